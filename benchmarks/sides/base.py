@@ -1,0 +1,70 @@
+"""What a workload asks of a side: ``Side`` is a store in a folder, ``Session`` one line of history in it.
+
+The protocol follows what an application does: it holds plain Python values, changes them in place, and commits. ``mutated`` is where
+the sides differ: after ``get(key).append(...)`` ours sees the change by itself, every other side must be told.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+
+class Session(ABC):
+    """One line of history: a branch, a thread, or a key of the root."""
+
+    @abstractmethod
+    def put(self, key: str, value: Any) -> None:
+        """Stage ``value`` under ``key``; it is committed, with every change in place that follows, by ``commit``."""
+
+    @abstractmethod
+    def get(self, key: str) -> Any:
+        """The value under ``key``, to read or to change in place; loaded from the store unless this session holds it already."""
+
+    @abstractmethod
+    def mutated(self, key: str) -> None:
+        """Do what this side's user has to do after a change in place of the value under ``key``."""
+
+    @abstractmethod
+    def commit(self) -> str:
+        """Make what is staged durable by this side's default; returns the commit's id, or an empty string where there is none."""
+
+    def put_many(self, items: Mapping[str, Any]) -> None:
+        """Stage a state of many keys."""
+        for key, value in items.items():
+            self.put(key, value)
+
+    def extend(self, key: str, items: Iterable[Any]) -> None:
+        """Append ``items`` to the list under ``key``, in place."""
+        self.get(key).extend(items)
+        self.mutated(key)
+
+    def diff(self, old: str, new: str) -> list[str]:
+        """The keys or paths that differ between two commits, where the side can tell."""
+        raise NotImplementedError
+
+    def close(self) -> None:  # noqa: B027 - most sides have nothing to let go of
+        """Let go of the session; the store stays open."""
+
+
+class Side(ABC):
+    """A store in ``folder``, opened by the constructor (and created where the folder is empty)."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def __init__(self, folder: Path) -> None: ...
+
+    @abstractmethod
+    def session(self, name: str) -> Session:
+        """The line of history called ``name``; created if it is new."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close cleanly: what the folder holds afterwards is what the side stores."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, str]:
+        """Version and the settings that matter for cost; closes the store."""

@@ -1,0 +1,98 @@
+"""What all tests share: the everyday and the long run, Hypothesis profiles, conversations, and skips that fail.
+
+Fixtures: ``real_conversations``, ``long_run``. Options: ``--long``, ``--no-skips``. Marker: ``long``.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from benchmarks import data
+
+CI = bool(os.environ.get("CI"))
+
+# Time limits of single examples say more about the machine than about the code. In CI the examples are the same in every
+# run, so that a change is not blamed for what another one did; elsewhere each run looks at new ones.
+settings.register_profile(
+    "everyday",
+    deadline=None,
+    max_examples=50,
+    stateful_step_count=50,
+    derandomize=CI,
+    print_blob=True,
+)
+settings.register_profile(
+    "long",
+    deadline=None,
+    max_examples=1_000,
+    stateful_step_count=500,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("versioned-state")
+    group.addoption("--long", action="store_true", help="the long run: tests marked long too, and many more examples")
+    group.addoption("--no-skips", action="store_true", help="fail when a test was skipped, for example for want of a server")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("long" if config.getoption("--long") else "everyday")
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    found = data.load()
+    run = "long" if config.getoption("--long") else "everyday"
+    return [f"run: {run}", f"conversations: {found.source}", *(f"note: {note}" for note in found.notes)]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long"):
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if item not in long]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _forbidden_skips(session.config) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if skipped := _forbidden_skips(config):
+        terminalreporter.write_line(f"FAILED: {skipped} skipped, and --no-skips allows none; the reasons are below", red=True)
+
+
+def _forbidden_skips(config: pytest.Config) -> int:
+    """How many tests were skipped that must not be; 0 in the workers of xdist, which report to the main process."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not config.getoption("--no-skips"):
+        return 0
+    return len(reporter.stats.get("skipped", []))
+
+
+@pytest.fixture(scope="session")
+def _conversations() -> list[list[data.Message]]:
+    return data.load().conversations
+
+
+@pytest.fixture
+def real_conversations(_conversations: list[list[data.Message]]) -> list[list[data.Message]]:
+    """200 conversations with an agent, each a list of chat messages, 5,308 in all; a copy, to change at will.
+
+    Generated ones of that shape where the real ones cannot be had; the header of the run says which (benchmarks/data.py).
+    """
+    return copy.deepcopy(_conversations)
+
+
+@pytest.fixture(scope="session")
+def long_run(pytestconfig: pytest.Config) -> bool:
+    """Whether this is the long run, for tests that only repeat more in it: ``rounds = 2_000 if long_run else 20``."""
+    return bool(pytestconfig.getoption("--long"))

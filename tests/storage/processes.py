@@ -1,0 +1,72 @@
+"""Running a piece of a test in another process: forked, as another user, or as a program of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+
+
+def fork(work: Callable[[], None]) -> int:
+    """Run `work` in a forked child; returns its process id. The child exits with 0 if `work` returns."""
+    with warnings.catch_warnings():
+        # Python warns of forks with threads about; that they are safe for a store is what is tested.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:  # noqa: BLE001 - printed, and told by the exit status
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def join(*pids: int) -> None:
+    """Wait for forked children, which must have succeeded."""
+    statuses = [os.waitpid(pid, 0)[1] for pid in pids]
+    assert statuses == [0] * len(pids)
+
+
+def without_rights(work: Callable[[], None]) -> None:
+    """Run `work` in a child whom permission bits bind, as they do not bind root."""
+
+    def bound() -> None:
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+        work()
+
+    join(fork(bound))
+
+
+def start(program: str, *arguments: object, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """A Python program of its own that can import the package."""
+    return subprocess.Popen(
+        [sys.executable, *options, "-c", textwrap.dedent(program), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(program: str, *arguments: object, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Run such a program to its end; it must succeed."""
+    process = start(program, *arguments, options=options)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)

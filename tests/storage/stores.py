@@ -1,0 +1,33 @@
+"""Stores that the tests of this folder share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from versioned_state.storage import Memory, SingleProcessStore
+
+
+class DictStore(SingleProcessStore):
+    """The smallest store there can be: a dict behind `SingleProcessStore`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, bytes] = {}
+
+    def read_value(self, key: str) -> bytes | None:
+        return self.values.get(key)
+
+    def write_value(self, key: str, value: bytes) -> None:
+        self.values[key] = value
+
+    def remove_value(self, key: str) -> None:
+        self.values.pop(key, None)
+
+    def list_keys(self, prefix: str) -> Iterable[str]:
+        return (key for key in self.values if key.startswith(prefix))
+
+
+class OneCondition(Memory):
+    """A store as on HTTP: one condition in a batch."""
+
+    max_expected = 1

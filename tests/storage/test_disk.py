@@ -1,0 +1,605 @@
+"""`Disk`: opening and refusing, the files it leaves, limits, privacy, and errors of the driver."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.storage.processes import run, without_rights
+from versioned_state.errors import (
+    CorruptStoreError,
+    FormatError,
+    InvalidArgumentError,
+    LimitExceededError,
+    NotAStoreError,
+    ReadOnlyError,
+    StorageError,
+    StorageFullError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreNotFoundError,
+)
+from versioned_state.storage import Disk
+
+FILE = "store.sqlite3"
+
+# create and read_only: the ways to open what may not be there, or not be ours.
+WAYS = ((True, False), (False, False), (True, True), (False, True))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def change(place: Path, *statements: str) -> None:
+    """Change the file of a closed store as its maker would not."""
+    with closing(sqlite3.connect(place / FILE, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def random_objects(count: int, size: int = 1000) -> dict[str, bytes]:
+    return {f"o/{os.urandom(24).hex()}": os.urandom(size) for _ in range(count)}
+
+
+# Opening
+
+
+def test_directory_is_made_for_this_user_alone(tmp_path: Path) -> None:
+    place = tmp_path / "a" / "b" / "store"
+    with Disk(place) as store:
+        assert store.path == place
+        for path in (tmp_path / "a", tmp_path / "a" / "b", place):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700
+        assert stat.S_IMODE((place / FILE).stat().st_mode) == 0o600
+        store.set("k", b"1")
+        for name in names(place):
+            assert stat.S_IMODE((place / name).stat().st_mode) == 0o600
+    assert names(place) == [FILE]
+
+
+def test_empty_directory_becomes_a_store(tmp_path: Path) -> None:
+    with Disk(str(tmp_path)) as store:
+        store.set("k", b"1")
+    with Disk(tmp_path, create=False) as store:
+        assert store.get("k") == b"1"
+    assert names(tmp_path) == [FILE]
+
+
+def test_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Disk("here") as store:
+        store.set("k", b"1")
+    assert names(tmp_path / "here") == [FILE]
+
+
+@pytest.mark.parametrize("name", ["a b", "a%20b", "a?mode=memory", "a#b", "ключ", "a:b", "file:x", ":memory:", "a'b", "a\nb"])
+def test_any_name_of_a_directory(tmp_path: Path, name: str) -> None:
+    for _ in range(2):
+        with Disk(tmp_path / name) as store:
+            store.set("k", b"1")
+            assert store.get("k") == b"1"
+    with Disk(tmp_path / name, read_only=True) as store:
+        assert store.get("k") == b"1"
+    assert names(tmp_path) == [name]
+    assert names(tmp_path / name) == [FILE]
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", b"bytes"])
+def test_what_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(InvalidArgumentError):
+        Disk(path)
+
+
+def test_nothing_is_made_unless_asked_for(tmp_path: Path) -> None:
+    for create, read_only in WAYS[1:]:
+        for place in (tmp_path / "absent", tmp_path):
+            with pytest.raises(StoreNotFoundError):
+                Disk(place, create=create, read_only=read_only)
+    assert names(tmp_path) == []
+
+
+def test_leftover_of_a_maker_that_died_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / f".{FILE}.123.abcd").write_bytes(b"half")
+    with Disk(tmp_path) as store:
+        store.set("k", b"1")
+    assert FILE in names(tmp_path)
+
+
+def test_a_maker_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_link(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(os, "link", no_link)
+    with pytest.raises(MemoryError):
+        Disk(tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_link(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_link)
+    with Disk(tmp_path) as store:
+        store.set("k", b"1")
+    assert names(tmp_path) == [FILE]
+
+
+def test_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError) as caught:
+        Disk(tmp_path / "file" / "store")
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+# Refusing what is not ours
+
+
+def refuses(folder: Path, kind: type[Exception] = NotAStoreError) -> None:
+    before = contents(folder)
+    for create, read_only in WAYS:
+        with pytest.raises(kind):
+            Disk(folder, create=create, read_only=read_only)
+    assert contents(folder) == before
+
+
+def test_directory_with_other_content_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    refuses(tmp_path)
+
+
+def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for create, read_only in WAYS:
+        with pytest.raises(NotAStoreError):
+            Disk(tmp_path / "file", create=create, read_only=read_only)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"x" * 5000, b"SQLite format 3\0", b"SQLite format 3\0" + b"\0" * 5000], ids=len)
+def test_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    refuses(tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_database_of_another_program_is_refused(tmp_path: Path, mode: str) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {mode}")
+        connection.execute("CREATE TABLE objects(key, value)")
+        connection.commit()
+    refuses(tmp_path)
+
+
+def test_live_database_of_another_program_is_not_touched(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE objects(key, value)")
+        connection.commit()
+        refuses(tmp_path)
+        connection.execute("INSERT INTO objects VALUES(1, 2)")
+
+
+def test_directory_or_link_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a" / FILE).mkdir(parents=True)
+    Disk(tmp_path / "real").close()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / FILE).symlink_to(tmp_path / "real" / FILE)
+    for name in ("a", "b"):
+        with pytest.raises(NotAStoreError):
+            Disk(tmp_path / name)
+    assert names(tmp_path / "b") == [FILE]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE more(x)",
+        "CREATE VIEW more AS SELECT 1",
+        "CREATE TRIGGER more AFTER INSERT ON objects BEGIN DELETE FROM entries; END",
+        "CREATE TRIGGER objects AFTER INSERT ON entries BEGIN DELETE FROM objects; END",
+        "CREATE INDEX more ON objects(value)",
+        "ALTER TABLE objects ADD COLUMN more",
+        "ALTER TABLE objects ADD COLUMN more AS (abs(1))",
+        "CREATE VIRTUAL TABLE more USING fts5(x)",
+        "ANALYZE",
+    ],
+)
+def test_planted_schema_is_refused(tmp_path: Path, statement: str) -> None:
+    with Disk(tmp_path) as store:
+        store.set("o/ab", b"1")
+    change(tmp_path, statement)
+    refuses(tmp_path)
+
+
+def test_view_planted_under_the_name_of_a_table_is_refused(tmp_path: Path) -> None:
+    Disk(tmp_path).close()
+    change(tmp_path, "DROP TABLE entries", "CREATE VIEW entries AS SELECT x'00' AS key, x'00' AS value")
+    refuses(tmp_path)
+
+
+def test_store_that_lacks_a_table_is_not_mended(tmp_path: Path) -> None:
+    Disk(tmp_path).close()
+    change(tmp_path, "DROP TABLE entries")
+    refuses(tmp_path, CorruptStoreError)
+
+
+def test_newer_schema_is_refused(tmp_path: Path) -> None:
+    Disk(tmp_path).close()
+    change(tmp_path, "PRAGMA user_version = 2")
+    refuses(tmp_path, FormatError)
+    with pytest.raises(FormatError) as caught:
+        Disk(tmp_path)
+    assert (caught.value.found, caught.value.supported) == (2, 1)
+
+
+def test_newer_schema_that_is_still_in_the_log_is_refused(tmp_path: Path) -> None:
+    Disk(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as connection:
+        connection.execute("PRAGMA user_version = 7")
+        for read_only in (False, True):
+            with pytest.raises(FormatError):
+                Disk(tmp_path, read_only=read_only)
+
+
+@pytest.mark.parametrize("value", ["'text'", "1", "1.5"])
+def test_planted_value_of_another_type_is_damage(tmp_path: Path, value: str) -> None:
+    Disk(tmp_path).close()
+    change(tmp_path, f"INSERT INTO objects VALUES(x'ab', {value})", f"INSERT INTO entries VALUES(x'6b', {value})")
+    with Disk(tmp_path) as store:
+        for call in (lambda: store.get("o/ab"), lambda: store.get("k"), lambda: store.get_many(["o/ab"]), lambda: list(store.items())):
+            with pytest.raises(CorruptStoreError):
+                call()
+
+
+def test_planted_keys_of_other_types_are_not_seen(tmp_path: Path) -> None:
+    Disk(tmp_path).close()
+    change(tmp_path, "INSERT INTO objects VALUES('ab', x'01'), (7, x'01')", "INSERT INTO entries VALUES('k', x'01'), (1.5, x'01')")
+    with Disk(tmp_path) as store:
+        assert list(store.keys()) == []
+        assert store.get("o/ab") is None
+        assert store.get("k") is None
+
+
+def test_planted_key_that_is_no_text_is_damage(tmp_path: Path) -> None:
+    Disk(tmp_path).close()
+    change(tmp_path, "INSERT INTO entries VALUES(x'ff', x'01')")
+    with Disk(tmp_path) as store, pytest.raises(CorruptStoreError):
+        list(store.keys())
+
+
+# What is left behind
+
+
+def test_close_leaves_one_file(tmp_path: Path) -> None:
+    store = Disk(tmp_path)
+    store.set_many(random_objects(50))
+    assert names(tmp_path) == [FILE, f"{FILE}-shm", f"{FILE}-wal"]
+    store.close()
+    assert names(tmp_path) == [FILE]
+    with pytest.raises(StoreClosedError):
+        store.size()
+
+
+def test_log_of_a_huge_batch_is_cut_back(tmp_path: Path) -> None:
+    with Disk(tmp_path) as store:
+        store.set_many(random_objects(30, 1_000_000))
+        wal = tmp_path / f"{FILE}-wal"
+        assert wal.stat().st_size > 25_000_000
+        store.set("k", b"1")
+        store.set("k", b"2")
+        assert wal.stat().st_size <= 16 * 1024 * 1024
+
+
+def test_log_stays_small_over_many_commits(tmp_path: Path) -> None:
+    with Disk(tmp_path) as store:
+        for _ in range(3000):
+            store.apply({}, {"ref": os.urandom(100)}, objects=random_objects(2, 500))
+        assert (tmp_path / f"{FILE}-wal").stat().st_size < 10_000_000
+
+
+def test_forgotten_store_closes_itself(tmp_path: Path) -> None:
+    store = Disk(tmp_path)
+    store.set("k", b"1")
+    del store
+    gc.collect()
+    assert names(tmp_path) == [FILE]
+
+
+def test_store_forgotten_until_exit_closes_itself_without_a_warning(tmp_path: Path) -> None:
+    program = """
+        import sys
+        from versioned_state.storage import Disk
+        store = Disk(sys.argv[1])
+        store.set("k", b"1")
+        other = [Disk(sys.argv[1])]
+        other.append(other)
+        other[0].get("k")
+    """
+    ended = run(program, tmp_path, options=("-X", "dev", "-W", "error"))
+    assert ended.stderr == ""
+    assert names(tmp_path) == [FILE]
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
+def test_descriptors_do_not_add_up(tmp_path: Path) -> None:
+    Disk(tmp_path).close()
+    before = open_descriptors()
+    for _ in range(20):
+        Disk(tmp_path).close()
+        Disk(tmp_path, read_only=True).close()
+    assert open_descriptors() == before
+    with Disk(tmp_path) as store:
+        for number in range(40):
+            thread = threading.Thread(target=store.set, args=(f"k{number}", b"1"))
+            thread.start()
+            thread.join()
+            with Disk(tmp_path) as second:
+                second.get("k1")
+        assert open_descriptors() - before < 12
+    assert open_descriptors() == before
+
+
+# Privacy
+
+
+def test_private_is_what_only_this_user_can_write(tmp_path: Path) -> None:
+    place = tmp_path / "parent" / "store"
+    Disk(place).close()
+
+    def private() -> bool:
+        with Disk(place, read_only=True) as one, Disk(place) as other:
+            assert one.private == other.private
+            return one.private
+
+    assert private()
+    for path, mode, answer in (
+        (place, 0o755, True),
+        (place, 0o770, False),
+        (place, 0o707, False),
+        (place / FILE, 0o644, True),
+        (place / FILE, 0o660, False),
+        (place / FILE, 0o606, False),
+        (place.parent, 0o775, True),
+        (place.parent, 0o777, False),
+        (place.parent, 0o1777, True),
+    ):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        assert private() is answer, (path, oct(mode))
+        path.chmod(before)
+    link = tmp_path / "link"
+    link.symlink_to(place)
+    with Disk(link) as store:
+        assert store.private
+
+
+def test_store_of_another_user_is_not_private(open_folder: Path) -> None:
+    Disk(open_folder / "store").close()
+    (open_folder / "store").chmod(0o755)
+    (open_folder / "store" / FILE).chmod(0o644)
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a file that is another user's")
+
+    def look() -> None:
+        with Disk(open_folder / "store", read_only=True) as store:
+            assert not store.private
+
+    without_rights(look)
+
+
+# Limits
+
+
+def fill(store: Disk) -> int:
+    """Write objects until the store is full; returns how many it took."""
+    count = 0
+    for _ in range(10_000):
+        before = dict(store.items())
+        batch = random_objects(3, 2000)
+        try:
+            store.apply({}, {"ref": b"%d" % count}, objects=batch)
+        except StorageFullError as error:
+            full = error
+            break
+        count += len(batch)
+    assert full.limit == store.size_limit
+    assert dict(store.items()) == before
+    return count
+
+
+def test_size_limit_refuses_and_changes_nothing(tmp_path: Path) -> None:
+    with Disk(tmp_path, size_limit=400_000) as store:
+        taken = fill(store)
+        assert taken * 2000 > 200_000
+        assert store.size() <= 400_000
+        # Refs can still be moved and made, garbage deleted; then there is room again.
+        store.set("ref", b"moved")
+        store.set("another", b"x" * 1000)
+        garbage = list(store.keys("o/"))
+        assert store.apply({"ref": b"moved"}, {"ref": b"after gc"}, garbage[: len(garbage) // 2])
+        assert fill(store) > 0
+        store.delete_many(list(store.keys()))
+        assert store.size() < 50_000
+        assert fill(store) == taken
+    assert (tmp_path / FILE).stat().st_size <= 400_000
+
+
+def _fill_with_refs(store: Disk) -> None:
+    for number in range(1000):
+        try:
+            store.set(f"k/{number}", b"x" * 3000)
+        except StorageFullError:
+            return
+    pytest.fail("it never fills up")
+
+
+def test_mutable_keys_leave_room_for_deletes(tmp_path: Path) -> None:
+    with Disk(tmp_path, size_limit=400_000) as store:
+        fill(store)
+        _fill_with_refs(store)
+        assert store.apply({}, {"lease": b"x" * 3000}, list(store.keys("o/"))[:5])
+        for key in list(store.keys()):
+            store.delete(key)
+        assert list(store.keys()) == []
+        assert store.size() <= 400_000
+
+
+def test_size_limit_binds_every_opener(tmp_path: Path) -> None:
+    with Disk(tmp_path) as first:
+        limits = [first.size_limit]
+        with Disk(tmp_path, size_limit=300_000) as second:
+            limits += [first.size_limit, second.size_limit]
+        assert limits == [None, 300_000, 300_000]
+        fill(first)
+        assert first.size() <= 300_000
+    with Disk(tmp_path) as store:
+        assert store.size_limit == 300_000
+        with pytest.raises(StorageFullError):
+            store.set_many(random_objects(10))
+    with Disk(tmp_path, size_limit=600_000) as store:
+        store.set_many(random_objects(100))
+        used = store.size()
+    with Disk(tmp_path, size_limit=300_000) as store, Disk(tmp_path) as other:
+        # Below what is there: it can only shrink, and a ref in place can be moved.
+        assert store.size() == used
+        with pytest.raises(StorageFullError):
+            other.set_many(random_objects(10))
+        other.set("ref", b"moved")
+        other.delete_many(list(other.keys("o/"))[:5])
+    with Disk(tmp_path, size_limit=0) as store:
+        assert store.size_limit is None
+        store.set_many(random_objects(1000))
+    with Disk(tmp_path, read_only=True) as store:
+        assert store.size_limit is None
+
+
+@pytest.mark.parametrize(("name", "value"), [("size_limit", -1), ("size_limit", 1000), ("timeout", -1), ("durability", "none")])
+def test_bad_option_is_refused_before_anything_is_made(tmp_path: Path, name: str, value: object) -> None:
+    options: dict[str, object] = {name: value}
+    with pytest.raises(InvalidArgumentError):
+        Disk(tmp_path / "store", **options)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError):
+        Disk(tmp_path / "store", size_limit=300_000, read_only=True)
+    assert names(tmp_path) == []
+
+
+def test_size_counts_pages_in_use(tmp_path: Path) -> None:
+    with Disk(tmp_path) as store:
+        empty = store.size()
+        store.set_many(random_objects(100, 4000))
+        assert 400_000 < store.size() - empty < 900_000
+        store.delete_many(list(store.keys()))
+        assert store.size() - empty < 50_000
+
+
+def test_compact_gives_back_what_deletes_left(tmp_path: Path) -> None:
+    with Disk(tmp_path, size_limit=2_000_000) as store:
+        taken = fill(store)
+        garbage = [key for number, key in enumerate(store.keys("o/")) if number % 2]
+        store.delete_many(garbage)
+        kept, used = dict(store.items()), store.size()
+        assert store.compact() == used - store.size() > 300_000
+        assert dict(store.items()) == kept
+        assert (tmp_path / FILE).stat().st_size == store.size()
+        assert fill(store) > taken // 3
+        with Disk(tmp_path) as other:
+            other.set("k", b"1")
+    with Disk(tmp_path, read_only=True) as store, pytest.raises(ReadOnlyError):
+        store.compact()
+
+
+def test_compact_of_a_busy_store_changes_nothing(tmp_path: Path) -> None:
+    with Disk(tmp_path, timeout=0.1) as store:
+        store.set_many(random_objects(100))
+        kept = dict(store.items())
+        with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreBusyError):
+                store.compact()
+            other.execute("ROLLBACK")
+        assert dict(store.items()) == kept
+        store.set("k", b"1")
+
+
+# Errors of the driver
+
+
+def test_value_beyond_what_sqlite_takes(tmp_path: Path) -> None:
+    with Disk(tmp_path) as store:
+        store.set("k", b"1")
+        (connection,) = store._pool._idle
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
+        for write in (lambda: store.set("k", bytes(200_000)), lambda: store.set("o/ab", bytes(200_000))):
+            with pytest.raises(LimitExceededError):
+                write()
+        assert dict(store.items()) == {"k": b"1"}
+        store.set("k", b"2")
+
+
+def test_failure_within_a_batch_changes_nothing(tmp_path: Path) -> None:
+    with Disk(tmp_path) as store:
+        store.set("k", b"1")
+        (connection,) = store._pool._idle
+        connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_DELETE else sqlite3.SQLITE_OK)
+        with pytest.raises(StorageError) as caught:
+            store.apply({}, {"k": b"2", "m": b"2"}, ["gone"], objects={"o/ab": b"x"})
+        assert isinstance(caught.value.__cause__, sqlite3.Error)
+        connection.set_authorizer(None)
+        assert dict(store.items()) == {"k": b"1"}
+        store.set("k", b"3")
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, MemoryError])
+def test_interrupt_within_a_batch_changes_nothing(tmp_path: Path, interrupt: type[BaseException]) -> None:
+    def stop(_: object) -> None:
+        raise interrupt
+
+    with Disk(tmp_path) as store:
+        store.set("k", b"1")
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM entries")
+            stop(connection)
+
+        with pytest.raises(interrupt):
+            store._write(work)
+        assert store.get("k") == b"1"
+        store.set("k", b"2")
+        assert store.get("k") == b"2"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: store.set("k", b"2"),
+        lambda store: store.set_many({}),
+        lambda store: store.delete("k"),
+        lambda store: store.apply({}, {}),
+        lambda store: store.compare_and_set("k", b"1", b"2"),
+    ],
+)
+def test_read_only_store_refuses_writes(tmp_path: Path, write: Callable[[Disk], object]) -> None:
+    with Disk(tmp_path) as store:
+        store.set("k", b"1")
+    with Disk(tmp_path, read_only=True) as store:
+        with pytest.raises(ReadOnlyError):
+            write(store)
+        assert store.get("k") == b"1"

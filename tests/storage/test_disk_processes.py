@@ -1,0 +1,380 @@
+"""`Disk` among processes and threads: other writers, waiting, forks, kill -9, and readers without rights."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.storage.processes import fork, join, run, start, without_rights
+from versioned_state.errors import ReadOnlyError, StorageError, StoreBusyError
+from versioned_state.storage import Disk, KVStore
+from versioned_state.storage.sqlite_file import Connection
+
+FILE = "store.sqlite3"
+
+
+def count_up(store: KVStore, times: int) -> None:
+    for _ in range(times):
+        while True:
+            value = store.get("counter")
+            objects = {f"o/{os.urandom(24).hex()}": b"v" * 300}
+            if store.apply({"counter": value}, {"counter": b"%d" % (int(value or b"0") + 1)}, objects=objects):
+                break
+
+
+def check_counter(place: Path, wanted: int) -> None:
+    with Disk(place) as store:
+        assert store.get("counter") == b"%d" % wanted
+        assert len(list(store.keys("o/"))) >= wanted
+    assert [path.name for path in place.iterdir()] == [FILE]
+    with closing(sqlite3.connect(place / FILE)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+# Other processes
+
+COUNTER = """
+    import sys
+    from pathlib import Path
+    from tests.storage.test_disk_processes import count_up
+    from versioned_state.storage import Disk
+    with Disk(sys.argv[1]) as store:
+        count_up(store, int(sys.argv[2]))
+"""
+
+
+def test_counter_of_many_processes_is_exact(tmp_path: Path) -> None:
+    # None of them finds a store: they make it at the same time.
+    place = tmp_path / "store"
+    others = [start(COUNTER, place, 100) for _ in range(4)]
+    for other in others:
+        _, err = other.communicate(timeout=60)
+        assert other.returncode == 0, err
+    check_counter(place, 400)
+
+
+def test_writer_in_another_process_is_seen(tmp_path: Path) -> None:
+    with Disk(tmp_path) as store, Disk(tmp_path, read_only=True) as reader:
+        store.set("counter", b"5")
+        assert reader.get("counter") == b"5"
+        run(COUNTER, tmp_path, 10)
+        assert store.get("counter") == reader.get("counter") == b"15"
+        assert store.compare_and_set("counter", b"15", b"16")
+        assert reader.get("counter") == b"16"
+
+
+def test_busy_store_says_so_after_the_timeout_and_can_be_read_meanwhile(tmp_path: Path) -> None:
+    with Disk(tmp_path, timeout=0.2) as store:
+        store.set("k", b"1")
+        with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            started = time.monotonic()
+            with pytest.raises(StoreBusyError) as caught:
+                store.set("k", b"2")
+            assert 0.15 < time.monotonic() - started < 5
+            assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
+            assert store.get("k") == b"1"
+            assert list(store.keys()) == ["k"]
+            other.execute("ROLLBACK")
+        store.set("k", b"2")
+
+
+def test_writer_waits_for_another_one(tmp_path: Path) -> None:
+    with Disk(tmp_path) as store, closing(sqlite3.connect(tmp_path / FILE, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        timer = threading.Timer(0.3, other.execute, ("ROLLBACK",))
+        timer.start()
+        store.set("k", b"1")
+        timer.join()
+        assert store.get("k") == b"1"
+
+
+def test_threads_of_one_store_wait_no_longer_than_the_timeout(tmp_path: Path) -> None:
+    with Disk(tmp_path, timeout=0.2) as store, store._pool.writing, pytest.raises(StoreBusyError):
+        store.set("k", b"1")
+
+
+def test_reads_do_not_wait_for_a_write_of_another_thread(tmp_path: Path) -> None:
+    with Disk(tmp_path) as store:
+        store.set("k", b"1")
+        within, done = threading.Event(), threading.Event()
+
+        def hold(connection: sqlite3.Connection) -> None:
+            connection.execute("UPDATE entries SET value = x'32'")
+            within.set()
+            done.wait(30)
+
+        writer = threading.Thread(target=store._write, args=(hold,))
+        writer.start()
+        assert within.wait(30)
+        assert store.get("k") == b"1"
+        assert store.get_many(["k"]) == {"k": b"1"}
+        assert list(store.keys()) == ["k"]
+        done.set()
+        writer.join()
+        assert store.get("k") == b"2"
+
+
+def test_close_while_threads_are_at_work(tmp_path: Path) -> None:
+    for _ in range(10):
+        store = Disk(tmp_path)
+        threads = [threading.Thread(target=_until_closed, args=(store,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.01)
+        store.close()
+        for thread in threads:
+            thread.join()
+        assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def test_connections_that_close_at_once_leave_one_file(tmp_path: Path) -> None:
+    for _ in range(50):
+        store = Disk(tmp_path)
+        connections = [store._pool.take() for _ in range(4)]
+        store.close()
+        together = threading.Barrier(len(connections))
+
+        def give_back(connection: Connection, store: Disk = store, together: threading.Barrier = together) -> None:
+            together.wait()
+            store._pool.give(connection)
+
+        threads = [threading.Thread(target=give_back, args=(connection,)) for connection in connections]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def _until_closed(store: Disk) -> None:
+    try:
+        while True:
+            count_up(store, 1)
+            list(store.keys("c"))
+    except StorageError as error:
+        assert str(error) == "the store is closed"  # noqa: PT017 - any other error ends the thread, and fails the test
+
+
+# Forks
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+class TestForks:
+    def test_parent_and_child_go_on_with_one_store(self, tmp_path: Path) -> None:
+        store = Disk(tmp_path)
+        count_up(store, 10)
+
+        def work() -> None:
+            count_up(store, 100)
+            store.close()
+
+        children = [fork(work) for _ in range(3)]
+        count_up(store, 100)
+        # The parent closes first: a child must not lose its log by that.
+        store.close()
+        join(*children)
+        check_counter(tmp_path, 410)
+
+    def test_fork_while_other_threads_write(self, tmp_path: Path) -> None:
+        store = Disk(tmp_path)
+        threads = [threading.Thread(target=count_up, args=(store, 100)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(8):
+            join(fork(lambda: count_up(store, 2)))
+        for thread in threads:
+            thread.join()
+        store.close()
+        check_counter(tmp_path, 216)
+
+    def test_child_that_ends_without_closing_harms_nobody(self, tmp_path: Path) -> None:
+        with Disk(tmp_path) as store:
+            for _ in range(5):
+                count_up(store, 5)
+                join(fork(lambda: count_up(store, 5)))
+            assert store.get("counter") == b"50"
+        check_counter(tmp_path, 50)
+
+    def test_child_of_a_closed_store(self, tmp_path: Path) -> None:
+        store = Disk(tmp_path)
+        store.close()
+        with pytest.raises(AssertionError):
+            join(fork(lambda: count_up(store, 1)))
+
+    def test_listing_that_is_under_way_goes_on_in_both(self, tmp_path: Path) -> None:
+        with Disk(tmp_path) as store:
+            everything = {f"k/{number}" for number in range(3000)}
+            store.set_many(dict.fromkeys(everything, b"v"))
+            listing = store.keys()
+            first = next(listing)
+
+            def work() -> None:
+                assert {first, *listing} == everything
+
+            join(fork(work))
+            work()
+
+
+# Kill -9
+
+WRITER = """
+    import os, sys
+    from versioned_state.storage import Disk
+    place, acknowledgements, name = sys.argv[1:]
+    log = os.open(acknowledgements, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    store = Disk(place)
+    number = int(store.get(name) or b"0")
+    while True:
+        number += 1
+        objects = {f"o/{name}{number:08x}{part:02x}": bytes([part]) * 3000 for part in range(4)}
+        value = b"%d" % number
+        assert store.apply({name: b"%d" % (number - 1) if number > 1 else None}, {name: value, name + "/copy": value}, objects=objects)
+        os.write(log, b"%d\\n" % number)
+"""
+
+
+def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    last = {"aa": 0, "bb": 0}
+    dice = random.Random(20)
+    for _ in range(20):
+        logs = {name: tmp_path / f"log-{name}" for name in last}
+        for log in logs.values():
+            log.write_bytes(b"")
+        writers = [start(WRITER, place, log, name) for name, log in logs.items()]
+        deadline = time.monotonic() + 30
+        while not all(log.stat().st_size for log in logs.values()):
+            assert time.monotonic() < deadline, [writer.communicate() for writer in writers if writer.poll() is not None]
+            time.sleep(0.001)
+        time.sleep(dice.random() * 0.05)
+        for writer in writers:
+            writer.send_signal(signal.SIGKILL)
+            writer.communicate()
+        with Disk(place) as store:
+            for name, log in logs.items():
+                acknowledged = int(log.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2] or b"0")
+                found = int(store.get(name) or b"0")
+                assert acknowledged > last[name]
+                # At most the one that was not acknowledged any more, and that one whole.
+                assert acknowledged <= found <= acknowledged + 1
+                assert store.get(f"{name}/copy") == store.get(name)
+                names = sorted(store.keys(f"o/{name}"))
+                assert names == [f"o/{name}{number:08x}{part:02x}" for number in range(1, found + 1) for part in range(4)]
+                last[name] = found
+    with closing(sqlite3.connect(place / FILE)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+# Read-only
+
+
+def writable_by_nobody_else(place: Path) -> None:
+    place.chmod(0o555)
+    for path in place.iterdir():
+        path.chmod(0o444)
+
+
+def test_read_only_writes_nothing_at_all(tmp_path: Path) -> None:
+    with Disk(tmp_path) as store:
+        store.set_many({"k": b"1", "o/ab": b"2"})
+    before = [(path.name, path.stat().st_mtime_ns) for path in (tmp_path, *tmp_path.iterdir())]
+    with Disk(tmp_path, read_only=True) as store:
+        assert dict(store.items()) == {"k": b"1", "o/ab": b"2"}
+        assert [path.name for path in tmp_path.iterdir()] == [FILE]
+    assert [(path.name, path.stat().st_mtime_ns) for path in (tmp_path, *tmp_path.iterdir())] == before
+
+
+def test_read_only_needs_no_right_to_write(open_folder: Path) -> None:
+    place = open_folder / "store"
+    with Disk(place) as store:
+        store.set_many({"k": b"1", "o/ab": b"2"})
+    writable_by_nobody_else(place)
+
+    def look() -> None:
+        with Disk(place, read_only=True) as store:
+            assert dict(store.items()) == {"k": b"1", "o/ab": b"2"}
+            assert [path.name for path in place.iterdir()] == [FILE]
+        with pytest.raises((StorageError, ReadOnlyError)), Disk(place) as store:
+            store.set("k", b"2")
+
+    without_rights(look)
+    place.chmod(0o755)
+
+
+def test_read_only_sees_writers_come_and_go(tmp_path: Path) -> None:
+    Disk(tmp_path).close()
+    with Disk(tmp_path, read_only=True) as reader:
+        for number in range(5):
+            with Disk(tmp_path) as writer:
+                writer.set("k", b"%d" % number)
+                assert reader.get("k") == b"%d" % number
+                writer.set_many({f"o/{number:02x}{part:04x}": b"v" * 500 for part in range(100)})
+                assert len(list(reader.keys("o/"))) == 100 * (number + 1)
+            assert reader.get("k") == b"%d" % number
+
+
+def test_read_only_never_reads_a_file_that_changes_under_it(tmp_path: Path) -> None:
+    """Without a log the reader holds no lock, so a writer that comes and goes may overtake it."""
+    with Disk(tmp_path) as store:
+        store.set_many({"k": b"0", **{f"o/{number:048x}": b"v" * 900 for number in range(300)}})
+    with Disk(tmp_path, read_only=True) as reader:
+        seen: list[int] = []
+
+        def overtake(connection: sqlite3.Connection) -> int:
+            (row,) = connection.execute("SELECT value FROM entries").fetchall()
+            seen.append(int(row[0]))
+            if len(seen) < 3:
+                run(COUNTER.replace("count_up(store, int(sys.argv[2]))", "store.set('k', sys.argv[2].encode())"), tmp_path, len(seen))
+            return seen[-1]
+
+        assert reader._read(overtake) == 2
+        assert seen == [0, 1, 2]
+
+
+def test_read_only_with_a_live_writer_of_another_user(open_folder: Path) -> None:
+    place = open_folder / "store"
+    Disk(place).close()
+    place.chmod(0o755)
+    (place / FILE).chmod(0o644)  # the log takes its mode from the file
+    with Disk(place) as writer:
+        writer.set("k", b"1")
+
+        def look() -> None:
+            with Disk(place, read_only=True) as reader:
+                assert reader.get("k") == b"1"
+
+        without_rights(look)
+        writer.set("k", b"2")
+
+
+def test_read_only_and_a_log_left_behind(open_folder: Path) -> None:
+    place, copy = open_folder / "store", open_folder / "copy"
+    with Disk(place) as store:
+        store.set("k", b"in the log")
+        copy.mkdir()
+        # By another process: to close a descriptor of the file here would drop the locks on it.
+        subprocess.run(["cp", place / FILE, place / f"{FILE}-wal", copy], check=True)
+    writable_by_nobody_else(copy)
+
+    def look() -> None:
+        # Without its log the file would be an older state, silently.
+        with pytest.raises(StorageError, match="log that was not finished") as caught:
+            Disk(copy, read_only=True)
+        assert caught.value.hint
+
+    without_rights(look)
+    copy.chmod(0o755)
+    with Disk(copy, read_only=True) as store:
+        assert store.get("k") == b"in the log"
+    shutil.rmtree(copy)

@@ -1,0 +1,117 @@
+"""The code blocks of README.md and docs/ work as printed.
+
+Each page runs from top to bottom in an empty folder, as one program: its ``python`` blocks share their names. In a
+``console`` block each line ``$ vstate …`` or ``$ python …`` is run and must succeed; lines below it, where there are any,
+are its output, with ``...`` for what varies. ``<!-- skip: next -->`` above a block leaves it out.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from sybil import Document, Example
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if page.exists()]
+
+
+def run_console(example: Example) -> None:
+    """Run the commands of one ``console`` block and compare their output."""
+    for block in re.split(r"^(?=\$ )", example.parsed, flags=re.MULTILINE):
+        if not block.strip():
+            continue
+        command, _, shown = block.removeprefix("$ ").partition("\n")
+        assert command.startswith(("vstate ", "python ")), f"not a command that this test runs: {command!r}; skip the block?"
+        done = subprocess.run(command, shell=True, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}"
+        if shown.strip():
+            assert_output(command, tidy(shown), tidy(done.stdout))
+
+
+def environment() -> dict[str, str]:
+    """This Python and its vstate first on the path; a plain terminal of 100 columns; nothing of the user's."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "HOME": str(Path.cwd()), "LANG": "C.UTF-8", "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100", "TZ": "UTC"}
+
+
+def assert_output(command: str, shown: str, got: str) -> None:
+    same = doctest.OutputChecker().check_output(shown, got, doctest.ELLIPSIS | doctest.DONT_ACCEPT_BLANKLINE)
+    assert same, f"$ {command}\n--- shown\n{shown}--- printed\n{got}"
+
+
+def tidy(output: str) -> str:
+    return "\n".join(line.rstrip() for line in output.strip("\n").splitlines()) + "\n"
+
+
+def run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = Document.parse(str(page), PythonCodeBlockParser(), CodeBlockParser("console", run_console), SkipParser())
+    main = types.ModuleType("__main__")  # so that a class defined on a page is found where Python looks for it
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    document.namespace = main.__dict__
+    for example in document.examples():
+        example.evaluate()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_page_works_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    run(page, monkeypatch)
+
+
+# This test notices what is wrong on a page.
+
+GOOD = """
+```python
+import dataclasses
+@dataclasses.dataclass
+class Point:
+    x: int
+```
+```python
+assert Point(3).x == 3 and Point.__module__ == "__main__"
+open("made", "w").close()
+```
+```console
+$ python -c "import os; print('found', os.listdir()); print(1)"
+found [...]
+1
+$ python -c "pass"
+```
+<!-- skip: next -->
+```console
+$ rm -r something
+```
+```text
+not run
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD, ""),
+        ("```python\nassert 1 == 2, 'not equal'\n```", "not equal"),
+        ("```python\nprint(missing)\n```", "missing"),
+        ("```console\n$ python -c 'raise SystemExit(3)'\n```", "SystemExit"),
+        ("```console\n$ python -c 'print(1)'\n2\n```", "--- shown"),
+        ("```console\n$ rm -r something\n```", "not a command"),
+    ],
+)
+def test_a_page_that_does_not_work_fails(text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    if message:
+        with pytest.raises((AssertionError, NameError), match=message):
+            run(page, monkeypatch)
+    else:
+        run(page, monkeypatch)

@@ -1,0 +1,208 @@
+"""Imports point one way, only ``cli`` meets the user's machine, and storage needs no more than Python.
+
+The rules are the tables below. They are held by reading the source (``ast``), so an import inside a function counts; one
+under ``if TYPE_CHECKING:`` does not. At the end, each rule is shown to catch violations that are planted for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "versioned_state"
+
+# From the bottom up. A part imports from its own row and the rows below it.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors",),
+    ("storage",),
+    ("objects",),
+    ("values",),
+    ("repository",),
+    ("state",),
+    ("tasks", "events", "view"),
+    ("__init__",),  # re-exports the rows below
+)
+FRONT_DOORS = ("cli", "services", "integrations")  # above all rows; nothing imports them, nor they each other
+RANK = {part: rank for rank, row in enumerate((*LAYERS, FRONT_DOORS)) for part in row}
+
+# The terminal, the environment and the home directory belong to cli: everything else may run in a server.
+ONLY_IN_CLI = {
+    *("click", "rich"),
+    *("print", "input", "breakpoint", "getpass", "sys.stdin", "sys.stdout", "sys.stderr"),
+    *("os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv", "os.path.expandvars"),
+    *("pathlib.Path.home", "os.path.expanduser", ".expanduser"),  # with a dot: an attribute of anything
+    *("os.get_terminal_size", "shutil.get_terminal_size"),
+}
+
+# Modules of storage that import more than the standard library: the adapters of drivers, and the contract's tests.
+STORAGE_EXTRAS = {
+    "diskcache": {"diskcache"},
+    "redis": {"redis"},
+    "postgres": {"psycopg"},
+    "testing": {"pytest", "hypothesis"},
+}
+
+
+# Reading the source.
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str  # dotted, without versioned_state: "storage.disk", "storage.__init__", "__init__"
+    tree: ast.Module
+
+    @property
+    def part(self) -> str:
+        return self.name.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class Import:
+    line: int
+    target: str  # absolute: from ..errors import X has the target versioned_state.errors.X
+    local: str  # the name it binds
+    means: str  # what that name stands for: after import os.path, os is os
+
+
+def modules() -> list[Module]:
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return [Module(".".join(path.relative_to(PACKAGE).with_suffix("").parts), ast.parse(path.read_text("utf-8"))) for path in paths]
+
+
+def nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes of a tree but the bodies of ``if TYPE_CHECKING:``."""
+    yield tree
+    only_for_types = tree.body if isinstance(tree, ast.If) and ast.unparse(tree.test).endswith("TYPE_CHECKING") else []
+    for child in ast.iter_child_nodes(tree):
+        if child not in only_for_types:
+            yield from nodes(child)
+
+
+def imports(module: Module) -> Iterator[Import]:
+    for node in nodes(module.tree):
+        if isinstance(node, ast.Import):
+            for name, local in [(alias.name, alias.asname) for alias in node.names]:
+                top = name.partition(".")[0]
+                yield Import(node.lineno, name, local or top, name if local else top)
+        elif isinstance(node, ast.ImportFrom):
+            here = ["versioned_state", *module.name.split(".")]
+            origin = here[: -node.level] if node.level else []
+            for alias in node.names:
+                target = ".".join([*origin, *([node.module] if node.module else []), alias.name])
+                yield Import(node.lineno, target, alias.asname or alias.name, target)
+
+
+def names_used(module: Module) -> Iterator[tuple[int, str]]:
+    """(line, full name) of what a module imports, its attributes of those, its calls of builtins, and ``.x`` for any attribute x."""
+    means = {each.local: each.means for each in imports(module)}
+    for each in imports(module):
+        names = each.target.split(".")
+        yield from ((each.line, ".".join(names[:end])) for end in range(1, len(names) + 1))
+    for node in nodes(module.tree):
+        match node:
+            case ast.Attribute():
+                first, dot, rest = ast.unparse(node).partition(".")
+                yield node.lineno, means.get(first, "") + dot + rest
+                yield node.lineno, "." + node.attr
+            case ast.Call(func=ast.Name(id=name)) if name not in means:
+                yield node.lineno, name
+
+
+# The rules: each gives one line for each violation in a module.
+
+
+def one_way(module: Module) -> Iterator[str]:
+    """Imports of what stands above, or beside it at the front doors."""
+    if module.part not in RANK:
+        yield f"{module.name}: the table LAYERS in tests/test_layering.py does not say where {module.part!r} stands"
+        return
+    for each in imports(module):
+        top, *names = each.target.split(".")
+        part = names[0] if names and names[0] in RANK else "__init__"  # versioned_state.Versioned is a name of __init__
+        if top == "versioned_state" and part != module.part and (RANK[part] > RANK[module.part] or part in FRONT_DOORS):
+            yield f"{module.name}:{each.line}: {each.target} does not stand below {module.part}"
+
+
+def quiet(module: Module) -> Iterator[str]:
+    """Uses of the user's terminal, environment or home directory outside cli."""
+    if module.part != "cli":
+        for line, name in sorted({used for used in names_used(module) if used[1] in ONLY_IN_CLI}):
+            yield f"{module.name}:{line}: only cli may use {name}"
+
+
+def storage_is_python_only(module: Module) -> Iterator[str]:
+    """Imports in storage of more than the standard library."""
+    last = module.name.rpartition(".")[2]
+    allowed = sys.stdlib_module_names | {"versioned_state"} | STORAGE_EXTRAS.get(last, set())
+    for each in imports(module):
+        if module.part == "storage" and each.target.partition(".")[0] not in allowed:
+            yield f"{module.name}:{each.line}: {each.target} is not in the standard library"
+
+
+Rule = Callable[[Module], Iterator[str]]
+RULES: list[Rule] = [one_way, quiet, storage_is_python_only]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_package_holds(rule: Rule):
+    assert [violation for module in modules() for violation in rule(module)] == []
+
+
+# The rules catch what is planted. Each row: rule, module, source, and what the violation names (nothing: all is well).
+
+
+def planted(name: str, source: str) -> Module:
+    return Module(name, ast.parse(textwrap.dedent(source)))
+
+
+CASES: list[tuple[Rule, str, str, str]] = [
+    (one_way, "storage.disk", "from versioned_state.objects import hashing", "storage.disk:1: versioned_state.objects.hashing"),
+    (one_way, "storage.disk", "from ..objects.hashing import address", "versioned_state.objects.hashing.address"),
+    (one_way, "storage.__init__", "from ..objects import hashing", "versioned_state.objects.hashing"),
+    (one_way, "storage.disk", "import versioned_state.state.live as live", "versioned_state.state.live"),
+    (one_way, "storage.disk", "def late():\n    from versioned_state import repository", "storage.disk:2: versioned_state.repository"),
+    (one_way, "state.live", "from versioned_state import Versioned", "versioned_state.Versioned"),
+    (one_way, "errors", "from versioned_state.storage import KVStore", "versioned_state.storage.KVStore"),
+    (one_way, "__init__", "from versioned_state.cli import main", "versioned_state.cli.main"),
+    (one_way, "services.history", "from versioned_state.cli import main", "versioned_state.cli.main"),
+    (one_way, "newcomer", "", "does not say where 'newcomer' stands"),
+    (one_way, "storage.disk", "from versioned_state.errors import StorageError\nfrom .kv import KVStore\nimport sqlite3", ""),
+    (one_way, "errors", "if TYPE_CHECKING:\n    from versioned_state.repository.merge import Conflict", ""),
+    (one_way, "errors", "if typing.TYPE_CHECKING:\n    pass\nelse:\n    from .storage import KVStore", "versioned_state.storage.KVStore"),
+    (one_way, "tasks.run", "from versioned_state.events import record", ""),
+    (one_way, "__init__", "from versioned_state.view import view", ""),
+    (one_way, "cli.main", "from versioned_state import Versioned\nfrom versioned_state.cli import demo", ""),
+    (quiet, "state.live", "print('hello')", "state.live:1: only cli may use print"),
+    (quiet, "services.history", "import rich.console", "rich"),
+    (quiet, "storage.disk", "from click import echo", "click"),
+    (quiet, "storage.disk", "import os\nos.environ['HOME']", "storage.disk:2: only cli may use os.environ"),
+    (quiet, "storage.disk", "from os import environ as settings", "os.environ"),
+    (quiet, "storage.disk", "import os as system\nsystem.getenv('HOME')", "os.getenv"),
+    (quiet, "storage.disk", "import os.path\nos.path.expanduser('~')", "os.path.expanduser"),
+    (quiet, "storage.disk", "from pathlib import Path\nPath('~').expanduser()", ".expanduser"),
+    (quiet, "storage.disk", "import pathlib\npathlib.Path.home()", "pathlib.Path.home"),
+    (quiet, "storage.disk", "from pathlib import Path as P\nP.home()", "pathlib.Path.home"),
+    (quiet, "storage.disk", "import sys\nsys.stdout.write('')", "sys.stdout"),
+    (quiet, "storage.disk", "import os, sys\nos.path.join('a')\nsys.maxsize\nrich = rich_text(input)\nlog.print()", ""),
+    (quiet, "cli.main", "import os, click\nprint(os.environ)", ""),
+    (storage_is_python_only, "storage.disk", "import msgpack", "storage.disk:1: msgpack"),
+    (storage_is_python_only, "storage.disk", "def late():\n    from diskcache import Cache", "diskcache.Cache"),
+    (storage_is_python_only, "storage.disk", "import sqlite3\nfrom .kv import KVStore\nimport versioned_state.errors", ""),
+    (storage_is_python_only, "storage.diskcache", "import diskcache", ""),
+    (storage_is_python_only, "objects.compress", "import zstandard", ""),
+]
+
+
+@pytest.mark.parametrize(("rule", "name", "source", "named"), CASES)
+def test_a_planted_violation_is_caught(rule: Rule, name: str, source: str, named: str):
+    violations = list(rule(planted(name, source)))
+    if named:
+        assert any(named in violation for violation in violations), violations
+    else:
+        assert violations == []

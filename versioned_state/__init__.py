@@ -1,0 +1,55 @@
+"""git for the state of AI agents.
+
+A state is a dict of plain Python values; every round is a commit; any past commit is a read-only view; mutations in place are always
+seen; and a round costs what changed, not what there is.
+
+>>> from versioned_state import Versioned
+>>> state = Versioned()
+>>> state["messages"] = [{"role": "user", "content": "hi"}]
+>>> first = state.commit("round 1")
+>>> state["messages"].append({"role": "assistant", "content": "hello"})
+>>> print(state.status())
++ messages[1] = {'role': 'assistant', 'content': 'hello'}
+>>> second = state.commit("round 2")
+>>> len(state.checkout(first)["messages"])
+1
+"""
+
+from versioned_state.errors import StateError
+from versioned_state.repository.commit import Commit
+from versioned_state.repository.diff import Change, Diff
+from versioned_state.repository.merge import Conflict
+from versioned_state.repository.repository import Repository
+from versioned_state.repository.snapshot import Snapshot
+from versioned_state.state.live import Live
+from versioned_state.state.mapping import State
+from versioned_state.state.sequence import Sequence
+from versioned_state.state.versioned import OnMoved, Versioned
+from versioned_state.storage import Cache, Disk, KVStore, Memory, open_store
+from versioned_state.values.path import Path
+from versioned_state.values.pickles import ObjectInfo
+from versioned_state.values.registry import Tagged, register
+
+__all__ = [
+    "Cache",
+    "Change",
+    "Commit",
+    "Conflict",
+    "Diff",
+    "Disk",
+    "KVStore",
+    "Live",
+    "Memory",
+    "ObjectInfo",
+    "OnMoved",
+    "Path",
+    "Repository",
+    "Sequence",
+    "Snapshot",
+    "State",
+    "StateError",
+    "Tagged",
+    "Versioned",
+    "open_store",
+    "register",
+]

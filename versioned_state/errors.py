@@ -1,0 +1,274 @@
+"""Every error that the library raises, beneath all layers.
+
+Grouped by what the caller does next::
+
+    StateError
+    ├── the caller retries, or merges
+    │   ├── BranchMovedError           the branch was moved by another writer
+    │   └── MergeConflictError         both sides changed the same path
+    ├── the caller mends the input
+    │   ├── InvalidArgumentError       also ValueError: a bad name, path, URL or option
+    │   │   └── InvalidPathError
+    │   ├── UnserializableValueError   also TypeError: a value that cannot be stored
+    │   ├── LimitExceededError         also ValueError: too deep, too large, too many
+    │   ├── PickleRefusedError         the policy refuses to pickle or unpickle
+    │   ├── ReadOnlyError              also TypeError: a write to a snapshot or read-only store
+    │   ├── HandleClosedError          a call on a closed handle
+    │   ├── UnknownRevisionError       also KeyError
+    │   ├── AmbiguousRevisionError     also KeyError
+    │   ├── UnknownPathError           also KeyError: nothing at that path
+    │   └── RefExistsError             the branch or tag is there already
+    └── StorageError                   the store failed; the driver's error is its cause
+        ├── StoreClosedError           a call after close()
+        ├── StoreBusyError             another process holds the store; try again
+        ├── StorageFullError           no room; nothing was written
+        ├── StoreNotFoundError         nothing at that place
+        ├── NotAStoreError             what is there is not a store of ours
+        ├── FormatError                written by a newer release
+        └── the store needs repair
+            ├── CorruptStoreError      the store's own file is damaged
+            ├── CorruptObjectError     bytes that do not match their address
+            ├── MissingObjectError     also KeyError: an object that should be there
+            └── CorruptRefError        a ref that is damaged, or gone where it was
+
+An error carries its facts as attributes and says what remains. Only where it says otherwise has anything changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from versioned_state.repository.merge import Conflict
+
+
+class StateError(Exception):
+    """The base of every error of this library.
+
+    ``hint`` is the way out in one line, or empty; the command line prints it under the message.
+    """
+
+    hint: str = ""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    def __str__(self) -> str:
+        # KeyError, which some subclasses are as well, would show the repr of the message.
+        return str(self.args[0]) if self.args else ""
+
+
+# The caller retries, or merges.
+
+
+class BranchMovedError(StateError):
+    """The branch was moved by another writer, and the call does not merge."""
+
+    def __init__(self, branch: str, *, expected: str | None, actual: str | None) -> None:
+        super().__init__(
+            f"branch {branch!r} has moved: expected {_short(expected)}, found {_short(actual)}; "
+            "nothing was committed, and the staged changes are still there",
+            hint="refresh() takes the new head in, and commit() again",
+        )
+        self.branch = branch
+        self.expected = expected
+        self.actual = actual
+
+
+class MergeConflictError(StateError):
+    """Both sides changed the same path since their merge base.
+
+    ``conflicts`` holds, for each path, its value in the base, in ours and in theirs.
+    """
+
+    def __init__(self, branch: str, conflicts: Sequence[Conflict]) -> None:
+        paths = [str(conflict.path) for conflict in conflicts]
+        shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+        super().__init__(
+            f"conflict on branch {branch!r} at {shown}: both sides changed it; "
+            "nothing was committed, and the staged changes are still there",
+            hint="set those keys to what they should be after refresh(), or discard() your own changes",
+        )
+        self.branch = branch
+        self.conflicts = tuple(conflicts)
+
+
+# The caller mends the input.
+
+
+class InvalidArgumentError(StateError, ValueError):
+    """An argument that cannot be meant: a bad name, URL or option."""
+
+
+class InvalidPathError(InvalidArgumentError):
+    """A path that does not parse; ``position`` is the offset of the first bad character."""
+
+    def __init__(self, text: str, position: int, reason: str) -> None:
+        super().__init__(f"bad path {text!r} at {position}: {reason}", hint='for example: messages[17].content, prefs["a.b"]')
+        self.text = text
+        self.position = position
+
+
+class UnserializableValueError(StateError, TypeError):
+    """A value that cannot be stored; the state is as it was before the call."""
+
+    def __init__(self, path: str, type_name: str, reason: str) -> None:
+        super().__init__(
+            f"cannot store {path} of type {type_name}: {reason}; nothing was committed, and the staged changes are still there",
+            hint="keep what it was made from instead, register() its type, or commit(skip_unserializable=True)",
+        )
+        self.path = path
+        self.type_name = type_name
+        self.reason = reason
+
+
+class LimitExceededError(StateError, ValueError):
+    """A value or a stored object beyond a limit of the format: depth, size or count."""
+
+    def __init__(self, what: str, *, limit: int, path: str = "") -> None:
+        where = f" at {path}" if path else ""
+        super().__init__(f"{what}{where} is beyond the limit of {limit}")
+        self.limit = limit
+        self.path = path
+
+
+class PickleRefusedError(StateError):
+    """The ``pickle=`` policy refuses to write or to read a value that needs pickling."""
+
+    def __init__(self, message: str, *, policy: str, path: str = "", type_name: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.policy = policy
+        self.path = path
+        self.type_name = type_name
+
+
+class ReadOnlyError(StateError, TypeError):
+    """A write to a snapshot, or to a store that was opened for reading."""
+
+
+class HandleClosedError(StateError):
+    """A call on a state, snapshot or repository after its ``close()``."""
+
+
+class UnknownRevisionError(StateError, KeyError):
+    """No commit goes by that name; ``near`` holds refs and ids that come close."""
+
+    def __init__(self, revision: str, *, near: Sequence[str] = (), reason: str = "") -> None:
+        super().__init__(
+            f"unknown revision {revision!r}" + (f": {reason}" if reason else ""),
+            hint="did you mean " + ", ".join(near) + "?" if near else "",
+        )
+        self.revision = revision
+        self.near = tuple(near)
+
+
+class AmbiguousRevisionError(StateError, KeyError):
+    """An abbreviated id that several objects share; ``candidates`` holds up to 8 of them."""
+
+    def __init__(self, revision: str, candidates: Sequence[str]) -> None:
+        super().__init__(
+            f"revision {revision!r} is ambiguous: {', '.join(candidates)}",
+            hint="give more digits of the id",
+        )
+        self.revision = revision
+        self.candidates = tuple(candidates)
+
+
+class UnknownPathError(StateError, KeyError):
+    """Nothing at that path in that revision."""
+
+    def __init__(self, path: str, *, at: str = "", hint: str = "") -> None:
+        super().__init__(f"nothing at {path}" + (f" in {at}" if at else ""), hint=hint)
+        self.path = path
+
+
+class RefExistsError(StateError):
+    """The branch or tag to create is there already; it was not moved."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {name!r} exists already; it was not changed")
+        self.kind = kind
+        self.name = name
+
+
+# The store failed.
+
+
+class StorageError(StateError):
+    """The store could not do what was asked; the driver's error is ``__cause__``."""
+
+
+class StoreClosedError(StorageError):
+    """A call on a store after ``close()``."""
+
+
+class StoreBusyError(StorageError):
+    """Another process kept the store locked for longer than the timeout; nothing was written."""
+
+
+class StorageFullError(StorageError):
+    """No room: the disk is full, or the store's own size limit is reached. Nothing was written."""
+
+    def __init__(self, message: str, *, limit: int | None = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.limit = limit
+
+
+class StoreNotFoundError(StorageError):
+    """There is no store at that place, and the call does not create one."""
+
+
+class NotAStoreError(StorageError):
+    """What is at that place is not a store of this library; it was not touched."""
+
+
+class FormatError(StorageError):
+    """The store was written by a newer release, in a format that this one does not know."""
+
+    def __init__(self, found: int, supported: int) -> None:
+        super().__init__(
+            f"the store has format version {found}; this release reads up to {supported}; nothing was changed",
+            hint="upgrade versioned-state",
+        )
+        self.found = found
+        self.supported = supported
+
+
+class CorruptStoreError(StorageError):
+    """The file that holds the store is damaged, so that its driver cannot read it."""
+
+
+class CorruptObjectError(StorageError):
+    """Stored bytes that do not match their address, or do not decode as what they claim to be."""
+
+    def __init__(self, id: str, reason: str) -> None:
+        super().__init__(
+            f"object {id} is corrupt: {reason}",
+            hint="vstate status shows the store; restore the object from a backup or another copy",
+        )
+        self.id = id
+        self.reason = reason
+
+
+class MissingObjectError(StorageError, KeyError):
+    """An object that a commit, a tree or a ref names is not in the store."""
+
+    def __init__(self, id: str, kind: str = "object") -> None:
+        super().__init__(f"{kind} {id} is missing from the store", hint="restore it from a backup or another copy")
+        self.id = id
+        self.kind = kind
+
+
+class CorruptRefError(StorageError):
+    """A ref whose record is damaged, or that is gone although it was created."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"ref {name!r} is corrupt: {reason}", hint="its commits are still in the store; restore the ref from a backup")
+        self.name = name
+        self.reason = reason
+
+
+def _short(id: str | None) -> str:
+    return "nothing" if id is None else id[:12]

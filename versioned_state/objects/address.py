@@ -1,0 +1,47 @@
+"""What an object is called: its kind and its address. Layer: objects.
+
+An object's raw bytes begin with its kind, so the address, taken over all of them, never lets one kind pass for another.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NewType
+
+from blake3 import blake3
+
+from versioned_state.errors import CorruptObjectError
+
+Address = NewType("Address", bytes)
+"""The first 24 bytes of BLAKE3 over an object's raw bytes: 96 bits against collisions."""
+
+ADDRESS_SIZE = 24
+
+HEX_SIZE = 2 * ADDRESS_SIZE
+
+
+class Kind(IntEnum):
+    """The first byte of an object's raw bytes. Part of the format: a number is never used again."""
+
+    COMMIT = 0x01
+    LOG_ENTRY = 0x02
+    SEQUENCE_LEAF = 0x10
+    SEQUENCE_NODE = 0x11
+    MAP_LEAF = 0x12
+    MAP_NODE = 0x13
+    CHUNK = 0x14
+
+
+def address_of(raw: bytes) -> Address:
+    """The address of an object, from its raw bytes (kind first)."""
+    return Address(blake3(raw).digest(length=ADDRESS_SIZE))
+
+
+def expect(raw: bytes, address: Address, *kinds: Kind) -> None:
+    """Raise ``CorruptObjectError`` unless ``raw`` is an object of one of these kinds.
+
+    A reader that follows a pointer says what it must find there, so that a commit is never read as a chunk.
+    """
+    if not raw or raw[0] not in kinds:
+        wanted = " or ".join(kind.name.lower().replace("_", " ") for kind in kinds)
+        raise CorruptObjectError(address.hex(), f"expected a {wanted}, found kind {raw[0] if raw else None}")

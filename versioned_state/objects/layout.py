@@ -1,0 +1,45 @@
+"""The keys under which everything lies in a ``KVStore``. Nobody else formats a key. Layer: objects.
+
+========================  ==========================================================
+key                       value
+========================  ==========================================================
+``o/<48 hex digits>``     an object, in its envelope; immutable
+``format``                the format version of the store
+``ref/branch/<name>``     a branch: name, head, checksum
+``ref/tag/<name>``        a tag: the same
+``born/branch/<name>``    the branch was created: where its ref is missing, it was lost
+``born/tag/<name>``       the same for a tag
+========================  ==========================================================
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from versioned_state.objects.address import HEX_SIZE, Address
+
+RefKind = Literal["branch", "tag"]
+
+FORMAT = "format"
+
+OBJECTS = "o/"
+
+
+def object_key(address: Address) -> str:
+    return "o/" + address.hex()
+
+
+def address_in(key: str) -> Address:
+    """The address in an object's key. Raises ``ValueError`` for a key of another form."""
+    address = bytes.fromhex(key[2:])
+    if len(key) != HEX_SIZE + 2:
+        raise ValueError(f"not the key of an object: {key!r}")
+    return Address(address)
+
+
+def ref_key(kind: RefKind, name: str) -> str:
+    return f"ref/{kind}/{name}"
+
+
+def birth_key(kind: RefKind, name: str) -> str:
+    return f"born/{kind}/{name}"

@@ -1,0 +1,129 @@
+"""Objects by address over a ``KVStore``: what is read is verified, what is written is staged first. Layer: objects.
+
+``ObjectStore`` reads; ``Staging`` is one writer's overlay of objects that are not yet in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from versioned_state.errors import CorruptObjectError, MissingObjectError
+from versioned_state.objects.address import Address, address_of
+from versioned_state.objects.envelope import seal, unseal
+from versioned_state.objects.layout import OBJECTS, address_in, object_key
+from versioned_state.storage import KVStore
+
+
+class Reader(Protocol):
+    """Whatever objects are read from."""
+
+    def read(self, address: Address) -> bytes:
+        """The raw bytes, kind first. Raises ``MissingObjectError`` or ``CorruptObjectError``."""
+        ...
+
+    def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
+        """The same for many, in one call of the store. Every one of them must exist."""
+        ...
+
+
+class ObjectStore:
+    """Verified reads of objects from a ``KVStore``. Holds no object, so it may be shared by handles and threads."""
+
+    def __init__(self, kv: KVStore) -> None:
+        self.kv = kv
+
+    def read(self, address: Address) -> bytes:
+        stored = self.kv.get("o/" + address.hex())
+        if stored is None:
+            raise MissingObjectError(address.hex())
+        return verified(address, stored)
+
+    def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
+        keys = {"o/" + address.hex(): address for address in addresses}
+        if not keys:
+            return {}
+        found = self.kv.get_many(keys)
+        if len(found) < len(keys):
+            missing = next(address for key, address in keys.items() if key not in found)
+            raise MissingObjectError(missing.hex())
+        return {keys[key]: verified(keys[key], stored) for key, stored in found.items()}
+
+    def find_addresses(self, prefix: str) -> list[Address]:
+        """Addresses whose hex begins with ``prefix``, at most 9, in the order of the store: one range of keys."""
+        found = []
+        for key in self.kv.keys(OBJECTS + prefix):
+            found.append(address_in(key))
+            if len(found) == 9:
+                break
+        return found
+
+
+class Staging:
+    """One writer's new objects over what is stored. Not for two threads at once.
+
+    ``add`` hashes and keeps; ``sealed`` is what the batch that publishes them takes along.
+
+    Args:
+        flush_at: raw bytes from which what is staged is stored ahead, so that a large commit is not held in memory twice. Should the
+            commit not come about, it is garbage for gc. None: never, for what must leave no trace.
+    """
+
+    def __init__(self, store: ObjectStore, *, flush_at: int | None = None) -> None:
+        self._store = store
+        self._flush_at = flush_at
+        self._staged: dict[Address, bytes] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._staged)
+
+    def __contains__(self, address: Address) -> bool:
+        return address in self._staged
+
+    def add(self, raw: bytes) -> Address:
+        """Stage an object; its address. Cost: one hash."""
+        address = address_of(raw)
+        if address not in self._staged:
+            self._staged[address] = raw
+            self._size += len(raw)
+            if self._flush_at is not None and self._size >= self._flush_at:
+                self._store.kv.apply({}, {}, objects=self.sealed())
+                self._staged.clear()
+                self._size = 0
+        return address
+
+    def read(self, address: Address) -> bytes:
+        raw = self._staged.get(address)
+        return self._store.read(address) if raw is None else raw
+
+    def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
+        staged = self._staged
+        if not staged:
+            return self._store.read_many(addresses)
+        here: dict[Address, bytes] = {}
+        rest = []
+        for address in addresses:
+            raw = staged.get(address)
+            if raw is None:
+                rest.append(address)
+            else:
+                here[address] = raw
+        here.update(self._store.read_many(rest))
+        return here
+
+    def sealed(self) -> dict[str, bytes]:
+        """What is staged, as keys and stored bytes."""
+        return {object_key(address): seal(raw) for address, raw in self._staged.items()}
+
+
+def verified(address: Address, stored: bytes) -> bytes:
+    """The raw bytes of a stored object, checked against its address. Raises ``CorruptObjectError``."""
+    try:
+        raw = unseal(stored)
+    except ValueError as error:
+        raise CorruptObjectError(address.hex(), str(error)) from error
+    if address_of(raw) != address:
+        raise CorruptObjectError(address.hex(), "its bytes do not match its address")
+    return raw
+

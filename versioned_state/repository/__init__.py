@@ -1,0 +1,1 @@
+"""Commits, refs, log and diff: git's vocabulary over trees. Layer: above values, beneath the state."""

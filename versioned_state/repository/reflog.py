@@ -1,0 +1,78 @@
+"""The reflog: where a ref pointed before. Layer: repository.
+
+Only moves that a step to a child does not explain are written down (reset, delete, create elsewhere): a linked list of immutable
+entries, the last of which the ref's record names. Between two entries, the commits are their own log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgpack
+
+from versioned_state.errors import CorruptObjectError
+from versioned_state.objects.address import Address, Kind
+from versioned_state.repository.commit import Commit
+from versioned_state.repository.refs import Ref
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One move: from ``old`` to ``new`` (None: there was none, or it was deleted), when, by whom, and by what call."""
+
+    old: Address | None
+    new: Address | None
+    time: int
+    author: str | None
+    action: str
+    previous: Address | None
+
+
+def write_entry(ref: Ref, new: Address | None, *, time: int, author: str | None, action: str) -> bytes:
+    """The raw bytes of the entry for moving ``ref`` to ``new``, kind first."""
+    body: bytes = msgpack.packb([ref.kind, ref.name, ref.head, new, time, author, action, ref.log])
+    return bytes((Kind.LOG_ENTRY,)) + body
+
+
+def read_entry(address: Address, raw: bytes) -> LogEntry:
+    """The entry in these raw bytes. Raises ``CorruptObjectError``."""
+    try:
+        if raw[0] != Kind.LOG_ENTRY:
+            raise ValueError(f"expected a log entry, found kind {raw[0]}")
+        _kind, _name, old, new, time, author, action, previous = msgpack.unpackb(memoryview(raw)[1:])
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise CorruptObjectError(address.hex(), str(error)) from error
+    return LogEntry(old, new, time, author, action, previous)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a ref pointed: the commit (None while it was deleted), since when, and what brought it there."""
+
+    commit: Commit | None
+    time: int
+    action: str
+
+
+def iter_positions(
+    ref: Ref, read_commit: Callable[[Address], Commit], read_log: Callable[[Address], LogEntry]
+) -> Iterator[Position]:
+    """Where the ref has pointed, newest first. Cost: one read for each."""
+    head, log = ref.head, ref.log
+    entry = None if log is None else read_log(log)
+    while True:
+        if entry is not None and head == entry.new:
+            yield Position(None if head is None else read_commit(head), entry.time, entry.action)
+            head = entry.old
+            entry = None if entry.previous is None else read_log(entry.previous)
+            if head is None and entry is None:
+                return
+            continue
+        if head is None:
+            return
+        commit = read_commit(head)
+        yield Position(commit, commit.time, "commit")
+        if not commit.parents:
+            return
+        head = Address(bytes.fromhex(commit.parents[0]))

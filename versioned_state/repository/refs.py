@@ -1,0 +1,121 @@
+"""Refs: names that point to commits. Their records, their rules, and the one way in which they move. Layer: repository.
+
+A ref moves only by compare-and-set, in one batch with the objects that it needs. A second key says that it was created: a ref
+that is gone while that is there was lost, and is not mistaken for one that never was. A deleted ref keeps its record, without a
+head, so that its reflog stays within reach.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgpack
+from blake3 import blake3
+
+from versioned_state.errors import CorruptRefError, InvalidArgumentError
+from versioned_state.objects.address import ADDRESS_SIZE, Address
+from versioned_state.objects.layout import RefKind, birth_key, ref_key
+from versioned_state.storage import KVStore
+
+_CHECKSUM_SIZE: Final = 8
+_BORN: Final = b"\x01"
+_BAD_NAME: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|^(?:HEAD|@)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """What a ref's record says.
+
+    Attributes:
+        head: the address of the commit, or None where the ref was deleted.
+        log: the address of its last log entry, or None.
+        stored: the record's bytes, which the next move expects to find; None where there is no record yet.
+    """
+
+    kind: RefKind
+    name: str
+    head: Address | None
+    log: Address | None
+    stored: bytes | None
+
+
+def check_name(kind: RefKind, name: str) -> None:
+    """Raise ``InvalidArgumentError`` for a name that revisions could not express. The rules are those of git, nearly."""
+    if type(name) is not str:
+        raise InvalidArgumentError(f"the name of a {kind} is a string, not {type(name).__name__}")
+    if not name or len(name.encode("utf-8", "surrogatepass")) > 255 or _BAD_NAME.search(name) or _has_surrogate(name):
+        raise InvalidArgumentError(
+            f"bad name for a {kind}: {name!r}",
+            hint="1 to 255 bytes, without blanks, control characters, ~ ^ : ? * [ \\ .. @{ //, and with no / at either end",
+        )
+
+
+def _has_surrogate(name: str) -> bool:
+    return any("\ud800" <= char <= "\udfff" for char in name)
+
+
+def write_ref(kind: RefKind, name: str, head: Address | None, log: Address | None) -> bytes:
+    """A ref's record: name, head, gc epoch (0: none has run), last log entry, and a checksum over these and its key."""
+    body: bytes = msgpack.packb([name, head, 0, log])
+    return body + _checksum(kind, name, body)
+
+
+def _checksum(kind: RefKind, name: str, body: bytes) -> bytes:
+    return blake3(ref_key(kind, name).encode() + b"\0" + body).digest(length=_CHECKSUM_SIZE)
+
+
+def read_ref(store: KVStore, kind: RefKind, name: str) -> Ref:
+    """The ref of that name; one that does not exist has neither head nor record.
+
+    Raises:
+        CorruptRefError: its record is damaged, or gone while the store knows that it was created.
+    """
+    key, born = ref_key(kind, name), birth_key(kind, name)
+    found = store.get_many([key, born])
+    stored = found.get(key)
+    if stored is None:
+        if born in found:
+            raise CorruptRefError(name, f"the {kind} was created, and its record is gone")
+        return Ref(kind, name, None, None, None)
+    return parse_ref(kind, name, stored)
+
+
+def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
+    """The ref in a record. Raises ``CorruptRefError``."""
+    body = stored[:-_CHECKSUM_SIZE]
+    if stored[-_CHECKSUM_SIZE:] != _checksum(kind, name, body):
+        raise CorruptRefError(name, "its record does not match its checksum")
+    try:
+        named, head, _epoch, log = msgpack.unpackb(body)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise CorruptRefError(name, f"its record does not decode: {error}") from error
+    if named != name or any(a is not None and (type(a) is not bytes or len(a) != ADDRESS_SIZE) for a in (head, log)):
+        raise CorruptRefError(name, "its record is not that of this ref")
+    return Ref(kind, name, None if head is None else Address(head), None if log is None else Address(log), stored)
+
+
+def move_ref(store: KVStore, ref: Ref, head: Address | None, *, log: Address | None, objects: Mapping[str, bytes]) -> Ref | None:
+    """Point a ref, as it was read, to another head, together with the objects that this needs.
+
+    Returns the ref as it is then, or None where somebody moved it in between; the objects may then be stored all the same.
+    """
+    key = ref_key(ref.kind, ref.name)
+    stored = write_ref(ref.kind, ref.name, head, log)
+    puts = {key: stored}
+    if ref.stored is None:
+        puts[birth_key(ref.kind, ref.name)] = _BORN
+    if not store.apply({key: ref.stored}, puts, objects=objects):
+        return None
+    return Ref(ref.kind, ref.name, head, log, stored)
+
+
+def iter_refs(store: KVStore, kind: RefKind, prefix: str = "") -> Iterator[Ref]:
+    """The refs of a kind that are not deleted, in the order of their names. Cost: what it lists."""
+    start = ref_key(kind, "")
+    for key, stored in store.items(start + prefix):
+        ref = parse_ref(kind, key[len(start) :], stored)
+        if ref.head is not None:
+            yield ref

@@ -1,0 +1,96 @@
+"""Values as text and as JSON, for whoever looks at them: short, on one line, without control characters. Layer: repository."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any, Final
+
+from versioned_state.values.pickles import ObjectInfo
+from versioned_state.values.registry import Tagged, find_by_type
+
+_WIDTH: Final = 100
+
+
+def escape(text: str) -> str:
+    """Text with every control character written out, so that no value can drive the terminal that shows it."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == " " else _written_out(char) for char in text)
+
+
+def _written_out(char: str) -> str:
+    return char.encode("unicode_escape").decode() if not "\ud800" <= char <= "\udfff" else f"\\u{ord(char):04x}"
+
+
+def one_line(value: Any, *, width: int = _WIDTH, quote: bool = True) -> str:
+    """A value's repr on one line, cut to about ``width`` characters with what was left out named. Cost: what it shows."""
+    if type(value) is str:
+        cut = value[: width + 1]
+        text = escape(repr(cut)) if quote else escape(cut)
+        return text if len(value) <= width else f"{text[:width]}… ({len(value)} characters)"
+    if type(value) in (bytes, bytearray) and len(value) > width:
+        return f"{value[: width // 4]!r}… ({len(value)} bytes)"
+    text = escape(_repr(value, width))
+    return text if len(text) <= width else text[:width] + "…"
+
+
+def _repr(value: Any, budget: int) -> str:
+    """Like ``repr``, but stops once it has enough; a value of a million elements is not written out to show the first ten."""
+    cls = type(value)
+    if cls is dict:
+        return _join("{", "}", (f"{_repr(k, budget)}: {_repr(v, budget)}" for k, v in value.items()), len(value), budget)
+    if cls is list:
+        return _join("[", "]", (_repr(part, budget) for part in value), len(value), budget)
+    if cls is tuple and len(value) != 1:
+        return _join("(", ")", (_repr(part, budget) for part in value), len(value), budget)
+    if cls is str and len(value) > budget:
+        return repr(value[:budget]) + "…"
+    return repr(value).replace("\n", " ")
+
+
+def _join(start: str, end: str, parts: Any, count: int, budget: int) -> str:
+    shown: list[str] = []
+    size = 0
+    for part in parts:
+        shown.append(part)
+        size += len(part) + 2
+        if size > budget and len(shown) < count:
+            return start + ", ".join(shown) + f", … ({count})"
+    return start + ", ".join(shown) + end
+
+
+def json_value(value: Any) -> Any:
+    """A value in JSON types. What JSON has no type for becomes ``{"$<type>": …}``, so that nothing passes for something else."""
+    cls = type(value)
+    if cls in (str, int, bool, type(None)):
+        return value
+    if cls is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if cls is list:
+        return [json_value(part) for part in value]
+    if cls is dict:
+        if all(type(key) is str for key in value):
+            return {key: json_value(part) for key, part in value.items()}
+        return {"$dict": [[json_value(key), json_value(part)] for key, part in value.items()]}
+    if cls in (tuple, set, frozenset):
+        return {f"${cls.__name__}": [json_value(part) for part in value]}
+    if cls in (bytes, bytearray):
+        return {f"${cls.__name__}": base64.b64encode(value).decode()}
+    if cls is ObjectInfo:
+        return {"$object": {"type": value.type_name, "bytes": value.size, "imports": list(value.imports)}}
+    if cls is Tagged:
+        return {"$tagged": {"name": value.name, "data": json_value(value.data)}}
+    return _other(value)
+
+
+def _other(value: Any) -> Any:
+    name = type(value).__name__
+    if hasattr(value, "isoformat"):
+        return {f"${name}": value.isoformat()}
+    if name == "ndarray" and hasattr(value, "tolist"):
+        return {"$ndarray": {"dtype": str(value.dtype), "shape": list(value.shape), "data": value.tolist()}}
+    registration = find_by_type(type(value))
+    if registration is not None:
+        return {"$tagged": {"name": registration.name, "data": json_value(registration.to_data(value))}}
+    return {f"${name}": str(value)}

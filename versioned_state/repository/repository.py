@@ -1,0 +1,422 @@
+"""A repository: commits, branches and tags over one store, in git's vocabulary. Layer: repository.
+
+It reads and moves refs; it holds no live values and loads none that it is not asked for.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from itertools import islice
+from threading import RLock
+from typing import Any, Final
+
+import msgpack
+from blake3 import blake3
+
+from versioned_state.errors import (
+    AmbiguousRevisionError,
+    CorruptObjectError,
+    FormatError,
+    InvalidArgumentError,
+    NotAStoreError,
+    PickleRefusedError,
+    ReadOnlyError,
+    RefExistsError,
+    StoreNotFoundError,
+    UnknownRevisionError,
+    UnserializableValueError,
+)
+from versioned_state.objects.address import HEX_SIZE, Address, Kind, address_of
+from versioned_state.objects.envelope import seal
+from versioned_state.objects.layout import FORMAT, RefKind, object_key
+from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.repository import history
+from versioned_state.repository.commit import ROOT_ID, ROOT_RAW, Commit, read_commit, write_commit
+from versioned_state.repository.diff import Diff
+from versioned_state.repository.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
+from versioned_state.repository.refs import Ref, check_name, iter_refs, move_ref, read_ref
+from versioned_state.repository.revisions import Back, Moves, Parent, parse_revision
+from versioned_state.repository.snapshot import Snapshot
+from versioned_state.storage import KVStore, Memory
+from versioned_state.values.decoder import Decoder
+from versioned_state.values.encoder import Encoder
+from versioned_state.values.nodes import Nodes
+from versioned_state.values.pickles import PickleMode, PicklePolicy
+from versioned_state.values.tree import Tree
+
+FORMAT_VERSION: Final = 1
+
+_MAGIC: Final = b"versioned-state\n"
+_COMMITS_KEPT: Final = 512
+_NEAR_REFS: Final = 1000
+"""How many refs are looked at for names that come close to an unknown one: enough to help, and never a scan of a service."""
+
+
+class Refs(Mapping[str, Commit]):
+    """The branches, or the tags, of a repository: a mapping from name to commit, in the order of the names.
+
+    Looking one up costs one read of the store; ``len`` and iteration cost what they list.
+    """
+
+    def __init__(self, repository: Repository, kind: RefKind) -> None:
+        self._repository = repository
+        self._kind: RefKind = kind
+
+    def __getitem__(self, name: str) -> Commit:
+        ref = self._repository.ref(self._kind, name)
+        if ref.head is None:
+            raise UnknownRevisionError(name, reason=f"there is no such {self._kind}")
+        return self._repository.commit_at(ref.head)
+
+    def __contains__(self, name: object) -> bool:
+        return type(name) is str and self._repository.ref(self._kind, name).head is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return (ref.name for ref in iter_refs(self._repository.store, self._kind))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def create(self, name: str, at: str | Commit = "HEAD") -> Commit:
+        """Create a branch or tag at a revision; the commit.
+
+        Raises:
+            RefExistsError: there is one of that name; it was not moved.
+        """
+        commit = self._repository.commit(at)
+        check_name(self._kind, name)
+        ref = self._repository.ref(self._kind, name)
+        if ref.head is not None or not self._repository.move(ref, commit, action="create"):
+            raise RefExistsError(self._kind, name)
+        return commit
+
+    def delete(self, name: str) -> Commit:
+        """Delete a branch or tag; the commit that it pointed to, which its reflog keeps.
+
+        Raises:
+            UnknownRevisionError: there is none of that name.
+        """
+        while True:
+            ref = self._repository.ref(self._kind, name)
+            if ref.head is None:
+                raise UnknownRevisionError(name, reason=f"there is no such {self._kind}")
+            if self._repository.move(ref, None, action="delete"):
+                return self._repository.commit_at(ref.head)
+
+
+class Repository:
+    """Commits, branches and tags over one ``KVStore``. Safe for many threads.
+
+    Args:
+        store: where everything lies; memory if there is none. An empty one is made a repository, in one small write.
+        pickle, pickle_key: when values that are not data are pickled and unpickled; see ``docs``. ``"own"``: where the store is private.
+        author: who commits, unless a call says otherwise.
+        clock: microseconds since 1970; for tests and imports.
+
+    Raises:
+        NotAStoreError, FormatError: the store is something else, or a newer release's. Nothing was changed.
+        StoreNotFoundError: it is empty, and opened for reading.
+    """
+
+    def __init__(
+        self,
+        store: KVStore | None = None,
+        *,
+        pickle: PickleMode = "own",
+        pickle_key: bytes | None = None,
+        author: str | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self.store: KVStore = Memory() if store is None else store
+        self.author = author
+        self.objects = ObjectStore(self.store)
+        self.policy = PicklePolicy(pickle, private=self.store.private, key=pickle_key)
+        self.clock = clock or (lambda: time.time_ns() // 1000)
+        self.branches = Refs(self, "branch")
+        self.tags = Refs(self, "tag")
+        self._lock = RLock()
+        self._commits: OrderedDict[bytes, Commit] = OrderedDict()
+        self._encoder = Encoder(Nodes(self.objects), self.policy)
+        self._viewer = Decoder(self._encoder, describe=True)
+        self._open()
+
+    # Opening
+
+    def _open(self) -> None:
+        stored = self.store.get(FORMAT)
+        if stored is None:
+            self._create()
+            return
+        version = _read_format(stored)
+        if version > FORMAT_VERSION:
+            raise FormatError(version, FORMAT_VERSION)
+
+    def _create(self) -> None:
+        if next(iter(self.store.keys()), None) is not None:
+            raise NotAStoreError(
+                "the store holds keys, but no format record of ours; it was not touched",
+                hint="it belongs to something else, or its format record was lost: restore it from a backup",
+            )
+        root = {object_key(Address(bytes.fromhex(ROOT_ID))): seal(ROOT_RAW)}
+        try:
+            created = self.store.apply({FORMAT: None}, {FORMAT: _write_format(FORMAT_VERSION)}, objects=root)
+        except ReadOnlyError as error:
+            raise StoreNotFoundError("the store is empty, and is open for reading only") from error
+        if not created:
+            self._open()
+
+    # Commits
+
+    def commit_at(self, address: Address) -> Commit:
+        """The commit at an address. Cost: one read, or none if it was read lately."""
+        commits = self._commits
+        with self._lock:
+            commit = commits.get(address)
+            if commit is None:
+                commit = self._read_commit(address, self.objects.read(address))
+                self._remember(commit)
+            else:
+                commits.move_to_end(address)
+            return commit
+
+    def _read_commit(self, address: Address, raw: bytes) -> Commit:
+        with self._lock:
+            return read_commit(address, raw, self._viewer.decode)
+
+    def _remember(self, commit: Commit) -> None:
+        self._commits[bytes.fromhex(commit.id)] = commit
+        if len(self._commits) > _COMMITS_KEPT:
+            self._commits.popitem(last=False)
+
+    def read(self, id: str) -> Commit:
+        """The commit with this full id. Raises ``MissingObjectError`` where there is none."""
+        return self.commit_at(Address(bytes.fromhex(id)))
+
+    def commit(self, rev: str | Commit, *, head: Commit | None = None, branch: str | None = None) -> Commit:
+        """The commit that a revision means. Cost: some reads, whatever the length of history; ``@{…}`` walks the moves.
+
+        Args:
+            rev: see ``revisions``; a commit is passed through.
+            head: what ``HEAD`` means, without one the head of ``branch``; without either, of ``main``, or of the only branch.
+
+        Raises:
+            UnknownRevisionError: it names nothing; ``near`` holds refs and ids that come close.
+            AmbiguousRevisionError: an abbreviated id of several commits.
+        """
+        if isinstance(rev, Commit):
+            return rev
+        if type(rev) is not str:
+            raise InvalidArgumentError(f"a revision is a string or a Commit, not {type(rev).__name__}")
+        parsed = parse_revision(rev)
+        steps = list(parsed.steps)
+        if steps and not isinstance(steps[0], Back | Parent):
+            commit = self._at_position(rev, parsed.base, steps.pop(0), branch)
+        elif parsed.base == "HEAD":
+            commit = head or self._head_of(rev, branch)
+        else:
+            commit = self._by_name(parsed.base) or self._by_id(rev, parsed.base)
+        for step in steps:
+            if isinstance(step, Back):
+                if step.count > commit.height:
+                    raise UnknownRevisionError(rev, reason=f"there are only {commit.height} commits before {commit.short}")
+                commit = history.ancestor_at(commit, commit.height - step.count, self.read)
+            elif isinstance(step, Parent) and step.number:
+                if step.number > len(commit.parents):
+                    raise UnknownRevisionError(rev, reason=f"{commit.short} has {len(commit.parents)} parents")
+                commit = self.read(commit.parents[step.number - 1])
+        return commit
+
+    def default_branch(self) -> str:
+        """``main``, or the only branch where there is no ``main``."""
+        if "main" in self.branches:
+            return "main"
+        names = list(islice(self.branches, 2))
+        return names[0] if len(names) == 1 else "main"
+
+    def _head_of(self, rev: str, branch: str | None) -> Commit:
+        name = branch or self.default_branch()
+        if name in self.branches:
+            return self.branches[name]
+        near = tuple(islice(self.branches, 8))
+        raise UnknownRevisionError(rev, near=near, reason=f"there is no branch {name!r}" if near else "there are no commits yet")
+
+    def _by_name(self, name: str) -> Commit | None:
+        for kind in ("branch", "tag"):
+            ref = self.ref(kind, name)  # type: ignore[arg-type]
+            if ref.head is not None:
+                return self.commit_at(ref.head)
+        return None
+
+    def _by_id(self, rev: str, prefix: str) -> Commit:
+        digits = prefix.lower()
+        if len(digits) >= 4 and len(digits) <= HEX_SIZE and all(c in "0123456789abcdef" for c in digits):
+            found = [c for a in self.objects.find_addresses(digits) if (c := self._find_commit(a)) is not None]
+            if len(found) == 1:
+                return found[0]
+            if found:
+                raise AmbiguousRevisionError(rev, [commit.short for commit in found[:8]])
+        raise UnknownRevisionError(rev, near=self._near(prefix))
+
+    def _find_commit(self, address: Address) -> Commit | None:
+        raw = self.objects.read(address)
+        return self._read_commit(address, raw) if raw[0] == Kind.COMMIT else None
+
+    def _near(self, name: str) -> list[str]:
+        names = [ref.name for kind in ("branch", "tag") for ref in islice(iter_refs(self.store, kind), _NEAR_REFS)]  # type: ignore[arg-type]
+        near = get_close_matches(name, names, n=4)
+        if len(name) >= 4:
+            head = name[: len(name) - 1].lower()
+            if all(c in "0123456789abcdef" for c in head):
+                near += [c.short for a in self.objects.find_addresses(head) if (c := self._find_commit(a)) is not None]
+        return near[:8]
+
+    # Log
+
+    def log(
+        self, rev: str | Commit = "HEAD", *, limit: int | None = None, first_parent: bool = False, include_root: bool = False
+    ) -> Iterator[Commit]:
+        """Commits from a revision back, newest first, without the empty root commit. Cost: one read for each that is taken."""
+        start = self.commit(rev)
+        commits = history.first_parents(start, self.read) if first_parent else history.walk([start], self.read)
+        chosen = commits if include_root else (commit for commit in commits if commit.parents)
+        return islice(chosen, limit)
+
+    def merge_base(self, a: str | Commit, b: str | Commit) -> Commit:
+        """A best common ancestor of two revisions; at the least the empty root commit."""
+        return history.merge_base(self.commit(a), self.commit(b), self.read)
+
+    def diff(self, a: str | Commit, b: str | Commit, *, internal: bool = False) -> Diff:
+        """What changed from one revision to another, by path. Cost: what differs; nothing is unpickled.
+
+        Args:
+            internal: show the engine's own keys as well.
+        """
+        return Diff(self.objects, self.commit(a).tree, self.commit(b).tree, internal=internal)
+
+    def snapshot(self, rev: str | Commit = "HEAD", *, describe: bool = False) -> Snapshot:
+        """A read-only view of a commit.
+
+        Args:
+            describe: show objects as ``ObjectInfo`` instead of unpickling them.
+        """
+        commit = self.commit(rev)
+        return Snapshot(self.objects, commit.tree, self.policy, commit=commit, describe=describe)
+
+    # Refs
+
+    def ref(self, kind: RefKind, name: str) -> Ref:
+        """The record of a ref. Raises ``CorruptRefError``."""
+        return read_ref(self.store, kind, name)
+
+    def reflog(self, name: str, *, kind: RefKind = "branch") -> Iterator[Position]:
+        """Where a branch or tag has pointed, newest first, deleted ones included. Cost: one read for each that is taken."""
+        return iter_positions(self.ref(kind, name), self.commit_at, self._read_log)
+
+    def _read_log(self, address: Address) -> LogEntry:
+        return read_entry(address, self.objects.read(address))
+
+    def _at_position(self, rev: str, base: str, step: Any, branch: str | None) -> Commit:
+        name = (branch or self.default_branch()) if base == "HEAD" else base
+        kind: RefKind = "tag" if name not in self.branches and name in self.tags else "branch"
+        ref = self.ref(kind, name)
+        if ref.stored is None:
+            raise UnknownRevisionError(rev, near=self._near(name), reason=f"there is no branch or tag {name!r}")
+        count = 0
+        for count, position in enumerate(self.reflog(name, kind=kind)):  # noqa: B007 - how many there were goes into the error
+            if count == step.count if isinstance(step, Moves) else position.time <= step.time:
+                if position.commit is None:
+                    raise UnknownRevisionError(rev, reason=f"{name!r} was deleted then")
+                return position.commit
+        reason = f"it has moved only {count} times" if isinstance(step, Moves) else "it did not exist then"
+        raise UnknownRevisionError(rev, reason=reason)
+
+    def move(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None, objects: Mapping[str, bytes] | None = None) -> bool:
+        """Point a ref elsewhere (None: delete it) and write that down in its reflog, in one batch.
+
+        Returns whether it still stood where ``ref`` says; if not, nothing was changed.
+        """
+        new = None if commit is None else Address(bytes.fromhex(commit.id))
+        raw = write_entry(ref, new, time=self.clock(), author=author or self.author, action=action)
+        log = address_of(raw)
+        return move_ref(self.store, ref, new, log=log, objects={**(objects or {}), object_key(log): seal(raw)}) is not None
+
+    # Publishing
+
+    def write_commit(
+        self,
+        tree: Tree,
+        parents: tuple[Commit, ...],
+        *,
+        staging: Staging,
+        message: str,
+        author: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Commit:
+        """Stage a commit; it is in the store once a ref was moved to it."""
+        first = parents[0]
+        raw = write_commit(
+            tree=tree,
+            parents=tuple(parent.id for parent in parents),
+            time=self.clock(),
+            author=self.author if author is None else author,
+            message=message,
+            meta=self._meta_cell(meta) if meta else None,
+            generation=1 + max(parent.generation for parent in parents),
+            height=first.height + 1,
+            jump=history.jump_of(first, self.read),
+        )
+        return self._read_commit(staging.add(raw), raw)
+
+    def _meta_cell(self, meta: Mapping[str, Any]) -> bytes:
+        if any(type(key) is not str for key in meta):
+            raise InvalidArgumentError("meta takes string keys")
+        encoder = Encoder(Nodes(self.objects), PicklePolicy("refuse", private=False))
+        try:
+            return encoder.encode_inline(dict(meta), "meta")
+        except PickleRefusedError as error:
+            raise UnserializableValueError(error.path, error.type_name, "meta takes data only") from None
+
+    def publish(self, ref: Ref, commit: Commit, staging: Staging) -> Ref | None:
+        """Move a ref to a staged commit, with everything staged, in one batch. None: the ref had moved, and nothing else was changed."""
+        moved = move_ref(self.store, ref, Address(bytes.fromhex(commit.id)), log=ref.log, objects=staging.sealed())
+        if moved is not None:
+            with self._lock:
+                self._remember(commit)
+        return moved
+
+    def close(self) -> None:
+        """Close the store. Calls after it raise ``StoreClosedError``."""
+        self.store.close()
+
+    def __enter__(self) -> Repository:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def backoff(attempt: int) -> None:
+    """Wait before the next attempt on a contended branch: random, so that writers spread, and longer each time, to 50 ms."""
+    time.sleep(random.uniform(0, min(0.05, 0.0005 * 2**attempt)))  # noqa: S311 - spreading, not secrecy
+
+
+def _write_format(version: int) -> bytes:
+    body: bytes = _MAGIC + msgpack.packb(version)
+    return body + blake3(body).digest(length=8)
+
+
+def _read_format(stored: bytes) -> int:
+    body, checksum = stored[:-8], stored[-8:]
+    if not stored.startswith(_MAGIC):
+        raise NotAStoreError("the store has a format record that is not ours; it was not touched")
+    if blake3(body).digest(length=8) != checksum:
+        raise CorruptObjectError(FORMAT, "the format record does not match its checksum")
+    version = msgpack.unpackb(body[len(_MAGIC) :])
+    if type(version) is not int:
+        raise CorruptObjectError(FORMAT, "the format record holds no version")
+    return version
+

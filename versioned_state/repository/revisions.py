@@ -1,0 +1,99 @@
+"""What a user may write for a commit, and what it means. Layer: repository.
+
+========================  ====================================================================
+``3f9c``, a full id       the commit whose id begins so; 4 digits or more
+``main``, ``v1``          the head of a branch, a tag; a branch wins over a tag, and a name over an id
+``HEAD``, ``@``           the current head
+``REV~3``                 the third ancestor by first parents
+``REV^2``                 the second parent; ``^`` is the first
+``BRANCH@{2}``            where the branch stood two moves ago
+``BRANCH@{2026-11-01}``   where it stood then; date or date and time, UTC unless it says otherwise
+========================  ====================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from versioned_state.errors import UnknownRevisionError
+
+_STEP: Final = re.compile(r"~(?P<back>\d*)|\^(?P<parent>\d*)|@\{(?P<position>[^}]*)\}")
+_BASE: Final = re.compile(r"@(?!\{)|(?:(?!@\{)[^~^])*")
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """So many first parents back."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The n-th parent, from 1; 0 is the commit itself."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """So many moves of the ref ago."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where the ref stood at a time, in microseconds since 1970."""
+
+    time: int
+
+
+Step = Back | Parent | Moves | At
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A parsed revision: what it starts from, and the steps from there."""
+
+    base: str
+    steps: tuple[Step, ...]
+
+
+def parse_revision(text: str) -> Revision:
+    """Raises ``UnknownRevisionError`` for what is no revision."""
+    match = _BASE.match(text)
+    base = match.group() if match else ""
+    position = len(base)
+    steps: list[Step] = []
+    while position < len(text):
+        found = _STEP.match(text, position)
+        if found is None:
+            raise UnknownRevisionError(text, reason=f"{text[position:]!r} is no step; it takes ~n, ^n or @{{n}}")
+        steps.append(_step(text, found, first=not steps))
+        position = found.end()
+    if not base and not (steps and isinstance(steps[0], Moves | At)):
+        raise UnknownRevisionError(text, reason="it names nothing to start from")
+    return Revision("HEAD" if base in ("", "@") else base, tuple(steps))
+
+
+def _step(text: str, found: re.Match[str], *, first: bool) -> Step:
+    back, parent, position = found.group("back", "parent", "position")
+    if back is not None:
+        return Back(int(back or 1))
+    if parent is not None:
+        return Parent(int(parent or 1))
+    if not first:
+        raise UnknownRevisionError(text, reason="@{…} goes right behind the name of a branch or tag")
+    if position.isdigit():
+        return Moves(int(position))
+    try:
+        at = datetime.fromisoformat(position)
+    except ValueError:
+        raise UnknownRevisionError(text, reason=f"{position!r} is neither a number nor a date") from None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return At(int(at.timestamp() * 1_000_000))

@@ -1,0 +1,47 @@
+"""The message of a commit that was given none: what changed, in a few words. Layer: state."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from versioned_state.state.worktree import Staged, Worktree
+from versioned_state.values.codec import Code, code_of
+from versioned_state.values.decoder import tree_of
+from versioned_state.values.keys import is_internal, path_of
+
+_NAMED: Final = 5
+
+
+def summarize(worktree: Worktree, staged: Staged) -> str:
+    """Such as ``messages +2, step``: the keys that changed, lists with their growth. Reads no value."""
+    words = []
+    for key, update in sorted(staged.changes.items()):
+        if is_internal(key):
+            continue
+        if len(words) == _NAMED:
+            count = sum(not is_internal(key) for key in staged.changes)
+            words.append(f"and {count - _NAMED} more")
+            break
+        name = str(path_of(key))
+        old = worktree.cell(key)
+        if update.cell is None:
+            words.append(f"{name} removed")
+        elif old is None:
+            words.append(f"{name} added")
+        else:
+            grown = (_length(update.cell) or 0) - (_length(old) or 0) if _length(update.cell) is not None is not _length(old) else 0
+            words.append(f"{name} {grown:+d}" if grown else name)
+    return ", ".join(words) or "no change"
+
+
+def _length(cell: bytes) -> int | None:
+    """The number of elements of a list, or None for anything else, and for a list of which its cell does not tell."""
+    first = cell[0]
+    if 0x90 <= first <= 0x9F:
+        return first & 0x0F
+    if first == 0xDC:
+        return int.from_bytes(cell[1:3], "big")
+    if code_of(cell) == Code.LIST_TREE:
+        tree = tree_of(cell)
+        return None if tree is None else tree.count
+    return None

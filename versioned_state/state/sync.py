@@ -1,0 +1,118 @@
+"""Make a live value equal to another one in place, so that a reference that somebody holds is never stale. Layer: state.
+
+Containers keep their identity as long as their type stays: dicts by key, lists by aligned elements, sets, bytearrays, deques,
+arrays and plain objects as a whole. What is equal already is not touched.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from typing import Any
+
+from versioned_state.values.arrays import is_array
+from versioned_state.values.codec import is_plain
+from versioned_state.values.diff import diff_lists
+from versioned_state.values.fingerprint import Marker
+
+
+def sync(live: Any, target: Any, marker: Marker) -> Any:
+    """``live`` with the content of ``target``, in place where it can be; otherwise ``target``. Cost: the size of both.
+
+    ``target`` must be nobody else's: parts of it become parts of ``live``.
+    """
+    cls = type(live)
+    if live is target or cls is not type(target):
+        return target
+    if cls is list:
+        _sync_list(live, target, marker)
+    elif isinstance(live, dict):
+        _sync_dict(live, target, marker)
+    elif cls is set:
+        # Elements that are equal stay, so that what is in both keeps its identity.
+        live &= target
+        live |= target
+    elif cls is bytearray:
+        live[:] = target
+    elif cls is deque:
+        if live.maxlen != target.maxlen:
+            return target
+        parts = list(live)
+        _sync_list(parts, list(target), marker)
+        live.clear()
+        live.extend(parts)
+    elif is_array(live):
+        if live.dtype != target.dtype or live.shape != target.shape or not live.flags.writeable:
+            return target
+        live[...] = target
+    elif _is_plain_object(cls):
+        _sync_dict(live.__dict__, target.__dict__, marker)
+    else:
+        return target
+    return live
+
+
+def _is_plain_object(cls: type) -> bool:
+    """Whether all that an instance holds is in its ``__dict__``, and pickling goes the default way."""
+    return (
+        cls.__dictoffset__ != 0
+        and not issubclass(cls, (type, int, str, bytes, float, tuple, frozenset, list, set, BaseException))
+        and cls.__reduce_ex__ is object.__reduce_ex__
+        and cls.__reduce__ is object.__reduce__
+        and not hasattr(cls, "__setstate__")
+        and not any("__slots__" in base.__dict__ and base.__dict__["__slots__"] for base in cls.__mro__)
+    )
+
+
+def _sync_dict(live: dict[Any, Any], target: dict[Any, Any], marker: Marker) -> None:
+    if isinstance(live, defaultdict) and isinstance(target, defaultdict):
+        live.default_factory = target.default_factory
+    # Equal keys may be of different types (1, True), so keys come from the target and values from where they were.
+    old = dict(live)
+    new = {}
+    for key, value in target.items():
+        new[key] = sync(old[key], value, marker) if key in old else value
+    if list(map(_key, live)) == list(map(_key, new)):
+        for key, value in new.items():
+            if live[key] is not value:
+                live[key] = value
+        return
+    live.clear()
+    live.update(new)
+    if isinstance(live, OrderedDict):
+        for key in new:
+            live.move_to_end(key)
+
+
+def _key(key: Any) -> Any:
+    return (type(key), repr(key)) if type(key) is not str else key
+
+
+def _sync_list(live: list[Any], target: list[Any], marker: Marker) -> None:
+    old = [_mark(value, marker, index) for index, value in enumerate(live)]
+    new = [_mark(value, marker, -1 - index) for index, value in enumerate(target)]
+    prefix = 0
+    least = min(len(old), len(new))
+    while prefix < least and old[prefix] == new[prefix]:
+        prefix += 1
+    suffix = 0
+    while suffix < least - prefix and old[-1 - suffix] == new[-1 - suffix]:
+        suffix += 1
+    old_end, new_end = len(old) - suffix, len(new) - suffix
+    result = live[:prefix]
+    i = prefix
+    for part in diff_lists(old[prefix:old_end], new[prefix:new_end]):
+        start, end = prefix + part.old_start, prefix + part.old_end
+        new_start, new_stop = prefix + part.new_start, prefix + part.new_end
+        result += live[i:start]
+        both = min(end - start, new_stop - new_start)
+        result += [sync(live[start + k], target[new_start + k], marker) for k in range(both)]
+        result += target[new_start + both : new_stop]
+        i = end
+    result += live[i:]
+    live[:] = result
+
+
+def _mark(value: Any, marker: Marker, otherwise: int) -> Any:
+    """What stands for an element in the alignment; one that cannot be marked equals no other."""
+    mark, _ = marker.mark([value], plain=is_plain(value))
+    return ("none", otherwise) if mark is None else mark

@@ -1,0 +1,532 @@
+"""The live values of one handle: what was loaded or given, and how it differs from what was last committed. Layer: state.
+
+Each mutable value is watched. A large one has a baseline of its own; small ones share marks in packs, so a status of 100,000
+small dicts is some 1,600 packing calls. Keys are root keys throughout (see ``values.keys``). Not for two threads at once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+from uuid import UUID
+
+from versioned_state.errors import PickleRefusedError, UnserializableValueError
+from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.state.sync import sync
+from versioned_state.values.baseline import Baseline, Pinned
+from versioned_state.values.codec import Code, TooDeepError, code_of, is_plain
+from versioned_state.values.decoder import Decoder, tree_of
+from versioned_state.values.diff import diff_maps
+from versioned_state.values.encoder import Encoder
+from versioned_state.values.fingerprint import GROUP_SIZE, Mark
+from versioned_state.values.keys import path_of
+from versioned_state.values.nodes import Nodes
+from versioned_state.values.pickles import PicklePolicy
+from versioned_state.values.tree import Tree, edit_map, iter_cells, iter_items, rank
+
+_FLUSH_AT: Final = 1 << 24
+"""Raw bytes of staged objects from which a commit stores them ahead."""
+
+_IMMUTABLE: Final = frozenset(
+    {str, int, float, bool, type(None), bytes, complex, range, dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone}
+    | {Decimal, Fraction, UUID}
+)
+"""Types whose values cannot change in place: they are compared only where one was assigned."""
+
+
+class Slot:
+    """One key that was loaded or given: its live value, its cell and baseline as of the head (None: not there, or small)."""
+
+    __slots__ = ("base", "cell", "pack", "value")
+
+    def __init__(self, value: Any, cell: bytes | None, base: Baseline | None) -> None:
+        self.value = value
+        self.cell = cell
+        self.base = base
+        self.pack: Pack | None = None
+
+
+class Pack:
+    """Small values under one mark. A key whose value was replaced since is a member no more; its slot says so."""
+
+    __slots__ = ("keys", "mark", "values")
+
+    def __init__(self, keys: list[bytes], values: list[Any], mark: Mark) -> None:
+        self.keys = keys
+        self.values = values
+        self.mark = mark
+
+
+class LazyTail:
+    """Elements to be appended to a stored list that is not loaded. They are not watched: they count as they are at the commit."""
+
+    __slots__ = ("tail",)
+
+    def __init__(self) -> None:
+        self.tail: list[Any] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a key's value is now: its new cell (None: removed) and baseline."""
+
+    cell: bytes | None
+    base: Baseline | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The state as it is now, as a tree over staged objects, and how it differs from the head.
+
+    Attributes:
+        tree: the root with all changes.
+        changes: by root key, what differs from the head.
+        settled: what was assigned, or looked changed, and proved equal.
+        loose: packs to be formed anew.
+        failed: values that could not be stored, by root key; they count as unchanged in ``tree``.
+    """
+
+    tree: Tree
+    staging: Staging
+    changes: dict[bytes, Update]
+    settled: dict[bytes, Update]
+    loose: list[Pack]
+    failed: dict[bytes, UnserializableValueError | PickleRefusedError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """Where a transaction began: the content then, and how far the journal had gone."""
+
+    staged: Staged
+    journal: int
+    tails: dict[bytes, int]
+
+
+_ABSENT: Final = object()
+
+
+class Worktree:
+    """Live values over a root tree.
+
+    Args:
+        objects: where the tree's objects are.
+        policy: when values that are not data may be pickled.
+        tree: the root as of the head.
+    """
+
+    def __init__(self, objects: ObjectStore, policy: PicklePolicy, tree: Tree) -> None:
+        self._objects = objects
+        self.tree = tree
+        self._nodes = Nodes(Staging(objects), staging=Staging(objects))
+        self._encoder = Encoder(self._nodes, policy)
+        self._decoder = Decoder(self._encoder)
+        self._marker = self._encoder.marker
+        self._slots: dict[bytes, Slot] = {}
+        self._assigned: dict[bytes, None] = {}  # a set that keeps its order, so that summaries and packs follow the caller's
+        self._removed: set[bytes] = set()  # keys of the head that were deleted
+        self._added: set[bytes] = set()  # keys that the head has not
+        self._watched: set[bytes] = set()  # keys with a baseline of their own that may change in place
+        self._single: dict[bytes, Mark] = {}  # small mutable values that were loaded since the packs were formed
+        self._packs: list[Pack] = []
+        self._lazy: dict[bytes, LazyTail] = {}
+        self._journal: list[tuple[bytes, Any]] = []  # the values that assignments and deletions replaced, in order
+
+    # A mapping from root keys to live values
+
+    def cell(self, key: bytes) -> bytes | None:
+        """The cell of a key as of the head."""
+        return rank(self._nodes, self.tree, key)[1]
+
+    def get(self, key: bytes) -> Any:
+        """The live value. Raises ``KeyError``."""
+        slot = self._slots.get(key)
+        return self._load(key).value if slot is None else slot.value
+
+    def _load(self, key: bytes) -> Slot:
+        cell = None if key in self._removed else self.cell(key)
+        lazy = self._lazy.get(key)
+        if cell is None and lazy is None:
+            raise KeyError(key)
+        value, base = self._decoder.decode_live(cell) if cell is not None else ([], None)
+        slot = Slot(value, cell, base)
+        self._slots[key] = slot
+        self._watch(key, slot)
+        if lazy is not None:
+            del self._lazy[key]
+            if lazy.tail:
+                value.extend(lazy.tail)
+                self._assigned[key] = None
+        return slot
+
+    def _watch(self, key: bytes, slot: Slot) -> None:
+        if slot.base is not None:
+            if not isinstance(slot.base, Pinned):
+                self._watched.add(key)
+        elif type(slot.value) not in _IMMUTABLE:
+            self._single[key] = self._mark([slot.value])
+
+    def _mark(self, values: list[Any]) -> Mark:
+        try:
+            plain = is_plain(values)
+        except (TooDeepError, RecursionError):
+            return None
+        return self._marker.mark(values, plain=plain)[0]
+
+    def set(self, key: bytes, value: Any) -> None:
+        slot = self._slots.get(key)
+        self._lazy.pop(key, None)
+        if slot is None:
+            cell = self.cell(key)
+            slot = Slot(value, cell, None)
+            self._slots[key] = slot
+            if cell is None:
+                self._added.add(key)
+            self._journal.append((key, _ABSENT))
+        elif slot.value is not value:
+            self._journal.append((key, slot.value))
+            slot.value = value
+        elif key in self._assigned or slot.base is not None or key in self._single or slot.pack is not None:
+            return
+        slot.pack = None
+        self._single.pop(key, None)
+        self._removed.discard(key)
+        self._assigned[key] = None
+
+    def delete(self, key: bytes) -> None:
+        """Raises ``KeyError``."""
+        if key not in self:
+            raise KeyError(key)
+        slot = self._slots.pop(key, None)
+        cell = self.cell(key) if slot is None else slot.cell
+        self._journal.append((key, _ABSENT if slot is None else slot.value))
+        self._forget(key)
+        self._lazy.pop(key, None)
+        if cell is not None:
+            self._removed.add(key)
+            self._assigned[key] = None
+        else:
+            self._assigned.pop(key, None)
+
+    def _forget(self, key: bytes) -> None:
+        self._added.discard(key)
+        self._watched.discard(key)
+        self._single.pop(key, None)
+
+    def __contains__(self, key: bytes) -> bool:
+        if key in self._slots or key in self._added:
+            return True
+        return key not in self._removed and self.cell(key) is not None
+
+    def count(self, start: bytes, end: bytes) -> int:
+        """How many keys there are in [start, end). Cost: two paths, and the keys that were added or removed."""
+        low, _ = rank(self._nodes, self.tree, start)
+        high, _ = rank(self._nodes, self.tree, end)
+        added = sum(1 for key in self._added if start <= key < end)
+        removed = sum(1 for key in self._removed if start <= key < end)
+        return high - low + added - removed
+
+    def iter_keys(self, start: bytes, end: bytes) -> Iterator[bytes]:
+        """The keys in [start, end), in order, as they are now."""
+        low, _ = rank(self._nodes, self.tree, start)
+        high, _ = rank(self._nodes, self.tree, end)
+        added = sorted((key for key in self._added if start <= key < end), reverse=True)
+        removed = frozenset(self._removed)
+        for key, _ in iter_items(self._nodes, self.tree, low, high):
+            while added and added[-1] < key:
+                yield added.pop()
+            if key not in removed:
+                yield key
+        yield from reversed(added)
+
+    def release(self, key: bytes) -> bool:
+        """Let go of a value that was loaded and has not changed. Returns whether it was let go."""
+        slot = self._slots.get(key)
+        if slot is None:
+            return True
+        if key in self._assigned or key in self._added:
+            return False
+        if slot.base is not None:
+            if not self._encoder.unchanged(slot.value, slot.base):
+                return False
+        elif type(slot.value) not in _IMMUTABLE and self._encoder.encode(slot.value, None, key)[0] != slot.cell:
+            return False
+        del self._slots[key]
+        self._forget(key)
+        return True
+
+    def extend(self, key: bytes, values: list[Any]) -> None:
+        """Append to a list: in place if it is loaded, otherwise without loading it."""
+        if key in self._slots:
+            self._slots[key].value.extend(values)
+            return
+        if key not in self:
+            self._added.add(key)
+        self._lazy.setdefault(key, LazyTail()).tail.extend(values)
+
+    def tail(self, key: bytes) -> list[Any]:
+        """What was appended to a list that is not loaded, and is not committed yet."""
+        lazy = self._lazy.get(key)
+        return [] if lazy is None else lazy.tail
+
+    def is_live(self, key: bytes) -> bool:
+        return key in self._slots
+
+    def stored_elements(self, key: bytes, start: int, end: int) -> list[Any]:
+        """The elements [start, end) of the list that the head has under a key. Cost: one path, and what is read."""
+        cell = None if key in self._removed else self.cell(key)
+        if cell is None:
+            return []
+        tree = tree_of(cell) if code_of(cell) == Code.LIST_TREE else None
+        if tree is None:
+            values: list[Any] = self._decoder.decode(cell)[start:end]
+            return values
+        return [self._decoder.decode(part) for part in iter_cells(self._nodes, tree, start, end)]
+
+    def stored_length(self, key: bytes) -> int:
+        """How many elements the list has that the head has under a key; 0 where there is none. Raises ``TypeError`` for no list."""
+        cell = None if key in self._removed else self.cell(key)
+        if cell is None:
+            return 0
+        if code_of(cell) == Code.LIST_TREE:
+            tree = tree_of(cell)
+            assert tree is not None
+            return tree.count
+        value = self._decoder.decode(cell)
+        if type(value) is not list:
+            raise TypeError(f"{path_of(key)} is of type {type(value).__name__}, not a list")
+        return len(value)
+
+    # Detection
+
+    def stage(self, *, lenient: bool = False, flush: bool = False) -> Staged:
+        """Find what differs from the head and encode it. Nothing of the handle changes.
+
+        Args:
+            lenient: values that cannot be stored go to ``failed`` instead of raising.
+            flush: large amounts are stored ahead, for a commit.
+        """
+        staging = Staging(self._objects, flush_at=_FLUSH_AT if flush else None)
+        self._nodes.bind(staging)
+        changes: dict[bytes, Update] = {}
+        settled: dict[bytes, Update] = {}
+        loose: list[Pack] = []
+        failed: dict[bytes, UnserializableValueError | PickleRefusedError] = {}
+        for key in self._suspects(loose):
+            try:
+                update, old = self._encode(key)
+            except (UnserializableValueError, PickleRefusedError) as error:
+                if not lenient:
+                    raise
+                failed[key] = error
+                continue
+            if update.cell != old:
+                changes[key] = update
+            elif key in self._assigned or update.base is not self._slots[key].base or update.base is None:
+                settled[key] = update
+        tree = edit_map(self._nodes, self.tree, {key: update.cell for key, update in changes.items()}) if changes else self.tree
+        return Staged(tree, staging, changes, settled, loose, failed)
+
+    def _suspects(self, loose: list[Pack]) -> Iterator[bytes]:
+        """The keys whose values may differ from the head; packs that no longer hold together go to ``loose``."""
+        slots, marker, assigned = self._slots, self._marker, self._assigned
+        yield from assigned
+        for key, lazy in self._lazy.items():
+            if lazy.tail and key not in assigned:
+                yield key
+        # What has a baseline of its own is compared as it is encoded.
+        yield from [key for key in self._watched if key not in assigned]
+        for key, mark in self._single.items():
+            if key not in assigned and not marker.same(mark, [slots[key].value]):
+                yield key
+        for pack in self._packs:
+            if marker.same(pack.mark, pack.values):
+                continue
+            loose.append(pack)
+            for key in pack.keys:
+                if key in slots and slots[key].pack is pack:
+                    yield key
+
+    def _encode(self, key: bytes) -> tuple[Update, bytes | None]:
+        """What a key's value is now, and the cell that the head has."""
+        slot = self._slots.get(key)
+        if slot is not None:
+            cell, base = self._encoder.encode(slot.value, slot.base, key)
+            return Update(cell, base), slot.cell
+        old = self.cell(key)
+        lazy = self._lazy.get(key)
+        if lazy is None:
+            return Update(None), old
+        return Update(self._append(key, None if key in self._removed else old, lazy.tail)), old
+
+    def _append(self, key: bytes, old: bytes | None, tail: list[Any]) -> bytes:
+        if old is not None and code_of(old) == Code.LIST_TREE:
+            return self._encoder.append(old, tail, key)
+        values = [] if old is None else self._decoder.decode(old)
+        return self._encoder.encode([*values, *tail], None, key)[0]
+
+    # Moving on
+
+    def adopt(self, staged: Staged, tree: Tree) -> None:
+        """Take what was staged as the head's, after a commit of it whose root is ``tree``; or after it proved to be no change."""
+        self.tree = tree
+        slots = self._slots
+        fresh: list[bytes] = []
+        for key in staged.failed:
+            # It still differs, and whatever watched it may be formed anew below.
+            self._assigned[key] = None
+            slots[key].pack = None
+        for updates in (staged.changes, staged.settled):
+            for key, update in updates.items():
+                slot = slots.get(key)
+                self._forget(key)
+                self._removed.discard(key)
+                self._assigned.pop(key, None)
+                if slot is None:
+                    lazy = self._lazy.get(key)
+                    if lazy is not None:
+                        lazy.tail = []
+                    continue
+                slot.cell, slot.base = update.cell, update.base
+                if update.base is not None:
+                    if not isinstance(update.base, Pinned):
+                        self._watched.add(key)
+                elif type(slot.value) not in _IMMUTABLE:
+                    fresh.append(key)
+        self._repack(staged.loose, fresh)
+        self._journal.clear()
+
+    def _repack(self, loose: list[Pack], fresh: list[bytes]) -> None:
+        """Form packs anew of what was loaded, what was given, and packs that no longer hold together."""
+        keys = dict.fromkeys(key for key in self._single if key not in self._assigned)
+        self._single.clear()
+        keys.update(dict.fromkeys(fresh))
+        gone = {id(pack) for pack in loose}
+        if keys and self._packs and len(self._packs[-1].keys) < GROUP_SIZE:
+            gone.add(id(self._packs[-1]))
+            loose = [*loose, self._packs[-1]]
+        for pack in loose:
+            keys.update((key, None) for key in pack.keys if key in self._slots and self._slots[key].pack is pack)
+        if gone:
+            self._packs = [pack for pack in self._packs if id(pack) not in gone]
+        members = [key for key in keys if key in self._slots]
+        for start in range(0, len(members), GROUP_SIZE):
+            part = members[start : start + GROUP_SIZE]
+            values = [self._slots[key].value for key in part]
+            pack = Pack(part, values, self._mark(values))
+            for key in part:
+                self._slots[key].pack = pack
+            self._packs.append(pack)
+
+    def retarget(self, old: Tree, new: Tree, *, except_keys: frozenset[bytes] = frozenset()) -> None:
+        """Patch live values in place from one root to another, which becomes the head. Values with changes of their own are excepted."""
+        for key, _, cell in list(diff_maps(self._nodes, old, new)):
+            if key not in except_keys:
+                self._patch(key, cell, cell)
+        self.tree = new
+
+    def _patch(self, key: bytes, cell: bytes | None, head_cell: bytes | None) -> None:
+        """Give a live value the content of ``cell``, relative to a head that has ``head_cell``."""
+        slot = self._slots.get(key)
+        self._lazy.pop(key, None)
+        if cell is None:
+            if slot is not None:
+                del self._slots[key]
+            self._forget(key)
+            return
+        if slot is None:
+            if cell == head_cell:
+                return
+            value, _ = self._decoder.decode_live(cell)
+            slot = self._slots[key] = Slot(value, head_cell, None)
+        else:
+            fresh, base = self._decoder.decode_live(cell)
+            slot.value = sync(slot.value, fresh, self._marker)
+            if cell == head_cell:
+                slot.cell, slot.base = cell, base
+        slot.pack = None
+        self._forget(key)
+        self._removed.discard(key)
+        if head_cell is None:
+            self._added.add(key)
+        if cell == head_cell:
+            self._assigned.pop(key, None)
+            self._watch(key, slot)
+        else:
+            slot.cell = head_cell
+            self._assigned[key] = None
+
+    def save(self) -> Savepoint:
+        """Where to come back to. Cost: a detection."""
+        staged = self.stage()
+        return Savepoint(staged, len(self._journal), {key: len(lazy.tail) for key, lazy in self._lazy.items()})
+
+    def restore(self, savepoint: Savepoint | None = None) -> None:
+        """Go back to a savepoint, or to the head: the values that were replaced come back, and those that were mutated are mended in place."""
+        journal = 0 if savepoint is None else savepoint.journal
+        while len(self._journal) > journal:
+            key, value = self._journal.pop()
+            self._put_back(key, value)
+        tails = {} if savepoint is None else savepoint.tails
+        for key, lazy in list(self._lazy.items()):
+            del lazy.tail[tails.get(key, 0) :]
+            if not lazy.tail and self.cell(key) is None:
+                del self._lazy[key]
+                self._added.discard(key)
+        now = self.stage(lenient=True)
+        target = self.tree if savepoint is None else savepoint.staged.tree
+        staging = now.staging if savepoint is None else savepoint.staged.staging
+        differing = {key: cell for key, _, cell in diff_maps(_over(self._nodes, now.staging, staging), now.tree, target)}
+        for key in now.failed:
+            differing.setdefault(key, rank(_over(self._nodes, now.staging, staging), target, key)[1])
+        self._nodes.bind(staging)
+        for key, cell in differing.items():
+            self._patch(key, cell, self.cell(key))
+            if cell is None and self.cell(key) is not None:
+                self._removed.add(key)
+                self._assigned[key] = None
+        if savepoint is None:
+            staged = self.stage()
+            assert not staged.changes, "what was restored is what the head has"
+            self.adopt(staged, self.tree)
+
+    def _put_back(self, key: bytes, value: Any) -> None:
+        slot = self._slots.get(key)
+        if value is _ABSENT:
+            self._slots.pop(key, None)
+            self._forget(key)
+            self._removed.discard(key)
+            self._assigned.pop(key, None)
+            return
+        if slot is None:
+            slot = self._slots[key] = Slot(value, self.cell(key), None)
+        slot.value = value
+        slot.pack = None
+        self._single.pop(key, None)
+        self._removed.discard(key)
+        if slot.cell is None:
+            self._added.add(key)
+        self._assigned[key] = None
+
+
+def _over(nodes: Nodes, first: Staging, second: Staging) -> Nodes:
+    """Nodes that read from either of two overlays."""
+    return nodes if first is second else Nodes(_Either(first, second))
+
+
+class _Either:
+    """A reader over two overlays of one store."""
+
+    def __init__(self, first: Staging, second: Staging) -> None:
+        self._first = first
+        self._second = second
+
+    def read(self, address: Any) -> bytes:
+        return self._first.read(address) if address in self._first else self._second.read(address)
+
+    def read_many(self, addresses: Any) -> dict[Any, bytes]:
+        return {address: self.read(address) for address in addresses}

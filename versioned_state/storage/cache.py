@@ -1,0 +1,136 @@
+"""`Cache`, which keeps recently used objects of another store in memory.
+
+Objects only: an object's value is a function of its key, so a copy is never stale. A ref is never
+kept, nor that a key is absent: two caches over one store must not show a stale head.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping
+from threading import Lock
+
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.storage.base import KVStore, check_keys, is_object
+from versioned_state.storage.wrapper import Wrapper
+
+# What an entry costs beside its value: the key, two object headers, a slot and links of the
+# ordered dict. Without it a million tiny objects would take ten times the bound.
+_ENTRY_BYTES = 300
+
+
+class Cache(Wrapper):
+    """Least recently used objects of `store`, up to `max_bytes` in all.
+
+    `in` asks the store itself, so that what another process collected does not pass for present.
+    `hits` and `misses` count objects asked for.
+    """
+
+    def __init__(self, store: KVStore, max_bytes: int = 64 * 1024 * 1024) -> None:
+        if max_bytes < 0:
+            raise InvalidArgumentError(f"max_bytes must not be negative: {max_bytes}")
+        super().__init__(store)
+        self.max_bytes = max_bytes
+        self.hits = 0
+        self.misses = 0
+        self._lock = Lock()
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._size = 0
+        # How often something was removed. A read that began before a removal and ends after it must
+        # not bring the object back.
+        self._removals = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes held now, with an estimate of what the entries themselves cost."""
+        return self._size
+
+    def get(self, key: str) -> bytes | None:
+        if not is_object(key):
+            return self.store.get(key)
+        with self._lock:
+            value = self._kept.get(key)
+            if value is not None:
+                self._kept.move_to_end(key)
+                self.hits += 1
+                return value
+            self.misses += 1
+            removals = self._removals
+        value = self.store.get(key)
+        if value is not None:
+            self._keep({key: value}, removals)
+        return value
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        wanted = dict.fromkeys(check_keys(keys))
+        found: dict[str, bytes] = {}
+        with self._lock:
+            for key in wanted:
+                value = self._kept.get(key)
+                if value is not None:
+                    self._kept.move_to_end(key)
+                    found[key] = value
+            rest = [key for key in wanted if key not in found]
+            self.hits += len(found)
+            self.misses += sum(map(is_object, rest))
+            removals = self._removals
+        # A call with nothing left to ask costs no round trip, but a closed store must still say so:
+        # close() empties the cache, so there is something left to ask then.
+        if rest or not wanted:
+            fetched = self.store.get_many(rest)
+            self._keep({key: value for key, value in fetched.items() if is_object(key)}, removals)
+            found.update(fetched)
+        return found
+
+    def set(self, key: str, value: bytes) -> None:
+        removals = self._removals
+        self.store.set(key, value)
+        if is_object(key):
+            self._keep({key: value}, removals)
+
+    def apply(
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str] = (),
+        *,
+        objects: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        removals = self._removals
+        if deletes:
+            self._forget(deletes)
+        try:
+            applied = self.store.apply(expected, puts, deletes, objects=objects)
+        finally:
+            if deletes:
+                self._forget(deletes)
+        if applied and objects:
+            self._keep(objects, removals)
+        return applied
+
+    def close(self) -> None:
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+            self._removals += 1
+        self.store.close()
+
+    def _keep(self, objects: Mapping[str, bytes], removals: int) -> None:
+        with self._lock:
+            if removals != self._removals:
+                return
+            for key, value in objects.items():
+                cost = len(value) + _ENTRY_BYTES
+                if key not in self._kept and cost <= self.max_bytes:
+                    self._kept[key] = value
+                    self._size += cost
+            while self._size > self.max_bytes:
+                self._size -= len(self._kept.popitem(last=False)[1]) + _ENTRY_BYTES
+
+    def _forget(self, keys: Iterable[str]) -> None:
+        with self._lock:
+            self._removals += 1
+            for key in keys:
+                value = self._kept.pop(key, None)
+                if value is not None:
+                    self._size -= len(value) + _ENTRY_BYTES

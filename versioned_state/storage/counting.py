@@ -1,0 +1,96 @@
+"""`Counting`, which measures what a piece of work asks of its store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from threading import Lock
+
+from versioned_state.storage.base import KVStore, is_object
+from versioned_state.storage.wrapper import Wrapper
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What went through a store. Bytes are those of values, not of keys."""
+
+    gets: int = 0
+    sets: int = 0
+    get_manys: int = 0
+    listings: int = 0
+    applies: int = 0
+    objects_read: int = 0
+    objects_written: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    @property
+    def round_trips(self) -> int:
+        """Calls of any kind: on a store across a network each is a round trip, or several for a long listing."""
+        return self.gets + self.sets + self.get_manys + self.listings + self.applies
+
+
+class Counting(Wrapper):
+    """Counts calls, objects and bytes; a call that raises is counted, with the bytes it was sent."""
+
+    def __init__(self, store: KVStore) -> None:
+        super().__init__(store)
+        self._lock = Lock()
+        self._counts = Counts()
+
+    @property
+    def counts(self) -> Counts:
+        """The counts since the start, or since `reset()`; a value that does not change any more."""
+        return self._counts
+
+    def reset(self) -> Counts:
+        """Start from zero again; returns what was counted until now."""
+        with self._lock:
+            counts, self._counts = self._counts, Counts()
+        return counts
+
+    def get(self, key: str) -> bytes | None:
+        self._add(gets=1)
+        value = self.store.get(key)
+        if value is not None:
+            self._add(objects_read=int(is_object(key)), bytes_read=len(value))
+        return value
+
+    def set(self, key: str, value: bytes) -> None:
+        self._add(sets=1, objects_written=int(is_object(key)), bytes_written=_size((value,)))
+        self.store.set(key, value)
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        self._add(get_manys=1)
+        found = self.store.get_many(keys)
+        self._add(objects_read=sum(map(is_object, found)), bytes_read=_size(found.values()))
+        return found
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        self._add(listings=1)
+        return self.store.keys(prefix)
+
+    def apply(
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str] = (),
+        *,
+        objects: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        written = objects or {}
+        self._add(applies=1, objects_written=len(written), bytes_written=_size(puts.values()) + _size(written.values()))
+        return self.store.apply(expected, puts, deletes, objects=objects)
+
+    def __contains__(self, key: str) -> bool:
+        self._add(gets=1)
+        return key in self.store
+
+    def _add(self, **more: int) -> None:
+        with self._lock:
+            self._counts = replace(self._counts, **{name: getattr(self._counts, name) + count for name, count in more.items()})
+
+
+def _size(values: Iterable[object]) -> int:
+    # A value of a wrong type is for the store to refuse, so only bytes are measured.
+    return sum(len(value) for value in values if isinstance(value, bytes))

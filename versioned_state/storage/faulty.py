@@ -1,0 +1,137 @@
+"""`Faulty`, a store that fails on purpose, for tests of everything that stands on a store.
+
+The loop that such a test runs: fail at the first call, the second, and so on, until the work is done
+without a fault having fired::
+
+    for k in itertools.count(1):
+        store = Memory()
+        faulty = Faulty(store, at=k, fault=Fault.AFTER)
+        try:
+            work(faulty)
+        except InjectedFaultError:
+            ...                     # what must hold after a failure
+        ...                         # what must hold of `store` in any case
+        if not faulty.fired:
+            break
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from enum import Enum
+from threading import Lock
+from typing import TypeVar
+
+from versioned_state.errors import StorageError
+from versioned_state.storage.base import KVStore
+from versioned_state.storage.wrapper import Wrapper
+
+T = TypeVar("T")
+
+
+class Fault(Enum):
+    """How far a failing call gets."""
+
+    BEFORE = "before"
+    """Nothing was done."""
+
+    AFTER = "after"
+    """All was done, and the answer is lost: the caller cannot know."""
+
+    PARTIAL = "partial"
+    """`apply` stored its objects, and no put and no delete. A call without objects: as `BEFORE`."""
+
+
+class InjectedFaultError(StorageError):
+    """The failure that `Faulty` raises."""
+
+
+class InjectedCrash(BaseException):
+    """The death of the process, as far as a test can have it: no `except Exception` gets to see it."""
+
+
+class Faulty(Wrapper):
+    """Fails at its `at`-th call, counted from 1; with None it only counts.
+
+    A call is one of `get`, `set`, `get_many`, `keys`, `apply`, `in` (and so whatever is built on
+    these); `close()` is not counted and never fails. Without `crash` that one call raises
+    `InjectedFaultError` and later ones work. With `crash` it raises `InjectedCrash`, and so does every
+    call after it, `close()` apart: the dead do not tidy up. What they left is in `store`.
+
+    `calls` is the number of calls so far, `fired` whether the fault has happened.
+    """
+
+    def __init__(self, store: KVStore, *, at: int | None = None, fault: Fault = Fault.BEFORE, crash: bool = False) -> None:
+        super().__init__(store)
+        self._lock = Lock()
+        self.arm(at, fault=fault, crash=crash)
+
+    def arm(self, at: int | None, *, fault: Fault = Fault.BEFORE, crash: bool = False) -> None:
+        """Start counting from zero again, towards another fault."""
+        with self._lock:
+            self.at = at
+            self.fault = fault
+            self.crash = crash
+            self.calls = 0
+            self.fired = False
+
+    def get(self, key: str) -> bytes | None:
+        return self._call(lambda: self.store.get(key))
+
+    def set(self, key: str, value: bytes) -> None:
+        self._call(lambda: self.store.set(key, value))
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        return self._call(lambda: self.store.get_many(keys))
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        """With `Fault.AFTER` the listing is cut short: it yields half of the keys before it fails."""
+        if not self._is_due():
+            return self.store.keys(prefix)
+        if self.fault is not Fault.AFTER:
+            raise self._error()
+        return self._cut_short(list(self.store.keys(prefix)))
+
+    def apply(
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str] = (),
+        *,
+        objects: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        return self._call(
+            lambda: self.store.apply(expected, puts, deletes, objects=objects),
+            partly=lambda: self.store.apply({}, {}, objects=objects),
+        )
+
+    def __contains__(self, key: str) -> bool:
+        return self._call(lambda: key in self.store)
+
+    def _call(self, whole: Callable[[], T], *, partly: Callable[[], object] | None = None) -> T:
+        if not self._is_due():
+            return whole()
+        if self.fault is Fault.AFTER:
+            whole()
+        elif self.fault is Fault.PARTIAL and partly is not None:
+            partly()
+        raise self._error()
+
+    def _cut_short(self, keys: list[str]) -> Iterator[str]:
+        yield from keys[: len(keys) // 2]
+        raise self._error()
+
+    def _is_due(self) -> bool:
+        with self._lock:
+            if self.fired and self.crash:
+                raise self._error()
+            self.calls += 1
+            if self.calls != self.at:
+                return False
+            self.fired = True
+            return True
+
+    def _error(self) -> BaseException:
+        if self.crash:
+            return InjectedCrash(f"crashed at store call {self.at}, {self.fault.value} it was done")
+        return InjectedFaultError(f"store call {self.at} failed on purpose, {self.fault.value} it was done")

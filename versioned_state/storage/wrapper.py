@@ -1,0 +1,47 @@
+"""`Wrapper`, a `KVStore` over a `KVStore` that changes nothing: what cache, counters and faults start from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from versioned_state.storage.base import KVStore
+
+
+class Wrapper(KVStore):
+    """Passes every call on to `store`; closing it closes `store`."""
+
+    def __init__(self, store: KVStore) -> None:
+        self.store = store
+        self.private = store.private
+        self.max_expected = store.max_expected
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} over {self.store!r}>"
+
+    def get(self, key: str) -> bytes | None:
+        return self.store.get(key)
+
+    def set(self, key: str, value: bytes) -> None:
+        self.store.set(key, value)
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        return self.store.get_many(keys)
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        return self.store.keys(prefix)
+
+    def apply(
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str] = (),
+        *,
+        objects: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        return self.store.apply(expected, puts, deletes, objects=objects)
+
+    def close(self) -> None:
+        self.store.close()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.store

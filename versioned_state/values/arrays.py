@@ -1,0 +1,70 @@
+"""numpy arrays and scalars as data: dtype, shape and raw bytes in C order, without pickle. Layer: values.
+
+numpy is never imported for its own sake: a value can only be an array where its owner has imported it. Reading an array does.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from versioned_state.values.codec import NotDataError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray
+
+
+def is_scalar(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic) and type(value).__module__ == "numpy"
+
+
+def dtype_data(dtype: np.dtype[Any]) -> Any:
+    """A dtype as data. Raises ``NotDataError`` for one that has objects in it, or that data would not give back."""
+    import numpy as np
+
+    if dtype.hasobject:
+        raise NotDataError("an array of objects")
+    descr = np.lib.format.dtype_to_descr(dtype)
+    try:
+        same = np.lib.format.descr_to_dtype(descr) == dtype
+    except Exception:  # noqa: BLE001 - numpy raises many kinds here, and all mean the same
+        same = False
+    if not same or dtype.itemsize == 0:
+        raise NotDataError(f"an array of dtype {dtype}")
+    return descr
+
+
+def raw_view(array: np.ndarray[Any, Any]) -> memoryview:
+    """The bytes of an array in C order; a copy is made only where it is not contiguous."""
+    import numpy as np
+
+    if not array.size:
+        return memoryview(b"")
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
+def read_array(descr: Any, shape: list[int], data: bytes | bytearray) -> Any:
+    """The array, writable. Raises ``ValueError`` where shape, dtype and bytes do not fit each other."""
+    import numpy as np
+
+    dtype = np.lib.format.descr_to_dtype(descr)
+    if dtype.hasobject:
+        raise ValueError("an array of objects is not data")
+    if not data:
+        return np.empty(shape, dtype)
+    return np.frombuffer(bytearray(data) if type(data) is bytes else data, dtype).reshape(shape)
+
+
+def read_scalar(descr: Any, data: bytes) -> Any:
+    import numpy as np
+
+    dtype = np.lib.format.descr_to_dtype(descr)
+    if dtype.hasobject:
+        raise ValueError("a scalar object is not data")
+    return np.frombuffer(data, dtype)[0]

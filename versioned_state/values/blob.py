@@ -1,0 +1,87 @@
+"""Long texts and bytes as chunks: where they are cut, and how they are read back. Layer: values.
+
+Bytes are cut at a fixed size, since what changes in an array or a buffer changes in place. Text is cut at line ends that its
+own content chooses, so an edit in the middle moves no cut but its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+from versioned_state.objects.address import Address, Kind, expect
+from versioned_state.values.nodes import Nodes, Shape
+from versioned_state.values.tree import Edit, Tree, build, iter_chunks
+
+CHUNK_BYTES: Final = 1 << 16
+"""Bytes of a chunk of binary data."""
+
+TEXT_BYTES: Final = 4096
+"""Mean bytes of a chunk of text: a line ends its chunk with a probability of its size over this. At most four times it."""
+
+_MARK: Final = (1 << 64) // TEXT_BYTES
+_PIECE: Final = re.compile(rb"[^\n]{0,511}\n|[^\n]{0,255}[ ,]|[^\n]{1,256}")
+"""A line; of a line beyond 512 bytes, stretches that end after a blank or comma, or after 256 bytes where there is none."""
+
+_CHUNK = bytes((Kind.CHUNK,))
+
+
+def binary_cuts(size: int) -> Iterator[tuple[int, int]]:
+    """Start and end of each chunk of ``size`` bytes."""
+    for start in range(0, size, CHUNK_BYTES):
+        yield start, min(start + CHUNK_BYTES, size)
+
+
+def text_cuts(data: bytes) -> Iterator[tuple[int, int]]:
+    """Start and end of each chunk of a text in UTF-8. Cost: one hash a line."""
+    start = 0
+    for match in _PIECE.finditer(data):
+        end = match.end()
+        piece = match.group()
+        size = end - start
+        if (size >= TEXT_BYTES // 4 and xxh3_64_intdigest(piece) < len(piece) * _MARK) or size >= TEXT_BYTES * 4:
+            yield start, end
+            start = end
+    if start < len(data):
+        yield start, len(data)
+
+
+def add_chunk(nodes: Nodes, part: bytes | memoryview) -> Address:
+    return nodes.add_raw(_CHUNK + part)
+
+
+def write_blob(nodes: Nodes, addresses: list[Address], sizes: list[int]) -> Tree:
+    """The tree over these chunks."""
+    return build(nodes, Shape.BLOB, 1, Edit(0, 0, list(addresses), sizes))
+
+
+def write_text(nodes: Nodes, data: bytes) -> Tree:
+    cuts = list(text_cuts(data))
+    return write_blob(nodes, [add_chunk(nodes, data[a:b]) for a, b in cuts], [b - a for a, b in cuts])
+
+
+def write_bytes(nodes: Nodes, data: bytes | memoryview) -> Tree:
+    view = memoryview(data)
+    cuts = list(binary_cuts(len(view)))
+    return write_blob(nodes, [add_chunk(nodes, view[a:b]) for a, b in cuts], [b - a for a, b in cuts])
+
+
+def iter_blob(nodes: Nodes, tree: Tree) -> Iterator[bytes]:
+    """The chunks of a blob, in order; an inner node's are read in one call of the store."""
+    for addresses in iter_chunks(nodes, tree):
+        raws = nodes.reader.read_many(Address(address) for address in addresses)
+        for address in addresses:
+            raw = raws[Address(address)]
+            expect(raw, Address(address), Kind.CHUNK)
+            yield raw[1:]
+
+
+def read_blob(nodes: Nodes, tree: Tree) -> bytearray:
+    """All of a blob. Cost: its size, twice over while a chunk is copied."""
+    data = bytearray()
+    for chunk in iter_blob(nodes, tree):
+        data += chunk
+    return data

@@ -1,0 +1,428 @@
+"""Cells to Python values, with the baselines that detect what is done to them afterwards. Layer: values.
+
+Whatever a value needs is fetched first, one call of the store a level, and decoded as it comes. An object is unpickled only
+where the policy allows it, or shown as ``ObjectInfo`` where values are only looked at.
+"""
+
+from __future__ import annotations
+
+import decimal
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+from blake3 import blake3
+
+from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
+from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind
+from versioned_state.values import arrays, pickles, registry
+from versioned_state.values.baseline import Baseline, Buffer, Elements, Entries, Marked, Pinned
+from versioned_state.values.blob import binary_cuts
+from versioned_state.values.codec import MAX_DEPTH, PARTS_READERS, RAW_READERS, Code, code_of, payload_of
+from versioned_state.values.encoder import ELEMENT_INLINE, ENTRY_INLINE, Encoder
+from versioned_state.values.fingerprint import fingerprint
+from versioned_state.values.nodes import Node, Shape, read_node
+from versioned_state.values.tree import Tree
+
+_SHAPES: Final = {
+    Code.LIST_TREE: Shape.SEQUENCE,
+    Code.TUPLE_TREE: Shape.SEQUENCE,
+    Code.SET_TREE: Shape.SEQUENCE,
+    Code.FROZENSET_TREE: Shape.SEQUENCE,
+    Code.DICT_TREE: Shape.MAP,
+    Code.TEXT: Shape.BLOB,
+    Code.BYTES_BLOB: Shape.BLOB,
+    Code.BYTEARRAY_BLOB: Shape.BLOB,
+    Code.ARRAY_BLOB: Shape.BLOB,
+    Code.PACKED: Shape.BLOB,
+}
+_REFERRING: Final = frozenset(_SHAPES) | {Code.TAGGED, Code.OBJECT}
+_FROM_LIST: Final = {Code.LIST_TREE: list, Code.TUPLE_TREE: tuple, Code.SET_TREE: set, Code.FROZENSET_TREE: frozenset}
+_DECODING_ERRORS: Final = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    struct.error,
+    decimal.DecimalException,
+    msgpack.UnpackException,
+)
+
+
+def read_tree(shape: Shape, parts: list[Any]) -> Tree:
+    """The tree in the first two parts of a payload. Raises ``ValueError`` for another form."""
+    count, top = parts[0], parts[1]
+    if type(count) is not int or count < 0:
+        raise ValueError("a tree without a count")
+    if type(top) is bytes and len(top) == ADDRESS_SIZE:
+        return Tree(shape, count, top)
+    if type(top) is list and len(top) == 1 and type(top[0]) is bytes:
+        node = read_node(shape, top[0])
+        if shape is not Shape.BLOB or node.level or not node.count:
+            return Tree(shape, count, node)
+    raise ValueError("a tree without a top")
+
+
+def tree_of(cell: bytes) -> Tree | None:
+    """The tree that a cell refers to, or None where it is no reference."""
+    code = code_of(cell)
+    if code is None or code < Code.LIST_TREE:
+        return None
+    return read_tree(_SHAPES[Code(code)], unpack_payload(cell))
+
+
+def order_of(cell: bytes) -> Tree | None:
+    """The order tree of a large dict, or None where its keys are sorted."""
+    parts = unpack_payload(cell)
+    return read_tree(Shape.SEQUENCE, parts[2:]) if len(parts) > 2 else None
+
+
+def unpack_payload(cell: bytes) -> list[Any]:
+    """The parts of a reference's payload."""
+    parts = msgpack.unpackb(payload_of(cell), strict_map_key=False)
+    if type(parts) is not list:
+        raise ValueError("a payload without parts")
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The elements of a sequence, whether all small ones are of JSON types, and the bytes of its leaves."""
+
+    values: list[Any]
+    plain: bool
+    weight: int
+
+
+class Decoder:
+    """Decodes cells, reading objects through an encoder's nodes. Not for two threads at once.
+
+    Args:
+        encoder: whose nodes are read, and whose marker makes the marks of baselines.
+        describe: show objects as ``ObjectInfo`` instead of unpickling them.
+    """
+
+    def __init__(self, encoder: Encoder, *, describe: bool = False) -> None:
+        self._nodes = encoder.nodes
+        self._encoder = encoder
+        self._marker = encoder.marker
+        self._policy = encoder.policy
+        self._describe = describe
+        self._raws: dict[Any, bytes] = {}
+        self._leaves: dict[bytes, tuple[list[Any], bool]] = {}
+        self._wanted: dict[bytes, Shape] = {}
+        self._fetching = False
+        self._references = 0
+        self._exotic = False
+
+    def decode(self, cell: bytes) -> Any:
+        """The value of a cell.
+
+        Raises:
+            PickleRefusedError: it holds an object, and the policy refuses to unpickle.
+            MissingObjectError, CorruptObjectError: the store lacks a part of it.
+        """
+        return self._run(cell, self._unpack)
+
+    def decode_live(self, cell: bytes) -> tuple[Any, Baseline | None]:
+        """The value, and the baseline that ``Encoder.encode`` would have given for it."""
+        result: tuple[Any, Baseline | None] = self._run(cell, self._live)
+        return result
+
+    def _run(self, cell: bytes, read: Callable[[bytes], Any]) -> Any:
+        try:
+            self._fetch(cell)
+            return read(cell)
+        except StateError:
+            raise
+        except RecursionError as error:
+            raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH) from error
+        except _DECODING_ERRORS as error:
+            raise CorruptObjectError("(a value)", f"it does not decode: {type(error).__name__}: {error}") from error
+        finally:
+            self._raws.clear()
+            self._leaves.clear()
+            self._wanted.clear()
+            self._fetching = False
+
+    # Fetching: the same walk as decoding, in which a reference is noted down instead of followed
+
+    def _fetch(self, cell: bytes) -> None:
+        """Read everything that a cell refers to, level by level."""
+        if code_of(cell) not in _REFERRING:
+            return
+        self._fetching = True
+        self._unpack(cell)
+        while self._wanted:
+            wanted = dict(self._wanted)
+            self._wanted.clear()
+            got = self._nodes.reader.read_many(Address(address) for address in wanted)
+            self._raws.update(got)
+            for address, raw in got.items():
+                self._look_into(wanted[address], address, raw)
+        self._fetching = False
+
+    def _want(self, shape: Shape, addresses: list[bytes]) -> None:
+        for address in addresses:
+            if address not in self._raws:
+                self._wanted[address] = shape
+
+    def _look_into(self, shape: Shape, address: bytes, raw: bytes) -> None:
+        kind = raw[0]
+        if kind in (Kind.SEQUENCE_NODE, Kind.MAP_NODE):
+            self._want(shape, read_node(shape, raw).items)
+        elif kind in (Kind.SEQUENCE_LEAF, Kind.MAP_LEAF):
+            before = self._references
+            self._exotic = False
+            values = self._unpack(memoryview(raw)[1:])
+            if self._references == before and kind == Kind.SEQUENCE_LEAF:
+                # Nothing in it refers to anything: what was decoded stands, for the first place that the leaf is used in.
+                self._leaves[address] = (values, not self._exotic)
+        elif kind != Kind.CHUNK:
+            raise CorruptObjectError(address.hex(), f"a part of a value has kind {kind}")
+
+    def _note(self, tree: Tree) -> None:
+        if isinstance(tree.top, bytes):
+            self._want(tree.shape, [tree.top])
+        elif tree.top.level:
+            self._want(tree.shape, tree.top.items)
+        elif tree.shape is not Shape.BLOB:
+            for cell in tree.top.items:
+                self._unpack(cell)
+
+    # Decoding what was fetched
+
+    def _node(self, shape: Shape, top: Node | bytes) -> Node:
+        return top if isinstance(top, Node) else read_node(shape, self._raws[top])
+
+    def _unpack(self, data: bytes | bytearray | memoryview) -> Any:
+        try:
+            return msgpack.unpackb(data, ext_hook=self._extension, strict_map_key=False)
+        except UnicodeDecodeError:
+            # A lone surrogate somewhere: decoding all text so would cost half again.
+            return msgpack.unpackb(data, ext_hook=self._extension, strict_map_key=False, unicode_errors="surrogatepass")
+
+    def _extension(self, code: int, payload: bytes) -> Any:
+        self._exotic = True
+        raw_reader = RAW_READERS.get(code)
+        if raw_reader is not None:
+            return raw_reader(payload)
+        before = self._references
+        parts = self._unpack(payload)
+        if code in _SHAPES:
+            return self._tree(Code(code), parts)
+        if self._references != before:
+            return None
+        parts_reader = PARTS_READERS.get(code)
+        if parts_reader is not None:
+            return parts_reader(parts)
+        if code == Code.TAGGED:
+            return _from_data(*parts)
+        if code == Code.OBJECT:
+            return self._object(parts)
+        if code == Code.NUMPY_ARRAY:
+            return _array(*parts)
+        if code == Code.NUMPY_SCALAR:
+            return _scalar(*parts)
+        raise ValueError(f"unknown extension {code}")
+
+    def _tree(self, code: Code, parts: list[Any]) -> Any:
+        tree = read_tree(_SHAPES[code], parts)
+        order = read_tree(Shape.SEQUENCE, parts[2:]) if code == Code.DICT_TREE and len(parts) > 2 else None
+        if self._fetching:
+            self._references += 1
+            self._note(tree)
+            if order is not None:
+                self._note(order)
+            return None
+        if tree.shape is Shape.SEQUENCE:
+            return _FROM_LIST[code](self._list(tree, None).values)
+        if tree.shape is Shape.MAP:
+            return self._dict(tree, order, None)
+        return self._blob(code, tree, parts)
+
+    def _list(self, tree: Tree, children: dict[int, Baseline] | None) -> _Listed:
+        """The elements of a sequence. With ``children``, the baselines of the large ones are put there by index."""
+        values: list[Any] = []
+        plain = True
+        weight = 0
+        for address, node in self._tops(tree.shape, tree.top):
+            if address is not None:
+                weight += len(self._raws[address])
+                leaf = self._leaves.pop(address, None)
+                if leaf is not None:
+                    values += leaf[0]
+                    plain &= leaf[1]
+                    continue
+                if children is None:
+                    values += self._unpack(memoryview(self._raws[address])[1:])
+                    continue
+                node = read_node(tree.shape, self._raws[address])
+            assert node is not None
+            for cell in node.items:
+                if children is None:
+                    values.append(self._unpack(cell))
+                    continue
+                self._exotic = False
+                value, child = self._live(cell)
+                if child is not None:
+                    children[len(values)] = child
+                else:
+                    plain &= not self._exotic
+                values.append(value)
+        if len(values) != tree.count:
+            raise ValueError(f"{len(values)} elements where {tree.count} were counted")
+        return _Listed(values, plain, weight)
+
+    def _tops(self, shape: Shape, top: Node | bytes) -> Iterator[tuple[bytes | None, Node | None]]:
+        """The leaves under a top, in order: by address, or the inlined one itself."""
+        if isinstance(top, bytes):
+            if self._raws[top][0] not in (Kind.SEQUENCE_NODE, Kind.MAP_NODE):
+                yield top, None
+                return
+            top = self._node(shape, top)
+        elif not top.level:
+            yield None, top
+            return
+        for child in top.items:
+            yield from self._tops(shape, child)
+
+    def _dict(self, tree: Tree, order: Tree | None, children: dict[Any, Baseline] | None) -> dict[Any, Any]:
+        """A large dict; the baselines of large values go to ``children`` by key."""
+        entries = {}
+        for address, inlined in self._tops(tree.shape, tree.top):
+            node = inlined or self._node(tree.shape, address or b"")
+            assert node.keys is not None
+            for order_key, cell in zip(node.keys, node.items, strict=True):
+                key = order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else self._unpack(order_key[1:])
+                if children is None:
+                    entries[key] = self._unpack(cell)
+                else:
+                    entries[key], child = self._live(cell)
+                    if child is not None:
+                        children[key] = child
+        if len(entries) != tree.count:
+            raise ValueError(f"{len(entries)} entries where {tree.count} were counted")
+        if order is not None:
+            entries = {key: entries[key] for key in self._list(order, None).values}
+            if len(entries) != tree.count:
+                raise ValueError("its order does not name every key once")
+        return entries
+
+    def _chunks(self, tree: Tree) -> list[bytes]:
+        """The addresses of a blob's chunks."""
+        return [address for address, _ in self._tops(tree.shape, tree.top) if address is not None]
+
+    def _bytes(self, tree: Tree) -> bytearray:
+        data = bytearray()
+        for address in self._chunks(tree):
+            raw = self._raws[address]
+            if raw[0] != Kind.CHUNK:
+                raise CorruptObjectError(address.hex(), "expected a chunk")
+            data += memoryview(raw)[1:]
+        if len(data) != tree.count:
+            raise ValueError(f"{len(data)} bytes where {tree.count} were counted")
+        return data
+
+    def _blob(self, code: Code, tree: Tree, parts: list[Any]) -> Any:
+        data = self._bytes(tree)
+        if code == Code.TEXT:
+            return data.decode("utf-8", "surrogatepass")
+        if code == Code.BYTES_BLOB:
+            return bytes(data)
+        if code == Code.BYTEARRAY_BLOB:
+            return data
+        if code == Code.ARRAY_BLOB:
+            return _array(parts[2], parts[3], data)
+        return self._unpack(data)
+
+    def _object(self, parts: list[Any]) -> Any:
+        type_name, mac, _, data, *rest = parts
+        if type(type_name) is not str or type(data) is not bytes:
+            raise ValueError("not an object")
+        buffers = list(zip(rest[::2], rest[1::2], strict=True))
+        if self._describe:
+            size = len(data) + sum(len(buffer) for _, buffer in buffers)
+            return pickles.ObjectInfo(type_name, size, pickles.imported_names(data))
+        self._policy.check_read(type_name)
+        digests = b"".join(blake3(part).digest() for part in (data, *(buffer for _, buffer in buffers)))
+        self._policy.check_mac(mac, type_name.encode() + b"\0" + digests, type_name)
+        try:
+            return pickles.load(data, [bytearray(buffer) if writable else buffer for writable, buffer in buffers])
+        except Exception as error:
+            raise StateError(
+                f"an object of type {type_name} could not be unpickled: {type(error).__name__}: {error}",
+                hint="its class may be missing here or have changed since; register() types whose values must last",
+            ) from error
+
+    # Live values
+
+    def _live(self, cell: bytes) -> tuple[Any, Baseline | None]:
+        code = code_of(cell)
+        if code is None or code == Code.PACKED or (code < Code.LIST_TREE and len(cell) <= ELEMENT_INLINE):
+            return self._unpack(cell), None
+        if code == Code.LIST_TREE:
+            return self._live_list(cell)
+        if code == Code.DICT_TREE:
+            return self._live_dict(cell)
+        value = self._unpack(cell)
+        if code in (Code.TEXT, Code.BYTES_BLOB):
+            return value, Pinned(type(value), cell, value)
+        if code in (Code.BYTEARRAY_BLOB, Code.ARRAY_BLOB):
+            chunks = self._chunks(read_tree(Shape.BLOB, unpack_payload(cell)))
+            form, view = self._encoder.buffer(value)
+            prints = [fingerprint(view[a:b]) for a, b in binary_cuts(len(view))]
+            return value, Buffer(type(value), cell, form, len(view), prints, chunks)
+        mark, _ = self._marker.mark([value], plain=False)
+        return value, Marked(type(value), cell, mark)
+
+    def _live_list(self, cell: bytes) -> tuple[list[Any], Baseline]:
+        tree = read_tree(Shape.SEQUENCE, unpack_payload(cell))
+        children: dict[int, Baseline] = {}
+        listed = self._list(tree, children)
+        sizes = [listed.weight // max(tree.count, 1)] * tree.count
+        groups = self._encoder.group(listed.values, sizes, children, plain=listed.plain)
+        return listed.values, Elements(list, cell, tree, groups)
+
+    def _live_dict(self, cell: bytes) -> tuple[dict[Any, Any], Baseline]:
+        parts = unpack_payload(cell)
+        tree = read_tree(Shape.MAP, parts)
+        order = read_tree(Shape.SEQUENCE, parts[2:]) if len(parts) > 2 else None
+        by_key: dict[Any, Baseline] = {}
+        entries = self._dict(tree, order, by_key)
+        keys = list(entries)
+        children = {index: by_key[key] for index, key in enumerate(keys) if key in by_key} if by_key else {}
+        groups = self._encoder.group(list(entries.values()), [ENTRY_INLINE] * len(keys), children, plain=False)
+        return entries, Entries(dict, cell, tree, order, keys, self._encoder.mark_keys(keys), groups)
+
+
+def _from_data(name: Any, data: Any) -> Any:
+    if type(name) is not str:
+        raise ValueError("a registered type without a name")
+    registration = registry.find_by_name(name)
+    if registration is None:
+        return registry.Tagged(name, data)
+    try:
+        return registration.from_data(data)
+    except Exception as error:
+        raise StateError(
+            f"a value of the registered type {name!r} could not be read: {type(error).__name__}: {error}",
+            hint="from_data() must read whatever to_data() has ever written",
+        ) from error
+
+
+def _array(descr: Any, shape: Any, data: bytes | bytearray) -> Any:
+    try:
+        return arrays.read_array(descr, shape, data)
+    except ImportError:
+        return registry.Tagged("numpy.ndarray", {"dtype": descr, "shape": shape, "data": bytes(data)})
+
+
+def _scalar(descr: Any, data: bytes) -> Any:
+    try:
+        return arrays.read_scalar(descr, data)
+    except ImportError:
+        return registry.Tagged("numpy.generic", {"dtype": descr, "data": data})

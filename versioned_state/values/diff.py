@@ -1,0 +1,357 @@
+"""What changed between two values, by path, reading only where their trees differ. Layer: values.
+
+Maps are compared by key and sequences by alignment, in both cases past equal subtrees. Nothing is decoded here but keys; the
+two sides of a change are cells, decoded by whoever wants to see them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, Final, Literal
+
+import msgpack
+
+from versioned_state.values.blob import read_blob
+from versioned_state.values.codec import Code, code_of
+from versioned_state.values.decoder import Decoder, order_of, read_tree, tree_of, unpack_payload
+from versioned_state.values.nodes import Node, Nodes, Shape
+from versioned_state.values.path import Path
+from versioned_state.values.tree import Tree, iter_cells, iter_items, nodes_from
+
+ChangeKind = Literal["added", "removed", "changed"]
+
+_ALIGN_FULLY: Final = 400
+"""Elements of a gap up to which the alignment is by longest common runs; beyond, by elements that occur once."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellChange:
+    """One change by path. A cell is None where there is nothing on that side.
+
+    ``keys`` is set where the entries of a dict are the same in another order, and holds the keys on both sides.
+    """
+
+    path: Path
+    kind: ChangeKind
+    old: bytes | None
+    new: bytes | None
+    keys: tuple[list[Any], list[Any]] | None = None
+
+
+# Maps and sequences
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A part of a tree that is still to be compared: a cell (level -1), or a node with all under it."""
+
+    level: int
+    item: Any
+    count: int
+    key: bytes
+
+
+def _expand(nodes: Nodes, shape: Shape, item: _Item) -> list[_Item]:
+    node = nodes.get(shape, item.item)
+    keys = node.keys or [b""] * len(node.items)
+    counts = node.counts or [1] * len(node.items)
+    level = node.level - 1
+    return [_Item(level, child, count, key) for child, count, key in zip(node.items, counts, keys, strict=True)]
+
+
+def _top(nodes: Nodes, tree: Tree) -> _Item:
+    node = nodes.get(tree.shape, tree.top)
+    return _Item(node.level, tree.top, tree.count, node.keys[0] if node.keys else b"")
+
+
+def diff_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
+    """The keys whose cells differ, in order, with both cells (None: not there). Cost: the nodes that differ."""
+    left, right = [_top(nodes, a)], [_top(nodes, b)]
+    while left or right:
+        x = left[-1] if left else None
+        y = right[-1] if right else None
+        if x is not None and y is not None and x.level == y.level and x.item == y.item and x.key == y.key:
+            left.pop()
+            right.pop()
+        elif x is not None and x.level >= 0 and (y is None or x.level >= y.level) and not (y is not None and y.level < 0 and y.key < x.key):
+            left.pop()
+            left += reversed(_expand(nodes, Shape.MAP, x))
+        elif y is not None and y.level >= 0 and not (x is not None and x.level < 0 and x.key < y.key):
+            right.pop()
+            right += reversed(_expand(nodes, Shape.MAP, y))
+        elif y is None or (x is not None and x.key < y.key):
+            assert x is not None
+            left.pop()
+            yield x.key, x.item, None
+        elif x is None or y.key < x.key:
+            right.pop()
+            yield y.key, None, y.item
+        else:
+            left.pop()
+            right.pop()
+            yield x.key, x.item, y.item
+
+
+def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
+    """How many elements two sequences share from one end. Cost: one path down each, where they part."""
+    left, right = [_top(nodes, a)], [_top(nodes, b)]
+    common = 0
+    while left and right:
+        x, y = left[-1], right[-1]
+        if x.level == y.level and x.item == y.item:
+            common += x.count
+            left.pop()
+            right.pop()
+            continue
+        if x.level < 0 and y.level < 0:
+            break
+        for stack, item, other in ((left, x, y), (right, y, x)):
+            if item.level >= max(other.level, 0):
+                stack.pop()
+                parts = _expand(nodes, a.shape, item)
+                stack += parts if backwards else reversed(parts)
+    return common
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Elements [old_start, old_end) of one sequence became [new_start, new_end) of the other."""
+
+    old_start: int
+    old_end: int
+    new_start: int
+    new_end: int
+
+
+def diff_sequences(nodes: Nodes, a: Tree, b: Tree) -> Iterator[Replaced]:
+    """What was replaced, in order. Cost: what differs; between scattered edits, one address a leaf."""
+    prefix = _common(nodes, a, b, backwards=False)
+    suffix = min(_common(nodes, a, b, backwards=True), min(a.count, b.count) - prefix)
+    old_end, new_end = a.count - suffix, b.count - suffix
+    if prefix == old_end and prefix == new_end:
+        return
+    old, new = prefix, prefix
+    for old_at, new_at, count in _equal_leaves(nodes, a, b, prefix, old_end, new_end):
+        yield from _diff_gap(nodes, a, b, Replaced(old, old_at, new, new_at))
+        old, new = old_at + count, new_at + count
+    yield from _diff_gap(nodes, a, b, Replaced(old, old_end, new, new_end))
+
+
+def _equal_leaves(nodes: Nodes, a: Tree, b: Tree, start: int, old_end: int, new_end: int) -> list[tuple[int, int, int]]:
+    """Leaves that both sequences have between the ends that they share: both offsets, and the count."""
+    old, new = _leaves(nodes, a, start, old_end), _leaves(nodes, b, start, new_end)
+    pairs = align_unique([leaf for leaf, _, _ in old], [leaf for leaf, _, _ in new])
+    return [(old[i][1], new[j][1], old[i][2]) for i, j in pairs]
+
+
+def _leaves(nodes: Nodes, tree: Tree, start: int, end: int) -> list[tuple[bytes, int, int]]:
+    """Address, first offset and count of the leaves that lie within [start, end)."""
+    top = nodes.get(tree.shape, tree.top)
+    leaves: list[tuple[bytes, int, int]] = []
+    if top.level == 0 or start >= end:
+        return leaves
+    for first, node in nodes_from(nodes, tree.shape, top, 1, start):
+        if first >= end:
+            break
+        assert node.counts is not None
+        for address, count in zip(node.items, node.counts, strict=True):
+            if first >= start and first + count <= end:
+                leaves.append((address, first, count))
+            first += count
+    return leaves
+
+
+def _diff_gap(nodes: Nodes, a: Tree, b: Tree, gap: Replaced) -> Iterator[Replaced]:
+    if gap.old_start == gap.old_end or gap.new_start == gap.new_end:
+        if gap.old_start != gap.old_end or gap.new_start != gap.new_end:
+            yield gap
+        return
+    old = list(iter_cells(nodes, a, gap.old_start, gap.old_end))
+    new = list(iter_cells(nodes, b, gap.new_start, gap.new_end))
+    for part in diff_lists(old, new):
+        yield Replaced(
+            gap.old_start + part.old_start, gap.old_start + part.old_end, gap.new_start + part.new_start, gap.new_start + part.new_end
+        )
+
+
+def diff_lists(old: Sequence[Hashable], new: Sequence[Hashable]) -> Iterator[Replaced]:
+    """What was replaced between two short sequences. Beyond some hundred elements, those that occur once on both sides anchor it."""
+    anchors = align_unique(old, new) if len(old) > _ALIGN_FULLY or len(new) > _ALIGN_FULLY else []
+    i = j = 0
+    for old_at, new_at in [*anchors, (len(old), len(new))]:
+        yield from _match(old, new, Replaced(i, old_at, j, new_at))
+        i, j = old_at + 1, new_at + 1
+
+
+def _match(old: Sequence[Hashable], new: Sequence[Hashable], gap: Replaced) -> Iterator[Replaced]:
+    a, b = old[gap.old_start : gap.old_end], new[gap.new_start : gap.new_end]
+    if not a and not b:
+        return
+    if not a or not b or len(a) > 4 * _ALIGN_FULLY or len(b) > 4 * _ALIGN_FULLY:
+        yield gap
+        return
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if tag != "equal":
+            yield Replaced(gap.old_start + i1, gap.old_start + i2, gap.new_start + j1, gap.new_start + j2)
+
+
+def align_unique(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """The longest run of pairs, in order on both sides, of items that occur once on each (Bram Cohen's patience diff)."""
+    once: dict[Hashable, int] = {}
+    for index, item in enumerate(new):
+        once[item] = -1 if item in once else index
+    seen: dict[Hashable, int] = {}
+    for item in old:
+        seen[item] = seen.get(item, 0) + 1
+    pairs = [(i, once[item]) for i, item in enumerate(old) if seen[item] == 1 and once.get(item, -1) >= 0]
+    ends: list[int] = []
+    last: list[int] = []
+    back: list[int] = []
+    for index, (_, j) in enumerate(pairs):
+        place = bisect_left(ends, j)
+        back.append(last[place - 1] if place else -1)
+        if place == len(ends):
+            ends.append(j)
+            last.append(index)
+        else:
+            ends[place] = j
+            last[place] = index
+    chosen = []
+    index = last[-1] if last else -1
+    while index >= 0:
+        chosen.append(pairs[index])
+        index = back[index]
+    return chosen[::-1]
+
+
+# Values
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A cell as something that paths lead into: a list or a dict, as a tree even where it is inlined.
+
+    ``order`` holds the order keys of a small dict, or the order tree of a large one; None where they are sorted.
+    """
+
+    tree: Tree
+    order: list[bytes] | Tree | None = None
+
+
+def open_cell(nodes: Nodes, cell: bytes) -> Opened | None:
+    """A list's or dict's cell, opened; None for every other value."""
+    code = code_of(cell)
+    if code == Code.PACKED:
+        return open_cell(nodes, bytes(read_blob(nodes, read_tree(Shape.BLOB, unpack_payload(cell)))))
+    if code in (Code.LIST_TREE, Code.DICT_TREE):
+        tree = tree_of(cell)
+        assert tree is not None
+        return Opened(tree, order_of(cell) if code == Code.DICT_TREE else None)
+    if code is not None:
+        return None
+    first = cell[0]
+    if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD):
+        cells = _split(cell)
+        return Opened(Tree(Shape.SEQUENCE, len(cells), Node(0, cells)))
+    if 0x80 <= first <= 0x8F or first in (0xDE, 0xDF):
+        parts = _split(cell)
+        keys = [key_of_cell(key) for key in parts[::2]]
+        entries = sorted(zip(keys, parts[1::2], strict=True))
+        node = Node(0, [value for _, value in entries], None, [key for key, _ in entries])
+        return Opened(Tree(Shape.MAP, len(entries), node), keys)
+    return None
+
+
+def _split(cell: bytes) -> list[bytes]:
+    """The cells of a packed array; of a map, keys and values in turn."""
+    unpacker = msgpack.Unpacker(None, max_buffer_size=len(cell), strict_map_key=False)
+    unpacker.feed(cell)
+    first = cell[0]
+    is_array = 0x90 <= first <= 0x9F or first in (0xDC, 0xDD)
+    count = unpacker.read_array_header() if is_array else 2 * unpacker.read_map_header()
+    cells = []
+    start = unpacker.tell()
+    for _ in range(count):
+        unpacker.skip()
+        end = unpacker.tell()
+        cells.append(cell[start:end])
+        start = end
+    return cells
+
+
+def key_of_cell(cell: bytes) -> bytes:
+    """The order key of a dict's key, from its cell."""
+    first = cell[0]
+    if 0xA0 <= first <= 0xBF:
+        return b"s" + cell[1:]
+    if 0xD9 <= first <= 0xDB:
+        return b"s" + cell[{0xD9: 2, 0xDA: 3, 0xDB: 5}[first] :]
+    return b"x" + cell
+
+
+def read_key(decoder: Decoder, order_key: bytes) -> Any:
+    """The dict's key of an order key."""
+    return order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else decoder.decode(order_key[1:])
+
+
+def diff_values(nodes: Nodes, decoder: Decoder, old: bytes, new: bytes, path: Path) -> Iterator[CellChange]:
+    """The changes from one cell to another, in the order of their paths. ``decoder`` reads keys; it is one that describes."""
+    if old == new:
+        return
+    a, b = open_cell(nodes, old), open_cell(nodes, new)
+    if a is None or b is None or a.tree.shape is not b.tree.shape:
+        yield CellChange(path, "changed", old, new)
+    elif a.tree.shape is Shape.SEQUENCE:
+        yield from _diff_elements(nodes, decoder, a.tree, b.tree, path)
+    else:
+        yield from _diff_entries(nodes, decoder, a, b, path)
+
+
+def _diff_elements(nodes: Nodes, decoder: Decoder, a: Tree, b: Tree, path: Path) -> Iterator[CellChange]:
+    for part in diff_sequences(nodes, a, b):
+        olds = list(iter_cells(nodes, a, part.old_start, part.old_end))
+        news = list(iter_cells(nodes, b, part.new_start, part.new_end))
+        both = min(len(olds), len(news))
+        for index in range(both):
+            yield from diff_values(nodes, decoder, olds[index], news[index], path.index(part.new_start + index))
+        for index in range(both, len(olds)):
+            yield CellChange(path.index(part.old_start + index), "removed", olds[index], None)
+        for index in range(both, len(news)):
+            yield CellChange(path.index(part.new_start + index), "added", None, news[index])
+
+
+def _diff_entries(nodes: Nodes, decoder: Decoder, a: Opened, b: Opened, path: Path) -> Iterator[CellChange]:
+    removed, added = set(), set()
+    for order_key, old, new in diff_maps(nodes, a.tree, b.tree):
+        where = path.key(read_key(decoder, order_key), None if order_key[:1] == b"s" else order_key[1:])
+        if new is None:
+            removed.add(order_key)
+            yield CellChange(where, "removed", old, None)
+        elif old is None:
+            added.add(order_key)
+            yield CellChange(where, "added", None, new)
+        else:
+            yield from diff_values(nodes, decoder, old, new, where)
+    if isinstance(a.order, Tree) and isinstance(b.order, Tree) and a.order.top == b.order.top:
+        return
+    if a.order is None and b.order is None and not added and not removed:
+        return
+    before, after = order_keys(nodes, a), order_keys(nodes, b)
+    # Adding at the end and removing anywhere is what dicts do by themselves; every other order is a change of its own.
+    expected = [key for key in before if key not in removed]
+    expected += [key for key in after if key in added]
+    if expected != after:
+        keys = [read_key(decoder, key) for key in before], [read_key(decoder, key) for key in after]
+        yield CellChange(path, "changed", None, None, keys)
+
+
+def order_keys(nodes: Nodes, opened: Opened) -> list[bytes]:
+    """The order keys of a dict, in the order of its entries."""
+    if isinstance(opened.order, Tree):
+        return [key_of_cell(cell) for cell in iter_cells(nodes, opened.order)]
+    if opened.order is None:
+        return [key for key, _ in iter_items(nodes, opened.tree)]
+    return opened.order

@@ -1,0 +1,66 @@
+"""Keys of a state's root: the user's, namespaces', and the engine's own, which never meet. Layer: values.
+
+============================  ==================================================
+root key                      whose
+============================  ==================================================
+``k`` + key                   the user's
+``n`` + name + NUL + a key    a key, of any of the three kinds, in a namespace
+``e`` + key                   the engine's own: events, notes
+============================  ==================================================
+
+The keys of one kind and namespace are a range, in the order of their characters.
+"""
+
+from __future__ import annotations
+
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.values.path import Key, Namespace, Path
+
+USER = b"k"
+NAMESPACE = b"n"
+ENGINE = b"e"
+
+
+def user_key(key: str) -> bytes:
+    """Raises ``TypeError`` for a key that is no string."""
+    if type(key) is not str:
+        raise TypeError(f"the keys of a state are strings, not {type(key).__name__}: {key!r}")
+    return b"k" + key.encode("utf-8", "surrogatepass")
+
+
+def namespace_prefix(name: str) -> bytes:
+    """What the root keys of a namespace begin with. Raises ``InvalidArgumentError``."""
+    if type(name) is not str or not name or "\0" in name:
+        raise InvalidArgumentError(f"bad name for a namespace: {name!r}", hint="a string of one character or more, without NUL")
+    return NAMESPACE + name.encode("utf-8", "surrogatepass") + b"\0"
+
+
+def path_of(root_key: bytes) -> Path:
+    """The path that a root key shows as; the engine's own keys show as in a namespace of that name."""
+    path = Path()
+    while root_key[:1] == NAMESPACE:
+        name, _, root_key = root_key[1:].partition(b"\0")
+        path = path.namespace(name.decode("utf-8", "surrogatepass"))
+    if root_key[:1] == ENGINE:
+        path = path.namespace("engine")
+    return path.key(root_key[1:].decode("utf-8", "surrogatepass"))
+
+
+def is_internal(root_key: bytes) -> bool:
+    """Whether a root key is one of the engine's own, in any namespace."""
+    while root_key[:1] == NAMESPACE:
+        root_key = root_key.partition(b"\0")[2]
+    return root_key[:1] == ENGINE
+
+
+def root_key_of(path: Path) -> tuple[bytes, Path]:
+    """The root key that a path begins with, and the rest of it. Raises ``InvalidArgumentError`` where it begins with an index."""
+    prefix = b""
+    for index, step in enumerate(path.steps):
+        if isinstance(step, Namespace):
+            prefix += namespace_prefix(step.name)
+        elif isinstance(step, Key) and type(step.key) is str:
+            return prefix + user_key(step.key), Path(path.steps[index + 1 :])
+        else:
+            break
+    raise InvalidArgumentError(f"the path {path} does not begin with a key of the state")

@@ -1,0 +1,200 @@
+"""The nodes that trees are made of: their bytes, and a cache of decoded ones. Layer: values.
+
+A leaf of a sequence is the MessagePack array of its elements, a leaf of a map the MessagePack map of its entries, so either
+decodes in one call. An inner node names its children by address, with how many elements lie under each.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from enum import Enum
+from typing import Final
+
+import msgpack
+
+from versioned_state.errors import CorruptObjectError
+from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of
+from versioned_state.objects.store import Reader, Staging
+
+
+class Shape(Enum):
+    """What a tree holds, which decides how its nodes are cut and written."""
+
+    SEQUENCE = "sequence"
+    MAP = "map"
+    BLOB = "blob"
+
+
+_LEAF_KIND: Final = {Shape.SEQUENCE: Kind.SEQUENCE_LEAF, Shape.MAP: Kind.MAP_LEAF, Shape.BLOB: Kind.CHUNK}
+_NODE_KIND: Final = {Shape.SEQUENCE: Kind.SEQUENCE_NODE, Shape.MAP: Kind.MAP_NODE, Shape.BLOB: Kind.SEQUENCE_NODE}
+_MAX_LEVEL: Final = 64
+"""No honest tree is taller: every level at least halves the one below."""
+
+
+class Node:
+    """One decoded node.
+
+    Attributes:
+        level: 0 for a leaf.
+        items: of a leaf, the cells of its elements or values (of a blob, its one chunk); above, the children's addresses.
+        counts: how many elements lie under each item, in bytes for a blob; None in a leaf, where each item is one.
+        keys: of a map, the key of each item: in a leaf its own, above the first one under it. None otherwise.
+    """
+
+    __slots__ = ("count", "counts", "items", "keys", "level")
+
+    def __init__(self, level: int, items: list[bytes], counts: list[int] | None = None, keys: list[bytes] | None = None) -> None:
+        self.level = level
+        self.items = items
+        self.counts = counts
+        self.keys = keys
+        self.count = len(items) if counts is None else sum(counts)
+
+
+def array_header(count: int) -> bytes:
+    """The header of a MessagePack array."""
+    if count < 16:
+        return bytes((0x90 | count,))
+    if count < 0x10000:
+        return b"\xdc" + count.to_bytes(2, "big")
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
+def map_header(count: int) -> bytes:
+    """The header of a MessagePack map."""
+    if count < 16:
+        return bytes((0x80 | count,))
+    if count < 0x10000:
+        return b"\xde" + count.to_bytes(2, "big")
+    return b"\xdf" + count.to_bytes(4, "big")
+
+
+def write_node(shape: Shape, node: Node) -> bytes:
+    """The raw bytes of a node, kind first. A leaf of a blob is not written here: it is its chunk."""
+    if node.level:
+        body = [node.level, node.counts, b"".join(node.items)]
+        if node.keys is not None:
+            body.append(node.keys)
+        return bytes((_NODE_KIND[shape],)) + msgpack.packb(body)
+    if shape is Shape.MAP:
+        assert node.keys is not None
+        parts = [bytes((Kind.MAP_LEAF,)), map_header(len(node.items))]
+        for key, cell in zip(node.keys, node.items, strict=True):
+            parts.append(msgpack.packb(key))
+            parts.append(cell)
+        return b"".join(parts)
+    return bytes((Kind.SEQUENCE_LEAF,)) + array_header(len(node.items)) + b"".join(node.items)
+
+
+def read_node(shape: Shape, raw: bytes) -> Node:
+    """The node in these raw bytes. Raises ``CorruptObjectError`` where they are none of this shape."""
+    kind = raw[0] if raw else None
+    try:
+        if kind == _LEAF_KIND[shape]:
+            return _read_leaf(shape, raw)
+        if kind == _NODE_KIND[shape]:
+            return _read_inner(shape, raw)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise CorruptObjectError(address_of(raw).hex(), f"not a node: {error}") from error
+    raise CorruptObjectError(address_of(raw).hex(), f"expected a node of a {shape.value}, found kind {kind}")
+
+
+def _read_leaf(shape: Shape, raw: bytes) -> Node:
+    if shape is Shape.BLOB:
+        chunk = raw[1:]
+        return Node(0, [chunk], [len(chunk)])
+    unpacker = msgpack.Unpacker(None, max_buffer_size=len(raw), strict_map_key=False)
+    unpacker.feed(raw)
+    unpacker.skip()
+    cells: list[bytes] = []
+    keys: list[bytes] | None = None
+    if shape is Shape.MAP:
+        keys = []
+        for _ in range(unpacker.read_map_header()):
+            key = unpacker.unpack()
+            if type(key) is not bytes:
+                raise ValueError(f"a key of type {type(key).__name__}")
+            keys.append(key)
+            start = unpacker.tell()
+            unpacker.skip()
+            cells.append(raw[start : unpacker.tell()])
+    else:
+        count = unpacker.read_array_header()
+        start = unpacker.tell()
+        for _ in range(count):
+            unpacker.skip()
+            end = unpacker.tell()
+            cells.append(raw[start:end])
+            start = end
+    if unpacker.tell() != len(raw):
+        raise ValueError("bytes after its end")
+    return Node(0, cells, None, keys)
+
+
+def _read_inner(shape: Shape, raw: bytes) -> Node:
+    level, counts, joined, *rest = msgpack.unpackb(memoryview(raw)[1:], strict_map_key=False)
+    if type(level) is not int or not 1 <= level <= _MAX_LEVEL or type(counts) is not list or type(joined) is not bytes:
+        raise ValueError("its fields are not those of an inner node")
+    if not counts or len(joined) != ADDRESS_SIZE * len(counts) or not all(type(count) is int and count > 0 for count in counts):
+        raise ValueError("its children do not add up")
+    keys = None
+    if shape is Shape.MAP:
+        (keys,) = rest
+        if type(keys) is not list or len(keys) != len(counts) or not all(type(key) is bytes for key in keys):
+            raise ValueError("its keys do not match its children")
+    return Node(level, [joined[i : i + ADDRESS_SIZE] for i in range(0, len(joined), ADDRESS_SIZE)], counts, keys)
+
+
+class Nodes:
+    """Nodes by address: a bounded cache of decoded ones over a reader, and where a writer puts new ones.
+
+    Cost of a cached node: one dict lookup. Not for two threads at once.
+    """
+
+    def __init__(self, reader: Reader, *, staging: Staging | None = None, max_nodes: int = 1024) -> None:
+        self.reader: Reader = reader
+        self._staging = staging
+        self._max_nodes = max_nodes
+        self._cache: OrderedDict[bytes, Node] = OrderedDict()
+
+    def bind(self, staging: Staging) -> None:
+        """Go on with another overlay over the same store. What is cached stays: an address means the same everywhere."""
+        self.reader = self._staging = staging
+
+    def get(self, shape: Shape, top: Node | bytes) -> Node:
+        """The node at an address; an inlined one is passed through."""
+        if type(top) is Node:
+            return top
+        assert isinstance(top, bytes)
+        node = self._cache.get(top)
+        if node is None:
+            node = read_node(shape, self.reader.read(Address(top)))
+            if shape is not Shape.BLOB or node.level:
+                self._keep(top, node)
+        else:
+            self._cache.move_to_end(top)
+        return node
+
+    def get_many(self, shape: Shape, addresses: list[bytes]) -> list[Node]:
+        """The nodes at these addresses, in one call of the store, past the cache."""
+        cache = self._cache
+        raws = self.reader.read_many(Address(a) for a in addresses if a not in cache)
+        return [cache[a] if a in cache else read_node(shape, raws[Address(a)]) for a in addresses]
+
+    def add(self, shape: Shape, node: Node) -> Address:
+        """Stage a new node; its address."""
+        assert self._staging is not None, "these nodes are for reading"
+        address = self._staging.add(write_node(shape, node))
+        self._keep(address, node)
+        return address
+
+    def add_raw(self, raw: bytes) -> Address:
+        """Stage an object that is no node: a chunk, a packed value."""
+        assert self._staging is not None, "these nodes are for reading"
+        return self._staging.add(raw)
+
+    def _keep(self, address: bytes, node: Node) -> None:
+        cache = self._cache
+        cache[address] = node
+        if len(cache) > self._max_nodes:
+            cache.popitem(last=False)

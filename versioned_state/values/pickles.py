@@ -1,0 +1,173 @@
+"""Objects: what is not data is pickled, where the policy allows it. Layer: values.
+
+Unpickling runs code of whoever wrote the bytes. ``PicklePolicy`` says when that is done; nothing else in the library unpickles.
+"""
+
+from __future__ import annotations
+
+import hmac
+import io
+import pickle
+import pickletools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import cloudpickle
+from blake3 import blake3
+
+from versioned_state.errors import InvalidArgumentError, PickleRefusedError
+
+PickleMode = Literal["own", "allow", "refuse"]
+
+IN_BAND = 1024
+"""Bytes up to which a buffer stays inside its pickle: an object of its own would cost more than it could ever share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pickled:
+    """A pickled object: its type's name, the pickle, and the buffers that it leaves out of band (writable or not, bytes)."""
+
+    type_name: str
+    data: bytes
+    buffers: list[tuple[bool, memoryview]]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What can be said of a stored object without unpickling it; stands in its place wherever data is only looked at.
+
+    Attributes:
+        type_name: the qualified name of its type when it was stored.
+        size: bytes of its pickle and buffers.
+        imports: the names that unpickling it would import, where the pickle was at hand.
+    """
+
+    type_name: str
+    size: int
+    imports: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<object {self.type_name}, {self.size} bytes>"
+
+
+class PicklePolicy:
+    """When objects are pickled and unpickled.
+
+    Args:
+        mode: ``"own"`` where the store is private, ``"allow"`` always, ``"refuse"`` never.
+        private: whether only this user can write to the store.
+        key: with a key, each pickle carries a MAC, bound to this use, and one without is refused; ``mode`` is then moot.
+    """
+
+    __slots__ = ("key", "mode", "private")
+
+    def __init__(self, mode: PickleMode = "own", *, private: bool, key: bytes | None = None) -> None:
+        if mode not in ("own", "allow", "refuse"):
+            raise InvalidArgumentError(f"pickle={mode!r}: it takes 'own', 'allow' or 'refuse'")
+        if key is not None and len(key) < 16:
+            raise InvalidArgumentError(f"pickle_key has {len(key)} bytes: it takes 16 or more")
+        self.mode = mode
+        self.private = private
+        self.key = None if key is None else blake3(key, derive_key_context="versioned-state 2026 pickle mac").digest()
+
+    @property
+    def allowed(self) -> bool:
+        return self.key is not None or self.mode == "allow" or (self.mode == "own" and self.private)
+
+    def check_write(self, path: str, type_name: str) -> None:
+        """Raise ``PickleRefusedError`` unless objects may be written."""
+        if not self.allowed:
+            raise PickleRefusedError(
+                f"{path} of type {type_name} is not data and would have to be pickled, which is refused {self._why()}; nothing was committed",
+                policy=self.mode,
+                path=path,
+                type_name=type_name,
+                hint="store data instead, register() the type, or open with pickle_key=… or pickle='allow' if you trust every writer",
+            )
+
+    def check_read(self, type_name: str) -> None:
+        """Raise ``PickleRefusedError`` unless objects may be unpickled."""
+        if not self.allowed:
+            raise PickleRefusedError(
+                f"an object of type {type_name} would have to be unpickled, which is refused {self._why()}",
+                policy=self.mode,
+                type_name=type_name,
+                hint="unpickling runs code: open with pickle_key=… or pickle='allow' only if you trust every writer of this store",
+            )
+
+    def mac(self, content: bytes) -> bytes | None:
+        return None if self.key is None else blake3(content, key=self.key).digest(length=16)
+
+    def check_mac(self, mac: bytes | None, content: bytes, type_name: str) -> None:
+        """Raise ``PickleRefusedError`` where a key is set and the MAC is missing or another."""
+        expected = self.mac(content)
+        if expected is not None and (mac is None or not hmac.compare_digest(mac, expected)):
+            raise PickleRefusedError(
+                f"an object of type {type_name} was not written with this pickle_key, and is not unpickled",
+                policy="key",
+                type_name=type_name,
+                hint="open with the key that it was written with",
+            )
+
+    def _why(self) -> str:
+        if self.mode == "refuse":
+            return "by pickle='refuse'"
+        return "by pickle='own', since others may write to this store"
+
+
+def type_name_of(value: Any) -> str:
+    cls = type(value)
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def dump(value: Any) -> Pickled:
+    """Pickle by cloudpickle, protocol 5, large buffers out of band. Raises whatever the value's own code raises."""
+    buffers: list[tuple[bool, memoryview]] = []
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        view = buffer.raw()
+        if view.nbytes <= IN_BAND:
+            return True
+        buffers.append((not view.readonly, view))
+        return False
+
+    data = cloudpickle.dumps(value, protocol=5, buffer_callback=keep)
+    return Pickled(type_name_of(value), data, buffers)
+
+
+def load(data: bytes, buffers: list[bytes | bytearray]) -> Any:
+    """Unpickle. Callers ask the policy first."""
+    return pickle.loads(data, buffers=buffers)  # noqa: S301 - the one place that unpickles, behind PicklePolicy
+
+
+def imported_names(data: bytes) -> tuple[str, ...]:
+    """The names that a pickle would import, found by reading its opcodes; nothing is run."""
+    names: dict[str, None] = {}
+    strings: list[str] = []
+    memo: dict[int, str] = {}
+    try:
+        for opcode, argument, _ in pickletools.genops(data):
+            if opcode.name == "GLOBAL":
+                names[str(argument).replace(" ", ".")] = None
+            elif opcode.name == "STACK_GLOBAL" and len(strings) > 1:
+                names[".".join(strings[-2:])] = None
+            elif opcode.name == "MEMOIZE":
+                if strings:
+                    memo[len(memo)] = strings[-1]
+                else:
+                    memo[len(memo)] = ""
+            elif opcode.name in ("BINGET", "LONG_BINGET"):
+                strings.append(memo.get(int(argument or 0), ""))
+            elif isinstance(argument, str):
+                strings.append(argument)
+    except Exception:  # noqa: BLE001 - damaged opcodes: what was found so far is still worth showing
+        return (*names, "?")
+    return tuple(names)
+
+
+def fast_pickler(file: io.BytesIO) -> Callable[[Any], None]:
+    """A pickler by value: without a memo, equal values give equal bytes whichever objects they share. Never loaded."""
+    pickler = pickle.Pickler(file, 5)
+    pickler.fast = True
+    return pickler.dump
