@@ -46,6 +46,7 @@ STORAGE_EXTRAS = {
     "redis": {"redis"},
     "postgres": {"psycopg"},
     "testing": {"pytest", "hypothesis"},
+    "testing_model": {"pytest", "hypothesis"},
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.sides.base import Session, Side
-from versioned_state import Disk, Versioned
+from versioned_state import Disk, Repository, Versioned
 
 
 class OurSession(Session):
@@ -44,21 +44,21 @@ class SequenceSession(OurSession):
 
 
 class Ours(Side):
-    """A ``Disk`` with its default durability."""
+    """A repository over a ``Disk`` with its default durability; the branches' handles share it, and the store with it."""
 
     name = "ours"
 
     def __init__(self, folder: Path) -> None:
-        self.store = self._open(folder)
+        self.repository = Repository(self._open(folder))
 
     def _open(self, folder: Path) -> Disk:
         return Disk(folder)
 
     def session(self, name: str) -> Session:
-        return OurSession(Versioned(self.store, branch=name))
+        return OurSession(Versioned(self.repository, branch=name))
 
     def close(self) -> None:
-        self.store.close()
+        self.repository.close()
 
     def settings(self) -> dict[str, str]:
         self.close()
@@ -79,7 +79,7 @@ class OursSequence(Ours):
     name = "ours (sequence)"
 
     def session(self, name: str) -> Session:
-        return SequenceSession(Versioned(self.store, branch=name))
+        return SequenceSession(Versioned(self.repository, branch=name))
 
 
 class OursPower(Ours):

@@ -52,6 +52,7 @@ def run(context: Context, workload: Workload) -> Result:
     result.tables.append(_table("state of many keys, few watched", columns, [_keys(context, count) for count in sizes]))
     columns = ["commits", "open", "objects read", "read 1", "objects read", f"log {PAGE}", "objects read", "checkout", "objects read"]
     result.tables.append(_table("history", columns, [_history(context, count) for count in (QUICK if context.quick else COMMITS)]))
+    result.notes.append(f"a history of {COMMITS[0]} commits does not fill the first page of its log, which holds {PAGE}")
     if not context.quick and not context.full:
         result.notes.append("1,000,000 keys are measured with --full")
     return result
@@ -209,7 +210,7 @@ def _history(context: Context, count: int) -> Row:
         figures[0].append((seconds, store.counts.objects_read))
 
         def read_one(state: Any = state) -> object:
-            return state["step"]
+            return state["messages"]
 
         def first_page(state: Any = state) -> list[Any]:
             return list(state.log(limit=PAGE))

@@ -127,14 +127,12 @@ def test_in_asks_the_store() -> None:
     assert "o/aa" not in cache
 
 
-def test_cache_is_bounded_and_drops_what_was_used_least_recently() -> None:
+@pytest.mark.parametrize("touch", [lambda cache: cache.get("o/00"), lambda cache: cache.get_many(["o/00"])])
+def test_cache_is_bounded_and_drops_what_was_used_least_recently(touch: Callable[[Cache], object]) -> None:
     _, counting, cache = cached(max_bytes=10_000)
     for number in range(100):
         cache.set(f"o/{number:02x}", b"v" * 1000)
-        if number % 2:
-            cache.get("o/00")
-        else:
-            cache.get_many(["o/00"])
+        touch(cache)
         assert cache.size <= 10_000
     assert counting.counts.objects_read == 0
     counting.reset()

@@ -1,4 +1,4 @@
-"""How an object lies in a store: compressed where that helps, with its raw length in front. Layer: objects.
+"""How an object lies in a store: compressed where that helps, as a zstd frame that says its raw length. Layer: objects.
 
 The envelope is outside the address, so it may change (another level, another algorithm) and no hash with it.
 """
@@ -27,9 +27,9 @@ class _Codecs(threading.local):
     """zstd contexts are not to be shared by threads, and are too dear to make for each object."""
 
     def __init__(self) -> None:
-        # Without the content size in the frame, nothing in the frame decides how much memory a reader takes.
-        self.compress = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=False, write_checksum=False).compress
-        self.decompress = zstandard.ZstdDecompressor().decompress
+        self.compress = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False).compress
+        # No frame may ask for a window beyond an object's own size.
+        self.decompress = zstandard.ZstdDecompressor(max_window_size=2 * MAX_OBJECT).decompress
 
 
 _codecs = _Codecs()
@@ -42,15 +42,15 @@ def seal(raw: bytes) -> bytes:
         raise LimitExceededError(f"an object of {size} bytes", limit=MAX_OBJECT)
     if size >= _WORTH_COMPRESSING:
         packed = _codecs.compress(raw)
-        if len(packed) + 4 < size:
-            return b"%c%b%b" % (_ZSTD, size.to_bytes(3, "big"), packed)
+        if len(packed) < size:
+            return b"\x01" + packed
     return b"\0" + raw
 
 
 def unseal(stored: bytes) -> bytes:
     """Stored bytes to raw bytes.
 
-    The length in the envelope is checked before memory is taken.
+    The length is checked before memory is taken.
 
     Raises:
         ValueError: the envelope is damaged; the message says how.
@@ -64,13 +64,12 @@ def unseal(stored: bytes) -> bytes:
         return stored[1:]
     if form != _ZSTD:
         raise ValueError(f"unknown envelope {form}")
-    size = int.from_bytes(stored[1:4], "big")
-    if size > MAX_OBJECT:
-        raise ValueError(f"{size} raw bytes are beyond the limit of {MAX_OBJECT}")
+    frame = stored[1:]
     try:
-        raw = _codecs.decompress(memoryview(stored)[4:], max_output_size=size)
+        # The frame's own word on its size is what memory is taken by, so it must give one, and within the limit.
+        size = zstandard.frame_content_size(frame)
+        if not 0 <= size <= MAX_OBJECT:
+            raise ValueError(f"it says that it has {size} raw bytes; the limit is {MAX_OBJECT}")
+        return _codecs.decompress(frame)
     except zstandard.ZstdError as error:
         raise ValueError(f"it does not decompress: {error}") from error
-    if len(raw) != size:
-        raise ValueError(f"{len(raw)} raw bytes where the envelope says {size}")
-    return raw

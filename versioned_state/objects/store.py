@@ -47,7 +47,7 @@ class ObjectStore:
         if len(found) < len(keys):
             missing = next(address for key, address in keys.items() if key not in found)
             raise MissingObjectError(missing.hex())
-        return {keys[key]: verified(keys[key], stored) for key, stored in found.items()}
+        return {(address := keys[key]): verified(address, stored) for key, stored in found.items()}
 
     def find_addresses(self, prefix: str) -> list[Address]:
         """Addresses whose hex begins with ``prefix``, at most 9, in the order of the store: one range of keys."""

@@ -6,7 +6,6 @@ ancestor, so that the n-th ancestor is found in O(log n) reads (the skew-binary 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,14 +13,17 @@ from typing import Any, Final
 import msgpack
 
 from versioned_state.errors import CorruptObjectError, LimitExceededError
-from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of
-from versioned_state.values.codec import is_plain
-from versioned_state.values.decoder import read_tree
+from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of, expect
+from versioned_state.values.decoder import decode_inline, read_tree
 from versioned_state.values.nodes import Shape, write_node
 from versioned_state.values.tree import Tree, empty
 
 MAX_TEXT: Final = 1 << 16
 """Bytes of a message, an author, or packed meta: a commit is read by every log."""
+
+
+_LATEST: Final = 253_402_300_799_999_999
+"""Microseconds at the end of the year 9999, beyond which no datetime goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class Commit:
         time: microseconds since 1970, UTC.
         author: who made it, or None.
         message: what it is about; where the caller gave none, a summary of the change.
-        meta: data of the caller's.
         skipped: paths that ``commit(skip_unserializable=True)`` left out; known to that call only, not stored.
+        meta: data of the caller's: task, session, step.
         generation: 1 more than the greatest of its parents; 0 for the root commit.
     """
 
@@ -45,17 +47,25 @@ class Commit:
     time: int = field(compare=False)
     author: str | None = field(compare=False)
     message: str = field(compare=False)
-    meta: Mapping[str, Any] = field(compare=False)
     generation: int = field(compare=False)
     tree: Tree = field(compare=False, repr=False)
     height: int = field(compare=False, repr=False)
     jump: str | None = field(compare=False, repr=False)
+    meta_cell: bytes | None = field(default=None, compare=False, repr=False)
     skipped: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def root(self) -> str:
         top = self.tree.top
         return (top if isinstance(top, bytes) else address_of(write_node(Shape.MAP, top))).hex()
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """A dict of your own, decoded anew: changing it changes no commit."""
+        if self.meta_cell is None:
+            return {}
+        meta = decode_inline(self.meta_cell)
+        return meta if type(meta) is dict else {"meta": meta}
 
     @property
     def short(self) -> str:
@@ -92,35 +102,39 @@ def write_commit(
     return bytes((Kind.COMMIT,)) + packed
 
 
-def read_commit(address: Address, raw: bytes, read_meta: Any) -> Commit:
-    """The commit in these raw bytes. ``read_meta`` decodes the cell of its meta.
-
-    Raises:
-        CorruptObjectError: they are no commit.
-    """
-    if raw[0] != Kind.COMMIT:
-        raise CorruptObjectError(address.hex(), f"expected a commit, found kind {raw[0]}")
+def read_commit(address: Address, raw: bytes) -> Commit:
+    """The commit in these raw bytes. Raises ``CorruptObjectError`` where they are none."""
+    expect(raw, address, Kind.COMMIT)
     try:
         body = msgpack.unpackb(memoryview(raw)[1:], unicode_errors="surrogatepass")
         count, top, parents, time, author, message, meta, generation, height, jump = body
-        tree = read_tree(Shape.MAP, [count, top])
+        height = generation if height is None else height
+        for value, cls in ((parents, bytes), (time, int), (message, str), (generation, int), (height, int)):
+            if type(value) is not cls:
+                raise ValueError(f"a field of type {type(value).__name__}, not {cls.__name__}")
+        for value, cls in ((author, str), (meta, bytes), (jump, bytes)):
+            if value is not None and type(value) is not cls:
+                raise ValueError(f"a field of type {type(value).__name__}, not {cls.__name__}")
         ids = tuple(parents[i : i + ADDRESS_SIZE].hex() for i in range(0, len(parents), ADDRESS_SIZE))
-        if not (is_plain([time, author, message, generation, height]) and type(parents) is bytes and len(parents) % ADDRESS_SIZE == 0):
-            raise ValueError("a field of another type")
-        return Commit(
-            id=address.hex(),
-            parents=ids,
-            time=time,
-            author=author,
-            message=message,
-            meta={} if meta is None else read_meta(meta),
-            generation=generation,
-            tree=tree,
-            height=generation if height is None else height,
-            jump=None if jump is None else jump.hex(),
-        )
-    except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:
+        if len(parents) % ADDRESS_SIZE or (jump is not None and len(jump) != ADDRESS_SIZE):
+            raise ValueError("an address of another size")
+        if not 0 <= height <= generation or (height > 0) != bool(ids) or abs(time) > _LATEST:
+            raise ValueError("its place in history, or its time, cannot be")
+        tree = read_tree(Shape.MAP, [count, top])
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptObjectError(address.hex(), f"it does not decode as a commit: {error}") from error
+    return Commit(
+        id=address.hex(),
+        parents=ids,
+        time=time,
+        author=author,
+        message=message,
+        generation=generation,
+        tree=tree,
+        height=height,
+        jump=None if jump is None else jump.hex(),
+        meta_cell=meta,
+    )
 
 
 ROOT_RAW: Final = write_commit(

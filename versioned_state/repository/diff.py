@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -112,6 +112,16 @@ class DiffStat:
     changed: int
     keys: dict[str, tuple[int, int, int]]
 
+    @classmethod
+    def of(cls, changes: Sequence[Change]) -> DiffStat:
+        """That of some changes."""
+        kinds = Counter(change.kind for change in changes)
+        keys: dict[str, list[int]] = {}
+        for change in changes:
+            top = str(_top(change.path))
+            keys.setdefault(top, [0, 0, 0])[("added", "removed", "changed").index(change.kind)] += 1
+        return cls(kinds["added"], kinds["removed"], kinds["changed"], {key: (a, r, c) for key, (a, r, c) in keys.items()})
+
     def __str__(self) -> str:
         width = max(map(len, self.keys), default=0)
         rows = [f"{key:<{width}}  +{a} -{r} ~{c}" for key, (a, r, c) in self.keys.items()]
@@ -162,12 +172,7 @@ class Diff:
 
     def stat(self) -> DiffStat:
         """How much changed, without reading any value."""
-        kinds = Counter(change.kind for change in self)
-        keys: dict[str, list[int]] = {}
-        for change in self:
-            top = str(_top(change.path))
-            keys.setdefault(top, [0, 0, 0])[("added", "removed", "changed").index(change.kind)] += 1
-        return DiffStat(kinds["added"], kinds["removed"], kinds["changed"], {key: (a, r, c) for key, (a, r, c) in keys.items()})
+        return DiffStat.of(self.changes)
 
     def to_json(self) -> list[dict[str, Any]]:
         """The changes in JSON types."""

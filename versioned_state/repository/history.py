@@ -36,9 +36,14 @@ def ancestor_at(commit: Commit, height: int, read: Read) -> Commit:
     return commit
 
 
-def walk(starts: Iterable[Commit], read: Read) -> Iterator[Commit]:
-    """Commits and all their ancestors, children before parents, newer ones first among the rest. Cost: one read for each."""
-    heap = [(-commit.generation, -commit.time, commit.id, commit) for commit in starts]
+def walk(
+    starts: Iterable[Commit], read: Read, *, order: Callable[[Commit], tuple[int, ...]] = lambda commit: (-commit.generation, -commit.time)
+) -> Iterator[Commit]:
+    """Commits and all their ancestors, each once: the least in ``order`` of those whose child was seen. Cost: one read for each.
+
+    The order that is there by default gives children before parents, and newer ones first among the rest.
+    """
+    heap = [(order(commit), commit.id, commit) for commit in starts]
     heapq.heapify(heap)
     seen = {commit.id for *_, commit in heap}
     while heap:
@@ -48,7 +53,7 @@ def walk(starts: Iterable[Commit], read: Read) -> Iterator[Commit]:
             if id not in seen:
                 seen.add(id)
                 parent = read(id)
-                heapq.heappush(heap, (-parent.generation, -parent.time, id, parent))
+                heapq.heappush(heap, (order(parent), id, parent))
 
 
 def first_parents(commit: Commit, read: Read) -> Iterator[Commit]:

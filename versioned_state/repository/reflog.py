@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgpack
 
 from versioned_state.errors import CorruptObjectError
-from versioned_state.objects.address import Address, Kind
+from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, expect
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.refs import Ref
 
@@ -37,10 +37,13 @@ def write_entry(ref: Ref, new: Address | None, *, time: int, author: str | None,
 
 def read_entry(address: Address, raw: bytes) -> LogEntry:
     """The entry in these raw bytes. Raises ``CorruptObjectError``."""
+    expect(raw, address, Kind.LOG_ENTRY)
     try:
-        if raw[0] != Kind.LOG_ENTRY:
-            raise ValueError(f"expected a log entry, found kind {raw[0]}")
         _kind, _name, old, new, time, author, action, previous = msgpack.unpackb(memoryview(raw)[1:])
+        if type(time) is not int or type(action) is not str or not (author is None or type(author) is str):
+            raise ValueError("a field of another type")
+        if any(a is not None and (type(a) is not bytes or len(a) != ADDRESS_SIZE) for a in (old, new, previous)):
+            raise ValueError("an address of another size")
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptObjectError(address.hex(), str(error)) from error
     return LogEntry(old, new, time, author, action, previous)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgpack
@@ -110,6 +110,11 @@ def move_ref(store: KVStore, ref: Ref, head: Address | None, *, log: Address | N
     if not store.apply({key: ref.stored}, puts, objects=objects):
         return None
     return Ref(ref.kind, ref.name, head, log, stored)
+
+
+def ref_at(ref: Ref, head: Address) -> Ref:
+    """The ref as it is once it was moved to a commit by a step that leaves its log alone."""
+    return replace(ref, head=head, stored=write_ref(ref.kind, ref.name, head, ref.log))
 
 
 def iter_refs(store: KVStore, kind: RefKind, prefix: str = "") -> Iterator[Ref]:

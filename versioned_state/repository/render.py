@@ -11,6 +11,9 @@ from versioned_state.values.registry import Tagged, find_by_type
 
 _WIDTH: Final = 100
 
+_LONG_INT: Final = 4096
+"""Bits beyond which an int shows in hex: Python refuses to write out, or to read, some 14,000 in decimal."""
+
 
 def escape(text: str) -> str:
     """Text with every control character written out, so that no value can drive the terminal that shows it."""
@@ -46,6 +49,8 @@ def _repr(value: Any, budget: int) -> str:
         return _join("(", ")", (_repr(part, budget) for part in value), len(value), budget)
     if cls is str and len(value) > budget:
         return repr(value[:budget]) + "…"
+    if cls is int and value.bit_length() > _LONG_INT:
+        return hex(value)
     return repr(value).replace("\n", " ")
 
 
@@ -63,6 +68,8 @@ def _join(start: str, end: str, parts: Any, count: int, budget: int) -> str:
 def json_value(value: Any) -> Any:
     """A value in JSON types. What JSON has no type for becomes ``{"$<type>": …}``, so that nothing passes for something else."""
     cls = type(value)
+    if cls is int and value.bit_length() > _LONG_INT:
+        return {"$int": hex(value)}
     if cls in (str, int, bool, type(None)):
         return value
     if cls is float:

@@ -42,7 +42,6 @@ from versioned_state.repository.refs import Ref, check_name, iter_refs, move_ref
 from versioned_state.repository.revisions import Back, Moves, Parent, parse_revision
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.storage import KVStore, Memory
-from versioned_state.values.decoder import Decoder
 from versioned_state.values.encoder import Encoder
 from versioned_state.values.nodes import Nodes
 from versioned_state.values.pickles import PickleMode, PicklePolicy
@@ -138,10 +137,9 @@ class Repository:
         self.clock = clock or (lambda: time.time_ns() // 1000)
         self.branches = Refs(self, "branch")
         self.tags = Refs(self, "tag")
+        self.format_version = FORMAT_VERSION  # that of the store, once it is open
         self._lock = RLock()
         self._commits: OrderedDict[bytes, Commit] = OrderedDict()
-        self._encoder = Encoder(Nodes(self.objects), self.policy)
-        self._viewer = Decoder(self._encoder, describe=True)
         self._open()
 
     # Opening
@@ -151,9 +149,9 @@ class Repository:
         if stored is None:
             self._create()
             return
-        version = _read_format(stored)
-        if version > FORMAT_VERSION:
-            raise FormatError(version, FORMAT_VERSION)
+        self.format_version = _read_format(stored)
+        if self.format_version > FORMAT_VERSION:
+            raise FormatError(self.format_version, FORMAT_VERSION)
 
     def _create(self) -> None:
         if next(iter(self.store.keys()), None) is not None:
@@ -177,15 +175,11 @@ class Repository:
         with self._lock:
             commit = commits.get(address)
             if commit is None:
-                commit = self._read_commit(address, self.objects.read(address))
+                commit = read_commit(address, self.objects.read(address))
                 self._remember(commit)
             else:
                 commits.move_to_end(address)
             return commit
-
-    def _read_commit(self, address: Address, raw: bytes) -> Commit:
-        with self._lock:
-            return read_commit(address, raw, self._viewer.decode)
 
     def _remember(self, commit: Commit) -> None:
         self._commits[bytes.fromhex(commit.id)] = commit
@@ -263,7 +257,7 @@ class Repository:
 
     def _find_commit(self, address: Address) -> Commit | None:
         raw = self.objects.read(address)
-        return self._read_commit(address, raw) if raw[0] == Kind.COMMIT else None
+        return read_commit(address, raw) if raw[:1] == bytes((Kind.COMMIT,)) else None
 
     def _near(self, name: str) -> list[str]:
         names = [ref.name for kind in ("branch", "tag") for ref in islice(iter_refs(self.store, kind), _NEAR_REFS)]  # type: ignore[arg-type]
@@ -369,7 +363,7 @@ class Repository:
             height=first.height + 1,
             jump=history.jump_of(first, self.read),
         )
-        return self._read_commit(staging.add(raw), raw)
+        return read_commit(staging.add(raw), raw)
 
     def _meta_cell(self, meta: Mapping[str, Any]) -> bytes:
         if any(type(key) is not str for key in meta):

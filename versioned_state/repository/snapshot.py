@@ -13,8 +13,8 @@ from versioned_state.objects.store import Reader
 from versioned_state.repository.commit import Commit
 from versioned_state.values.codec import Code, code_of
 from versioned_state.values.decoder import Decoder, tree_of
-from versioned_state.values.diff import key_of_cell, open_cell, order_keys, read_key
-from versioned_state.values.encoder import Encoder, order_key
+from versioned_state.values.diff import open_cell, order_keys, read_key
+from versioned_state.values.encoder import Encoder, key_of_cell, order_key
 from versioned_state.values.keys import USER, namespace_prefix, path_of, root_key_of, user_key
 from versioned_state.values.nodes import Nodes, Shape
 from versioned_state.values.path import Index, Key, Path

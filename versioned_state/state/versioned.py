@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import wraps
 from threading import RLock
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from versioned_state.errors import BranchMovedError, HandleClosedError, InvalidArgumentError, MergeConflictError
+from versioned_state.errors import BranchMovedError, HandleClosedError, InvalidArgumentError, MergeConflictError, StorageError
+from versioned_state.objects.address import Address
+from versioned_state.repository import history
 from versioned_state.repository.commit import ROOT_ID, Commit
 from versioned_state.repository.diff import Diff
 from versioned_state.repository.merge import find_conflicts
-from versioned_state.repository.refs import Ref, check_name
+from versioned_state.repository.refs import Ref, check_name, ref_at
 from versioned_state.repository.repository import Repository, backoff
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.state.mapping import State
@@ -57,6 +59,15 @@ def _locked(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
             return method(self, *args, **kwargs)
 
     return wrapper
+
+
+@dataclass(frozen=True, slots=True)
+class _InDoubt:
+    """A commit that the store may have or not: what was staged for it, and the ref that it was to move."""
+
+    staged: Staged
+    commit: Commit
+    ref: Ref
 
 
 class Versioned(State):
@@ -102,6 +113,7 @@ class Versioned(State):
         self._lock = RLock()
         self._closed = False
         self._savepoints: list[Savepoint] = []
+        self._in_doubt: _InDoubt | None = None
         self._ref = self.repository.ref("branch", branch)
         self._head = self._commit_of(self._ref)
         self._worktree = Worktree(self.repository.objects, self.repository.policy, self._head.tree)
@@ -222,6 +234,7 @@ class Versioned(State):
 
             After any of them, what was staged still is.
         """
+        self._settle()
         staged = self._worktree.stage(lenient=skip_unserializable, flush=True)
         skipped = tuple(error.path for error in staged.failed.values())
         if not staged.changes and not allow_empty:
@@ -242,7 +255,15 @@ class Versioned(State):
         ref, parent, tree = self._ref, self._head, staged.tree
         for attempt in range(_ATTEMPTS):
             commit = write(tree, parent)
-            moved = self.repository.publish(ref, commit, staged.staging)
+            try:
+                moved = self.repository.publish(ref, commit, staged.staging)
+            except StorageError:
+                # The store may have done it all the same, and only the reply was lost.
+                self._in_doubt = _InDoubt(staged, commit, ref)
+                moved = self._find(commit, ref)
+                if moved is None:
+                    raise
+                self._in_doubt = None
             if moved is not None:
                 self._moved_to(staged, tree, parent, moved, commit, on_moved)
                 return commit
@@ -256,6 +277,25 @@ class Versioned(State):
                 tree = self._merge(staged, parent)
         actual = self._commit_of(self.repository.ref("branch", self.branch))
         raise BranchMovedError(self.branch, expected=self._head.id, actual=actual.id)
+
+    def _find(self, commit: Commit, before: Ref) -> Ref | None:
+        """The ref as of our commit, if the branch has it: as its head, or below what others committed since. None also if that cannot be told."""
+        try:
+            ref = self.repository.ref("branch", self.branch)
+            if ref.head is None or not history.is_ancestor(commit, self._commit_of(ref), self.repository.read):
+                return None
+        except StorageError:
+            return None
+        return ref_at(before, Address(bytes.fromhex(commit.id)))
+
+    def _settle(self) -> None:
+        """Find out what became of a commit whose outcome was not known when it failed, before anything is repeated."""
+        doubt, self._in_doubt = self._in_doubt, None
+        ref = None if doubt is None else self._find(doubt.commit, doubt.ref)
+        if doubt is not None and ref is not None:
+            self._worktree.adopt_late(doubt.staged)
+            self._take_in(doubt.staged.tree, doubt.commit)
+            self._ref = ref
 
     def _merge(self, staged: Staged, theirs: Commit) -> Tree:
         """The root with our changes on top of theirs. Raises ``MergeConflictError`` where both changed a key."""
@@ -280,21 +320,26 @@ class Versioned(State):
         Raises:
             MergeConflictError: others changed a key that we changed too. Nothing was changed.
         """
+        self._settle()
         ref = self.repository.ref("branch", self.branch)
         theirs = self._commit_of(ref)
         if theirs != self._head:
-            staged = self._worktree.stage(lenient=True)
-            nodes = Nodes(staged.staging)
-            ours = {key: update.cell for key, update in staged.changes.items()}
-            ours.update(dict.fromkeys(staged.failed, b""))
-            conflicts = find_conflicts(nodes, self._head.tree, ours, theirs.tree)
-            if conflicts:
-                raise MergeConflictError(self.branch, conflicts)
-            changed = {key for key, _, _ in diff_maps(nodes, self._head.tree, theirs.tree)}
-            self._worktree.retarget(self._head.tree, theirs.tree, except_keys=frozenset(ours) - changed)
-            self._head = theirs
+            self._take_in(self._head.tree, theirs)
         self._ref = ref
         return self._head
+
+    def _take_in(self, base: Tree, theirs: Commit) -> None:
+        """Stand on another commit, with our changes since ``base`` on top. Raises ``MergeConflictError``, and then changes nothing."""
+        staged = self._worktree.stage(lenient=True)
+        nodes = Nodes(staged.staging)
+        ours = {key: update.cell for key, update in staged.changes.items()}
+        ours.update(dict.fromkeys(staged.failed, b""))
+        conflicts = find_conflicts(nodes, base, ours, theirs.tree)
+        if conflicts:
+            raise MergeConflictError(self.branch, conflicts)
+        changed = {key for key, _, _ in diff_maps(nodes, base, theirs.tree)}
+        self._worktree.retarget(base, theirs.tree, except_keys=frozenset(ours) - changed)
+        self._head = theirs
 
     @_locked
     def discard(self) -> None:
@@ -311,16 +356,20 @@ class Versioned(State):
             UnknownRevisionError: nothing was changed.
             BranchMovedError: another handle moved the branch since this one last saw it. Nothing was changed.
         """
+        self._settle()
         target = self._resolve(rev)
         ref = self._ref
         if target.id == ROOT_ID and ref.head is None:
             self._worktree.restore()
             return self._head
         if ref.head is None or target != self._head:
-            if not self.repository.move(ref, target, action="reset", author=self.author):
-                actual = self.repository.ref("branch", self.branch).head
-                raise BranchMovedError(self.branch, expected=self._head.id, actual=None if actual is None else actual.hex())
+            moved = self.repository.move(ref, target, action="reset", author=self.author)
             self._ref = self.repository.ref("branch", self.branch)
+            actual = None if self._ref.head is None else self._ref.head.hex()
+            # Where an earlier reset to the same commit lost its reply, the branch is there already.
+            if not moved and actual != target.id:
+                self._ref = ref
+                raise BranchMovedError(self.branch, expected=self._head.id, actual=actual)
         self._worktree.restore()
         self._worktree.retarget(self._head.tree, target.tree)
         self._head = target

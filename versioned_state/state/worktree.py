@@ -87,6 +87,7 @@ class Staged:
         changes: by root key, what differs from the head.
         settled: what was assigned, or looked changed, and proved equal.
         loose: packs to be formed anew.
+        tails: how many appended elements of lists that are not loaded are in it.
         failed: values that could not be stored, by root key; they count as unchanged in ``tree``.
     """
 
@@ -95,6 +96,7 @@ class Staged:
     changes: dict[bytes, Update]
     settled: dict[bytes, Update]
     loose: list[Pack]
+    tails: dict[bytes, int]
     failed: dict[bytes, UnserializableValueError | PickleRefusedError] = field(default_factory=dict)
 
 
@@ -104,7 +106,6 @@ class Savepoint:
 
     staged: Staged
     journal: int
-    tails: dict[bytes, int]
 
 
 _ABSENT: Final = object()
@@ -329,7 +330,8 @@ class Worktree:
             elif key in self._assigned or update.base is not self._slots[key].base or update.base is None:
                 settled[key] = update
         tree = edit_map(self._nodes, self.tree, {key: update.cell for key, update in changes.items()}) if changes else self.tree
-        return Staged(tree, staging, changes, settled, loose, failed)
+        tails = {key: len(lazy.tail) for key, lazy in self._lazy.items() if lazy.tail}
+        return Staged(tree, staging, changes, settled, loose, tails, failed)
 
     def _suspects(self, loose: list[Pack]) -> Iterator[bytes]:
         """The keys whose values may differ from the head; packs that no longer hold together go to ``loose``."""
@@ -370,6 +372,35 @@ class Worktree:
         return self._encoder.encode([*values, *tail], None, key)[0]
 
     # Moving on
+
+    def adopt_late(self, staged: Staged) -> None:
+        """Take as the head's what was staged some calls ago, and proved only now to have been committed.
+
+        Values may have changed since, so all that it covers is compared again; nothing is marked by what it is now.
+        """
+        for updates in (staged.changes, staged.settled):
+            for key, update in updates.items():
+                slot = self._slots.get(key)
+                lazy = self._lazy.get(key)
+                if update.cell is None:
+                    self._removed.discard(key)
+                    self._assigned.pop(key, None)
+                else:
+                    self._added.discard(key)
+                    self._assigned[key] = None
+                if slot is not None:
+                    slot.cell, slot.base, slot.pack = update.cell, update.base, None
+                    self._single.pop(key, None)
+                    if update.cell is None:
+                        self._added.add(key)
+                        self._assigned[key] = None
+                elif lazy is not None:
+                    del lazy.tail[: staged.tails.get(key, 0)]
+                    self._assigned.pop(key, None)
+                elif update.cell is not None:
+                    self._removed.add(key)
+        self.tree = staged.tree
+        self._journal.clear()
 
     def adopt(self, staged: Staged, tree: Tree) -> None:
         """Take what was staged as the head's, after a commit of it whose root is ``tree``; or after it proved to be no change."""
@@ -437,6 +468,9 @@ class Worktree:
             if slot is not None:
                 del self._slots[key]
             self._forget(key)
+            if head_cell is None:
+                self._removed.discard(key)
+                self._assigned.pop(key, None)
             return
         if slot is None:
             if cell == head_cell:
@@ -463,7 +497,7 @@ class Worktree:
     def save(self) -> Savepoint:
         """Where to come back to. Cost: a detection."""
         staged = self.stage()
-        return Savepoint(staged, len(self._journal), {key: len(lazy.tail) for key, lazy in self._lazy.items()})
+        return Savepoint(staged, len(self._journal))
 
     def restore(self, savepoint: Savepoint | None = None) -> None:
         """Go back to a savepoint, or to the head: the values that were replaced come back, and those that were mutated are mended in place."""
@@ -471,7 +505,7 @@ class Worktree:
         while len(self._journal) > journal:
             key, value = self._journal.pop()
             self._put_back(key, value)
-        tails = {} if savepoint is None else savepoint.tails
+        tails = {} if savepoint is None else savepoint.staged.tails
         for key, lazy in list(self._lazy.items()):
             del lazy.tail[tails.get(key, 0) :]
             if not lazy.tail and self.cell(key) is None:

@@ -172,24 +172,28 @@ def check_batch(
     for value in expected.values():
         if value is not None:
             check_value(value)
-    for value in puts.values():
+    for value in (*puts.values(), *objects.values()):
         check_value(value)
     for key in (*expected, *puts):
         check_key(key)
         if key.startswith(OBJECT_PREFIX):
             raise InvalidArgumentError(f"{key!r} is an object: it has no expectation and is passed in objects=, not in puts")
-    for key, value in objects.items():
+    for key in objects:
         check_key(key)
-        check_value(value)
         if not key.startswith(OBJECT_PREFIX):
             raise InvalidArgumentError(f"{key!r} is not an object: it belongs in puts, not in objects=")
     if deletes:
-        check_keys(deletes)
-        for key in deletes:
-            if key in puts or key in objects:
-                raise InvalidArgumentError(f"{key!r} is both stored and deleted in one batch")
+        _check_deletes(deletes, puts, objects)
     if store.max_expected is not None and len(expected) > store.max_expected:
         raise InvalidArgumentError(f"this store carries at most {store.max_expected} conditions in one batch, not {len(expected)}")
+
+
+def _check_deletes(deletes: Collection[str], puts: Mapping[str, bytes], objects: Mapping[str, bytes]) -> None:
+    if not isinstance(deletes, Collection):
+        raise TypeError("deletes must be a collection: an iterator would be used up once it has been checked")
+    for key in check_keys(deletes):
+        if key in puts or key in objects:
+            raise InvalidArgumentError(f"{key!r} is both stored and deleted in one batch")
 
 
 def _check_encodes(key: str) -> None:

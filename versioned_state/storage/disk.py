@@ -24,6 +24,9 @@ T = TypeVar("T")
 # The least size_limit that still leaves room beside the reserve.
 MIN_SIZE_LIMIT = 256 * 1024
 
+# SQLite counts in milliseconds, in 32 bits. This is eleven days.
+_LONGEST_TIMEOUT_S = 1_000_000.0
+
 _GET_OBJECT = "SELECT value FROM objects WHERE key = ?"
 _GET_ENTRY = "SELECT value FROM entries WHERE key = ?"
 _ADD_OBJECT = "INSERT OR IGNORE INTO objects(key, value) VALUES(?, ?)"
@@ -87,7 +90,7 @@ class Disk(KVStore):
         if not timeout >= 0:
             raise InvalidArgumentError(f"timeout must not be negative: {timeout}")
         self.path = _checked_path(path)
-        self._timeout = timeout
+        timeout = self._timeout = min(timeout, _LONGEST_TIMEOUT_S)
         self._read_only = read_only
         file = self._file = sqlite_file.prepare(self.path, create=create and not read_only)
         self.private = sqlite_file.is_private(self.path, file)

@@ -92,12 +92,9 @@ def prepare(directory: Path, *, create: bool) -> Path:
 
 def connect(file: Path, *, durability: Durability, timeout: float) -> Connection:
     """Open an existing store for reading and writing, after checking that it is one."""
-    _check_header(file)
-    connection = _open(file, "mode=rw", timeout)
+    connection = _open_checked(file, "mode=rw", timeout)
     try:
         with translated(file):
-            _set_guards(connection)
-            _check_schema(connection, file)
             # Kept in the file, so this changes one only that was switched by hand or by a backup tool.
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
@@ -123,18 +120,10 @@ def connect_read_only(file: Path, *, timeout: float) -> Connection:
     after the read. Where there is a WAL a writer is at work, or was killed: SQLite's own protocol is
     used, which needs its shared memory file, there already if the writer lives.
     """
-    for _ in range(100):
-        before = stamp(file)
-        if before is None:
-            break
-        _check_header(file)
-        connection = _open(file, "mode=ro&immutable=1", timeout)
+    while (before := stamp(file)) is not None:
         try:
-            with translated(file):
-                _set_guards(connection)
-                _check_schema(connection, file)
-        except BaseException:
-            connection.close()
+            connection = _open_checked(file, "mode=ro&immutable=1", timeout)
+        except StorageError:
             if stamp(file) == before:
                 raise
             continue
@@ -142,22 +131,15 @@ def connect_read_only(file: Path, *, timeout: float) -> Connection:
             connection.stamp = before
             return connection
         connection.close()
-    _check_header(file)
-    connection = _open(file, "mode=ro", timeout)
     try:
-        with translated(file):
-            _set_guards(connection)
-            _check_schema(connection, file)
-    except BaseException as error:
-        connection.close()
-        cause = error.__cause__
-        if _code(cause) & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+        return _open_checked(file, "mode=ro", timeout)
+    except StateError as error:
+        if _code(error.__cause__) & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise StorageError(
                 f"{file} has a log that was not finished, and its directory cannot be written; nothing was read",
                 hint="open it once where it can be written, or copy the whole directory and open the copy",
-            ) from cause
+            ) from error.__cause__
         raise
-    return connection
 
 
 def stamp(file: Path) -> Stamp | None:
@@ -252,6 +234,19 @@ def _open(file: Path, mode: str, timeout: float) -> Connection:
         )
 
 
+def _open_checked(file: Path, mode: str, timeout: float) -> Connection:
+    _check_header(file)
+    connection = _open(file, mode, timeout)
+    try:
+        with translated(file):
+            _set_guards(connection)
+            _check_schema(connection, file)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def _set_guards(connection: Connection) -> None:
     # For a file that somebody else made: no functions out of a schema, checked cells, and no mapped
     # memory, which would turn a truncated file into a crash.
@@ -277,19 +272,13 @@ def _check_header(file: Path) -> None:
             if _code(error) & 0xFF == sqlite3.SQLITE_CORRUPT:
                 return
             raise translate(error, file) from error
-    if application != _APPLICATION_ID:
-        raise NotAStoreError(f"{file} is a database of another program; it was not touched")
-    if version > _SCHEMA_VERSION:
-        raise FormatError(version, _SCHEMA_VERSION)
+    _check_version(application, version, file)
 
 
 def _check_schema(connection: Connection, file: Path) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application != _APPLICATION_ID:
-        raise NotAStoreError(f"{file} is a database of another program; it was not touched")
-    if version > _SCHEMA_VERSION:
-        raise FormatError(version, _SCHEMA_VERSION)
+    _check_version(application, version, file)
     found = _schema_of(connection)
     # A trigger or view would run statements of whoever planted it; a changed table could do so too.
     if strange := found - _own_schema():
@@ -300,6 +289,13 @@ def _check_schema(connection: Connection, file: Path) -> None:
         raise CorruptStoreError(
             f"{file} is damaged: it has no {names}; nothing was changed", hint="restore it from a backup or another copy"
         )
+
+
+def _check_version(application: int, version: int, file: Path) -> None:
+    if application != _APPLICATION_ID:
+        raise NotAStoreError(f"{file} is a database of another program; it was not touched")
+    if version > _SCHEMA_VERSION:
+        raise FormatError(version, _SCHEMA_VERSION)
 
 
 _SchemaRow = tuple[str, str, str, str | None]

@@ -132,9 +132,14 @@ class KVStoreContract:
                 call()
         assert list(store.keys()) == []
 
-    def test_one_str_where_keys_are_meant_is_refused(self, store: KVStore) -> None:
+    def test_one_str_or_an_iterator_where_keys_are_meant_is_refused(self, store: KVStore) -> None:
         store.set("a", b"1")
-        for call in (lambda: store.get_many("ab"), lambda: store.delete_many("ab"), lambda: store.apply({}, {}, "ab")):
+        for call in (
+            lambda: store.get_many("ab"),
+            lambda: store.delete_many("ab"),
+            lambda: store.apply({}, {}, "ab"),
+            lambda: store.apply({}, {}, (key for key in "ab")),  # type: ignore[arg-type]
+        ):
             with pytest.raises(TypeError):
                 call()
         assert store.get("a") == b"1"

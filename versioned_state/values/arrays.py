@@ -5,6 +5,7 @@ numpy is never imported for its own sake: a value can only be an array where its
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ def dtype_data(dtype: np.dtype[Any]) -> Any:
 
     if dtype.hasobject:
         raise NotDataError("an array of objects")
+    if _has_metadata(dtype):
+        raise NotDataError("a dtype with metadata")
     descr = np.lib.format.dtype_to_descr(dtype)
     try:
         same = np.lib.format.descr_to_dtype(descr) == dtype
@@ -38,6 +41,11 @@ def dtype_data(dtype: np.dtype[Any]) -> Any:
     if not same or dtype.itemsize == 0:
         raise NotDataError(f"an array of dtype {dtype}")
     return descr
+
+
+def _has_metadata(dtype: np.dtype[Any]) -> bool:
+    fields = dtype.fields or {}
+    return dtype.metadata is not None or any(_has_metadata(field[0]) for field in fields.values())
 
 
 def raw_view(array: np.ndarray[Any, Any]) -> memoryview:
@@ -56,6 +64,8 @@ def read_array(descr: Any, shape: list[int], data: bytes | bytearray) -> Any:
     dtype = np.lib.format.descr_to_dtype(descr)
     if dtype.hasobject:
         raise ValueError("an array of objects is not data")
+    if len(data) != dtype.itemsize * math.prod(shape):
+        raise ValueError(f"{len(data)} bytes for an array of shape {shape} and dtype {dtype}")
     if not data:
         return np.empty(shape, dtype)
     return np.frombuffer(bytearray(data) if type(data) is bytes else data, dtype).reshape(shape)

@@ -13,16 +13,14 @@ from typing import Final
 from xxhash import xxh3_64_intdigest
 
 from versioned_state.objects.address import Address, Kind, expect
+from versioned_state.values.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE
 from versioned_state.values.nodes import Nodes, Shape
 from versioned_state.values.tree import Edit, Tree, build, iter_chunks
 
 CHUNK_BYTES: Final = 1 << 16
 """Bytes of a chunk of binary data."""
 
-TEXT_BYTES: Final = 4096
-"""Mean bytes of a chunk of text: a line ends its chunk with a probability of its size over this. At most four times it."""
-
-_MARK: Final = (1 << 64) // TEXT_BYTES
+_MARK: Final = (1 << 64) // LEAF_SCALE
 _PIECE: Final = re.compile(rb"[^\n]{0,511}\n|[^\n]{0,255}[ ,]|[^\n]{1,256}")
 """A line; of a line beyond 512 bytes, stretches that end after a blank or comma, or after 256 bytes where there is none."""
 
@@ -36,13 +34,13 @@ def binary_cuts(size: int) -> Iterator[tuple[int, int]]:
 
 
 def text_cuts(data: bytes) -> Iterator[tuple[int, int]]:
-    """Start and end of each chunk of a text in UTF-8. Cost: one hash a line."""
+    """Start and end of each chunk of a text in UTF-8. The rule is that of the leaves of a sequence. Cost: one hash a line."""
     start = 0
     for match in _PIECE.finditer(data):
         end = match.end()
         piece = match.group()
         size = end - start
-        if (size >= TEXT_BYTES // 4 and xxh3_64_intdigest(piece) < len(piece) * _MARK) or size >= TEXT_BYTES * 4:
+        if (size >= LEAF_LEAST and xxh3_64_intdigest(piece) < len(piece) * _MARK) or size >= LEAF_GREATEST:
             yield start, end
             start = end
     if start < len(data):

@@ -12,19 +12,22 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
-LEAF_BYTES: Final = 4096
-"""A leaf of a sequence: an element is marked with a probability of its size over this, so leaves of large and of small
-elements weigh the same. Measured on appends to real conversations: 2048 writes a tenth less and reads a third slower."""
+LEAF_LEAST: Final = 3072
+LEAF_SCALE: Final = 2048
+LEAF_GREATEST: Final = 16384
+"""Bytes of a leaf of a sequence. An element is marked with a probability of its size over the scale, so leaves of large and of
+small elements weigh the same: 4.5 KB in the mean. A least weight near the mean makes them even, which is what an append pays for:
+it writes the last leaf again, 4.1 KB of it in the mean; with cuts by chance alone it would be 5.1 KB (docs/design/002)."""
 
-LEAF_KEYS: Final = 12
-"""Entries of a leaf of a map. The mark is the key's, so that a changed value moves no cut."""
+NODE_LEAST: Final = 6
+NODE_SCALE: Final = 6
+NODE_GREATEST: Final = 44
+"""Entries of a leaf of a map, and children of an inner node: 11 in the mean. One in ``NODE_SCALE`` is marked: of a map's entries by
+the key, so that a changed value moves no cut; of children by the address, which is uniform already."""
 
-FAN_OUT: Final = 12
-"""Children of an inner node. The mark is the first byte of a child's address, which is uniform already."""
-
-_SCALE: Final = (1 << 64) // LEAF_BYTES
-_KEY_MARK: Final = (1 << 64) // LEAF_KEYS
-_CHILD_MARK: Final = 256 // FAN_OUT
+_BYTE_MARK: Final = (1 << 64) // LEAF_SCALE
+_KEY_MARK: Final = (1 << 64) // NODE_SCALE
+_CHILD_MARK: Final = (1 << 32) // NODE_SCALE
 
 
 class Chunker:
@@ -64,17 +67,17 @@ class SequenceLeafChunker(Chunker):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(LEAF_BYTES // 4, LEAF_BYTES * 4)
+        super().__init__(LEAF_LEAST, LEAF_GREATEST)
 
     def marks(self, items: list[bytes], keys: list[bytes] | None) -> Iterator[tuple[bool, int]]:
-        return ((xxh3_64_intdigest(cell) < (size := len(cell)) * _SCALE, size) for cell in items)
+        return ((xxh3_64_intdigest(cell) < (size := len(cell)) * _BYTE_MARK, size) for cell in items)
 
 
 class MapLeafChunker(Chunker):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(2, LEAF_KEYS * 4)
+        super().__init__(NODE_LEAST, NODE_GREATEST)
 
     def marks(self, items: list[bytes], keys: list[bytes] | None) -> Iterator[tuple[bool, int]]:
         assert keys is not None
@@ -85,7 +88,7 @@ class InnerChunker(Chunker):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(2, FAN_OUT * 4)
+        super().__init__(NODE_LEAST, NODE_GREATEST)
 
     def marks(self, items: list[bytes], keys: list[bytes] | None) -> Iterator[tuple[bool, int]]:
-        return ((address[0] < _CHILD_MARK, 1) for address in items)
+        return ((int.from_bytes(address[:4], "big") < _CHILD_MARK, 1) for address in items)

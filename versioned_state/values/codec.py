@@ -15,7 +15,7 @@ from enum import IntEnum
 from fractions import Fraction
 from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, SafeUUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgpack
@@ -195,6 +195,12 @@ def _write_time(v: dt.time) -> bytes:
     return extension(Code.TIME, array([*_ints(v.hour, v.minute, v.second, v.microsecond, v.fold), _write_tzinfo(v.tzinfo)]))
 
 
+def _write_uuid(value: UUID) -> bytes:
+    if value.is_safe is not SafeUUID.unknown:
+        raise NotDataError("a UUID that says whether it was made safely")
+    return extension(Code.UUID, value.bytes)
+
+
 def _write_path(value: PurePosixPath | PureWindowsPath) -> bytes:
     return extension(Code.PATH, array([_pack(type(value).__name__), pack_surrogates(str(value))]))
 
@@ -214,7 +220,7 @@ WRITERS: Final[dict[type, Callable[[Any], bytes]]] = {
     ZoneInfo: _write_zoneinfo,
     Decimal: lambda v: extension(Code.DECIMAL, str(v).encode()),
     Fraction: lambda v: extension(Code.FRACTION, array(_ints(v.numerator, v.denominator))),
-    UUID: lambda v: extension(Code.UUID, v.bytes),
+    UUID: _write_uuid,
     PurePosixPath: _write_path,
     PosixPath: _write_path,
     PureWindowsPath: _write_path,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import decimal
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgpack
@@ -21,9 +20,9 @@ from versioned_state.values import arrays, pickles, registry
 from versioned_state.values.baseline import Baseline, Buffer, Elements, Entries, Marked, Pinned
 from versioned_state.values.blob import binary_cuts
 from versioned_state.values.codec import MAX_DEPTH, PARTS_READERS, RAW_READERS, Code, code_of, payload_of
-from versioned_state.values.encoder import ELEMENT_INLINE, ENTRY_INLINE, Encoder
-from versioned_state.values.fingerprint import fingerprint
-from versioned_state.values.nodes import Node, Shape, read_node
+from versioned_state.values.encoder import ELEMENT_INLINE, ENTRY_INLINE, Encoder, key_of_cell
+from versioned_state.values.fingerprint import GROUP_BYTES, GROUP_SIZE, Groups, fingerprint
+from versioned_state.values.nodes import Node, Nodes, Shape, read_node
 from versioned_state.values.tree import Tree
 
 _SHAPES: Final = {
@@ -88,15 +87,6 @@ def unpack_payload(cell: bytes) -> list[Any]:
     return parts
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """The elements of a sequence, whether all small ones are of JSON types, and the bytes of its leaves."""
-
-    values: list[Any]
-    plain: bool
-    weight: int
-
-
 class Decoder:
     """Decodes cells, reading objects through an encoder's nodes. Not for two threads at once.
 
@@ -112,6 +102,7 @@ class Decoder:
         self._policy = encoder.policy
         self._describe = describe
         self._raws: dict[Any, bytes] = {}
+        self._inner: dict[bytes, Node] = {}
         self._leaves: dict[bytes, tuple[list[Any], bool]] = {}
         self._wanted: dict[bytes, Shape] = {}
         self._fetching = False
@@ -144,6 +135,7 @@ class Decoder:
             raise CorruptObjectError("(a value)", f"it does not decode: {type(error).__name__}: {error}") from error
         finally:
             self._raws.clear()
+            self._inner.clear()
             self._leaves.clear()
             self._wanted.clear()
             self._fetching = False
@@ -171,9 +163,10 @@ class Decoder:
                 self._wanted[address] = shape
 
     def _look_into(self, shape: Shape, address: bytes, raw: bytes) -> None:
-        kind = raw[0]
+        kind = raw[0] if raw else None
         if kind in (Kind.SEQUENCE_NODE, Kind.MAP_NODE):
-            self._want(shape, read_node(shape, raw).items)
+            node = self._inner[address] = read_node(shape, raw)
+            self._want(shape, node.items)
         elif kind in (Kind.SEQUENCE_LEAF, Kind.MAP_LEAF):
             before = self._references
             self._exotic = False
@@ -194,9 +187,6 @@ class Decoder:
                 self._unpack(cell)
 
     # Decoding what was fetched
-
-    def _node(self, shape: Shape, top: Node | bytes) -> Node:
-        return top if isinstance(top, Node) else read_node(shape, self._raws[top])
 
     def _unpack(self, data: bytes | bytearray | memoryview) -> Any:
         try:
@@ -239,78 +229,116 @@ class Decoder:
                 self._note(order)
             return None
         if tree.shape is Shape.SEQUENCE:
-            return _FROM_LIST[code](self._list(tree, None).values)
+            return _FROM_LIST[code](self._list(tree))
         if tree.shape is Shape.MAP:
             return self._dict(tree, order, None)
         return self._blob(code, tree, parts)
 
-    def _list(self, tree: Tree, children: dict[int, Baseline] | None) -> _Listed:
-        """The elements of a sequence. With ``children``, the baselines of the large ones are put there by index."""
+    def _list(self, tree: Tree) -> list[Any]:
+        """The elements of a sequence."""
         values: list[Any] = []
-        plain = True
-        weight = 0
-        for address, node in self._tops(tree.shape, tree.top):
-            if address is not None:
-                weight += len(self._raws[address])
-                leaf = self._leaves.pop(address, None)
-                if leaf is not None:
-                    values += leaf[0]
-                    plain &= leaf[1]
-                    continue
-                if children is None:
-                    values += self._unpack(memoryview(self._raws[address])[1:])
-                    continue
-                node = read_node(tree.shape, self._raws[address])
-            assert node is not None
-            for cell in node.items:
-                if children is None:
-                    values.append(self._unpack(cell))
-                    continue
-                self._exotic = False
-                value, child = self._live(cell)
-                if child is not None:
-                    children[len(values)] = child
-                else:
-                    plain &= not self._exotic
-                values.append(value)
+        for address, inlined in self._tops(tree.shape, tree.top):
+            leaf = self._leaves.pop(address, None) if address is not None else None
+            if leaf is not None:
+                values += leaf[0]
+            elif address is not None:
+                values += self._unpack(memoryview(self._raws[address])[1:])
+            elif inlined is not None:
+                values += [self._unpack(cell) for cell in inlined.items]
         if len(values) != tree.count:
             raise ValueError(f"{len(values)} elements where {tree.count} were counted")
-        return _Listed(values, plain, weight)
+        return values
 
-    def _tops(self, shape: Shape, top: Node | bytes) -> Iterator[tuple[bytes | None, Node | None]]:
-        """The leaves under a top, in order: by address, or the inlined one itself."""
-        if isinstance(top, bytes):
-            if self._raws[top][0] not in (Kind.SEQUENCE_NODE, Kind.MAP_NODE):
-                yield top, None
-                return
-            top = self._node(shape, top)
-        elif not top.level:
-            yield None, top
-            return
-        for child in top.items:
-            yield from self._tops(shape, child)
-
-    def _dict(self, tree: Tree, order: Tree | None, children: dict[Any, Baseline] | None) -> dict[Any, Any]:
-        """A large dict; the baselines of large values go to ``children`` by key."""
-        entries = {}
+    def _list_live(self, tree: Tree) -> tuple[list[Any], Groups]:
+        """The same, with the groups to compare them with: leaves of JSON types are their own mark."""
+        values: list[Any] = []
+        groups = Groups()
+        plain: list[bytes] = []
+        size = weight = 0
         for address, inlined in self._tops(tree.shape, tree.top):
-            node = inlined or self._node(tree.shape, address or b"")
-            assert node.keys is not None
-            for order_key, cell in zip(node.keys, node.items, strict=True):
-                key = order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else self._unpack(order_key[1:])
-                if children is None:
-                    entries[key] = self._unpack(cell)
-                else:
-                    entries[key], child = self._live(cell)
-                    if child is not None:
-                        children[key] = child
-        if len(entries) != tree.count:
-            raise ValueError(f"{len(entries)} entries where {tree.count} were counted")
-        if order is not None:
-            entries = {key: entries[key] for key in self._list(order, None).values}
-            if len(entries) != tree.count:
-                raise ValueError("its order does not name every key once")
+            leaf = self._leaves.pop(address, None) if address is not None else None
+            if address is not None and leaf is not None and leaf[1]:
+                values += leaf[0]
+                raw = self._raws[address]
+                plain.append(raw)
+                size += len(leaf[0])
+                weight += len(raw)
+                if size >= GROUP_SIZE or weight >= GROUP_BYTES:
+                    groups.add(size, tuple(plain), weight)
+                    plain, size, weight = [], 0, 0
+                continue
+            if plain:
+                groups.add(size, tuple(plain), weight)
+                plain, size, weight = [], 0, 0
+            node = inlined if address is None else read_node(tree.shape, self._raws[address])
+            assert node is not None
+            children: dict[int, Baseline] = {}
+            part = []
+            for index, cell in enumerate(node.items):
+                value, child = self._live(cell)
+                part.append(value)
+                if child is not None:
+                    children[index] = child
+            values += part
+            groups.extend(self._encoder.group(part, [len(cell) for cell in node.items], children, plain=False))
+        if plain:
+            groups.add(size, tuple(plain), weight)
+        if len(values) != tree.count:
+            raise ValueError(f"{len(values)} elements where {tree.count} were counted")
+        return values, groups
+
+    def _tops(self, shape: Shape, top: Node | bytes) -> list[tuple[bytes | None, Node | None]]:
+        """The leaves under a top, in order: by address, or the inlined one itself."""
+        leaves: list[tuple[bytes | None, Node | None]] = []
+        pending = [top]
+        while pending:
+            top = pending.pop()
+            if isinstance(top, bytes):
+                node = self._inner.get(top)
+                if node is None:
+                    leaves.append((top, None))
+                    continue
+            elif not top.level:
+                leaves.append((None, top))
+                continue
+            else:
+                node = top
+            if node.level == 1:
+                leaves += [(child, None) for child in node.items]
+            else:
+                pending += reversed(node.items)
+        return leaves
+
+    def _dict(self, tree: Tree, order: Tree | None, children: dict[int, Baseline] | None) -> dict[Any, Any]:
+        """A large dict; the baselines of large values go to ``children`` by their place."""
+        cells: dict[bytes, bytes] = {}
+        for address, inlined in self._tops(tree.shape, tree.top):
+            node = inlined if address is None else read_node(tree.shape, self._raws[address])
+            assert node is not None and node.keys is not None
+            cells.update(zip(node.keys, node.items, strict=True))
+        order_keys = list(cells) if order is None else self._order_keys(order)
+        entries = {}
+        for order_key in order_keys:
+            # By the order key's bytes, not by the key: one that holds a NaN does not equal itself once it was decoded.
+            key = order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else self._unpack(order_key[1:])
+            if children is None:
+                entries[key] = self._unpack(cells[order_key])
+                continue
+            entries[key], child = self._live(cells[order_key])
+            if child is not None:
+                children[len(entries) - 1] = child
+        if not len(cells) == len(entries) == tree.count:
+            raise ValueError(f"{len(entries)} entries of {len(cells)} where {tree.count} were counted")
         return entries
+
+    def _order_keys(self, order: Tree) -> list[bytes]:
+        """The order keys of a dict in the order of its entries."""
+        keys = []
+        for address, inlined in self._tops(order.shape, order.top):
+            node = inlined if address is None else read_node(order.shape, self._raws[address])
+            assert node is not None
+            keys += [key_of_cell(cell) for cell in node.items]
+        return keys
 
     def _chunks(self, tree: Tree) -> list[bytes]:
         """The addresses of a blob's chunks."""
@@ -320,7 +348,7 @@ class Decoder:
         data = bytearray()
         for address in self._chunks(tree):
             raw = self._raws[address]
-            if raw[0] != Kind.CHUNK:
+            if raw[:1] != bytes((Kind.CHUNK,)):
                 raise CorruptObjectError(address.hex(), "expected a chunk")
             data += memoryview(raw)[1:]
         if len(data) != tree.count:
@@ -381,22 +409,33 @@ class Decoder:
 
     def _live_list(self, cell: bytes) -> tuple[list[Any], Baseline]:
         tree = read_tree(Shape.SEQUENCE, unpack_payload(cell))
-        children: dict[int, Baseline] = {}
-        listed = self._list(tree, children)
-        sizes = [listed.weight // max(tree.count, 1)] * tree.count
-        groups = self._encoder.group(listed.values, sizes, children, plain=listed.plain)
-        return listed.values, Elements(list, cell, tree, groups)
+        values, groups = self._list_live(tree)
+        return values, Elements(list, cell, tree, groups)
 
     def _live_dict(self, cell: bytes) -> tuple[dict[Any, Any], Baseline]:
         parts = unpack_payload(cell)
         tree = read_tree(Shape.MAP, parts)
         order = read_tree(Shape.SEQUENCE, parts[2:]) if len(parts) > 2 else None
-        by_key: dict[Any, Baseline] = {}
-        entries = self._dict(tree, order, by_key)
+        children: dict[int, Baseline] = {}
+        entries = self._dict(tree, order, children)
         keys = list(entries)
-        children = {index: by_key[key] for index, key in enumerate(keys) if key in by_key} if by_key else {}
         groups = self._encoder.group(list(entries.values()), [ENTRY_INLINE] * len(keys), children, plain=False)
         return entries, Entries(dict, cell, tree, order, keys, self._encoder.mark_keys(keys), groups)
+
+
+class _NoObjects:
+    """A reader for what refers to nothing."""
+
+    def read(self, address: Address) -> bytes:
+        raise CorruptObjectError(address.hex(), "what should be whole refers to another object")
+
+    def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
+        return {address: self.read(address) for address in addresses}
+
+
+def decode_inline(cell: bytes) -> Any:
+    """The value of a cell that refers to nothing, as meta is; objects are only described."""
+    return Decoder(Encoder(Nodes(_NoObjects()), pickles.PicklePolicy("refuse", private=False)), describe=True).decode(cell)
 
 
 def _from_data(name: Any, data: Any) -> Any:

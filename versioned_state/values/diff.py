@@ -17,6 +17,7 @@ import msgpack
 from versioned_state.values.blob import read_blob
 from versioned_state.values.codec import Code, code_of
 from versioned_state.values.decoder import Decoder, order_of, read_tree, tree_of, unpack_payload
+from versioned_state.values.encoder import key_of_cell
 from versioned_state.values.nodes import Node, Nodes, Shape
 from versioned_state.values.path import Path
 from versioned_state.values.tree import Tree, iter_cells, iter_items, nodes_from
@@ -259,6 +260,8 @@ def open_cell(nodes: Nodes, cell: bytes) -> Opened | None:
     if 0x80 <= first <= 0x8F or first in (0xDE, 0xDF):
         parts = _split(cell)
         keys = [key_of_cell(key) for key in parts[::2]]
+        if len(set(keys)) < len(keys):  # several NaNs: no path tells them apart
+            return None
         entries = sorted(zip(keys, parts[1::2], strict=True))
         node = Node(0, [value for _, value in entries], None, [key for key, _ in entries])
         return Opened(Tree(Shape.MAP, len(entries), node), keys)
@@ -280,16 +283,6 @@ def _split(cell: bytes) -> list[bytes]:
         cells.append(cell[start:end])
         start = end
     return cells
-
-
-def key_of_cell(cell: bytes) -> bytes:
-    """The order key of a dict's key, from its cell."""
-    first = cell[0]
-    if 0xA0 <= first <= 0xBF:
-        return b"s" + cell[1:]
-    if 0xD9 <= first <= 0xDB:
-        return b"s" + cell[{0xD9: 2, 0xDA: 3, 0xDB: 5}[first] :]
-    return b"x" + cell
 
 
 def read_key(decoder: Decoder, order_key: bytes) -> Any:
@@ -324,22 +317,25 @@ def _diff_elements(nodes: Nodes, decoder: Decoder, a: Tree, b: Tree, path: Path)
 
 
 def _diff_entries(nodes: Nodes, decoder: Decoder, a: Opened, b: Opened, path: Path) -> Iterator[CellChange]:
-    removed, added = set(), set()
+    removed, added = set(), {}
     for order_key, old, new in diff_maps(nodes, a.tree, b.tree):
         where = path.key(read_key(decoder, order_key), None if order_key[:1] == b"s" else order_key[1:])
         if new is None:
             removed.add(order_key)
             yield CellChange(where, "removed", old, None)
         elif old is None:
-            added.add(order_key)
-            yield CellChange(where, "added", None, new)
+            added[order_key] = CellChange(where, "added", None, new)
         else:
             yield from diff_values(nodes, decoder, old, new, where)
+    if b.order is None or len(added) < 2:
+        yield from added.values()
     if isinstance(a.order, Tree) and isinstance(b.order, Tree) and a.order.top == b.order.top:
         return
     if a.order is None and b.order is None and not added and not removed:
         return
     before, after = order_keys(nodes, a), order_keys(nodes, b)
+    if b.order is not None and len(added) > 1:
+        yield from (added[key] for key in after if key in added)
     # Adding at the end and removing anywhere is what dicts do by themselves; every other order is a change of its own.
     expected = [key for key in before if key not in removed]
     expected += [key for key in after if key in added]

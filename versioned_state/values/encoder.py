@@ -17,7 +17,6 @@ from versioned_state.objects.address import Address
 from versioned_state.values import arrays, pickles, registry
 from versioned_state.values.baseline import Baseline, Buffer, Elements, Entries, Marked, Pinned
 from versioned_state.values.blob import CHUNK_BYTES, add_chunk, binary_cuts, write_blob, write_bytes, write_text
-from versioned_state.values.chunker import LEAF_BYTES
 from versioned_state.values.codec import (
     MAX_DEPTH,
     WRITERS,
@@ -30,7 +29,7 @@ from versioned_state.values.codec import (
     payload_of,
     pack_surrogates,
 )
-from versioned_state.values.fingerprint import GROUP_BYTES, GROUP_SIZE, Groups, Mark, Marker, Run, find_runs, fingerprint
+from versioned_state.values.fingerprint import GROUP_BYTES, GROUP_SIZE, Groups, Mark, Marker, Run, find_runs, fingerprint, is_plain_mark
 from versioned_state.values.keys import path_of
 from versioned_state.values.nodes import Nodes, Shape, array_header, map_header, read_node, write_node
 from versioned_state.values.path import Path
@@ -38,7 +37,7 @@ from versioned_state.values.tree import Edit, Tree, edit_map, empty, splice, spl
 
 T = TypeVar("T")
 
-ELEMENT_INLINE: Final = LEAF_BYTES
+ELEMENT_INLINE: Final = 4096
 """Packed bytes up to which an element lies in the leaf of its list. A larger one is a tree, or an object, of its own."""
 
 ENTRY_INLINE: Final = 128
@@ -53,6 +52,16 @@ def order_key(key: Any, cell: bytes) -> bytes:
     """What a map sorts a dict's key by. Strings come in the order of their characters, before all others."""
     if type(key) is str:
         return b"s" + key.encode("utf-8", "surrogatepass")
+    return b"x" + cell
+
+
+def key_of_cell(cell: bytes) -> bytes:
+    """The order key of a dict's key, from its cell."""
+    first = cell[0]
+    if 0xA0 <= first <= 0xBF:
+        return b"s" + cell[1:]
+    if 0xD9 <= first <= 0xDB:
+        return b"s" + cell[{0xD9: 2, 0xDA: 3, 0xDB: 5}[first] :]
     return b"x" + cell
 
 
@@ -308,8 +317,7 @@ class Encoder:
             size, weight = groups.sizes[first - 1], groups.weights[first - 1]
             if groups.children[first - 1] is None and size + len(changed) <= GROUP_SIZE and weight < GROUP_BYTES:
                 first, start = first - 1, start - size
-                mark = groups.marks[first]
-                plain = plain and mark is not None and mark >= 0
+                plain = plain and is_plain_mark(groups.marks[first])
         sizes = [0] * (run.new_start - start) + [len(cell) for cell in cells]
         part = self.group(values[start : run.new_end], sizes, children, plain=plain)
         return cells, groups.replaced(first, run.last, part)
@@ -353,11 +361,14 @@ class Encoder:
                 children[index] = child
         return cells, children, False
 
-    def _dict(self, value: dict[Any, Any], base: Entries | None) -> tuple[bytes, Baseline]:
+    def _dict(self, value: dict[Any, Any], base: Entries | None) -> tuple[bytes, Baseline | None]:
         keys, values = list(value), list(value.values())
         if base is None:
             key_cells = [self._inline(key) for key in keys]
             order_keys = [order_key(key, cell) for key, cell in zip(keys, key_cells, strict=True)]
+            if len(set(order_keys)) < len(keys):
+                # Several NaNs, which are keys of their own to a dict and the same to a map: packed as a whole.
+                return self._packed(self._inline(value))
             cells, children, plain = self._entry_cells(values)
             tree = edit_map(self.nodes, empty(Shape.MAP), dict(zip(order_keys, cells, strict=True)))
             order = None if _is_sorted(order_keys) else self._sequence(key_cells)
@@ -379,6 +390,8 @@ class Encoder:
                 for key, cell in zip(keys[run.new_start : run.new_end], cells, strict=True):
                     changes[self._order_key(key)] = cell
             tree = edit_map(self.nodes, base.tree, changes)
+            if tree.count != len(keys):
+                return self._dict(value, None)
             order, keys_mark = base.order, base.keys_mark
             if not same_keys:
                 order = self._reorder(base, keys)

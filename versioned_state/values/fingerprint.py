@@ -7,8 +7,10 @@ to be the same is the same; where it says changed, or cannot say, the value is e
 
 from __future__ import annotations
 
+import copyreg
 import os
 import pickle
+from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
@@ -17,17 +19,28 @@ from typing import Any, Final
 import msgpack
 from xxhash import xxh3_64_intdigest
 
+from versioned_state.values import registry
+from versioned_state.values.nodes import array_header
+
 GROUP_SIZE: Final = 64
 """Elements under one mark: a call then costs 16 ns an element, and a change encodes at most 64 again."""
 
 GROUP_BYTES: Final = 1 << 15
 """Packed bytes from which a group takes no more elements, for the same reason."""
 
-Mark = int | None
-"""Not negative: by MessagePack. Negative: by pickle. None: cannot be packed, and so is always encoded again."""
+Mark = int | tuple[bytes, ...] | None
+"""An int that is not negative: by MessagePack; negative: by pickle. A tuple: the very leaves that the run was read from, which give
+way to a hash once they were compared, so that loading a list marks nothing. None: cannot be packed, and is always encoded again."""
+
+_REDUCERS: Final = ChainMap(registry.reducers, copyreg.dispatch_table)
 
 # Whoever shapes the values (a user of the agent) must not be able to shape two of one fingerprint.
 _SEED: Final = int.from_bytes(os.urandom(8), "big")
+
+
+def is_plain_mark(mark: Mark) -> bool:
+    """Whether the values under a mark are of JSON types."""
+    return type(mark) is tuple or (type(mark) is int and mark >= 0)
 
 
 def fingerprint(data: bytes | memoryview) -> int:
@@ -60,6 +73,8 @@ class Marker:
         """Whether the run is surely what it was when it got this mark."""
         if mark is None:
             return False
+        if type(mark) is tuple:
+            return self.pack_leaves(mark, run) is not None
         if mark >= 0:
             try:
                 return fingerprint(self._pack(run)) == mark
@@ -68,16 +83,30 @@ class Marker:
         pickled = _pickled(run)
         return pickled is not None and ~fingerprint(pickled) == mark
 
+    def pack_leaves(self, leaves: tuple[bytes, ...], run: list[Any]) -> bytes | None:
+        """The packed run if it is still what these leaves hold, else None."""
+        try:
+            packed: bytes = self._pack(run)
+        except (TypeError, OverflowError, ValueError):
+            return None
+        return packed if packed == array_header(len(run)) + b"".join(map(_elements_of, leaves)) else None
+
 
 def _pickled(run: list[Any]) -> memoryview | None:
     file = BytesIO()
     pickler = pickle.Pickler(file, 5)
     pickler.fast = True
+    pickler.dispatch_table = _REDUCERS
     try:
         pickler.dump(run)
     except Exception:  # noqa: BLE001 - code of the values' own types runs here; encoding them gives the error its path
         return None
     return file.getbuffer()
+
+
+def _elements_of(leaf: bytes) -> bytes:
+    """The cells of a leaf, behind its kind and the header of its array."""
+    return leaf[{0xDC: 4, 0xDD: 6}.get(leaf[1], 2) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +143,13 @@ class Groups:
         self.children.append(child)
         self.total += size
 
+    def extend(self, other: Groups) -> None:
+        self.sizes += other.sizes
+        self.marks += other.marks
+        self.weights += other.weights
+        self.children += other.children
+        self.total += other.total
+
     def replaced(self, first: int, last: int, other: Groups) -> Groups:
         """A copy in which the groups [first, last) are replaced by others."""
         new = Groups()
@@ -149,7 +185,14 @@ def find_runs(
         child = children[group]
         if child is not None:
             return same_child(elements[start], child)
-        return marker.same(marks[group], elements[start : start + sizes[group]])
+        mark = marks[group]
+        run = elements[start : start + sizes[group]]
+        if type(mark) is not tuple:
+            return marker.same(mark, run)
+        packed = marker.pack_leaves(mark, run)
+        if packed is not None:
+            marks[group] = fingerprint(packed)
+        return packed is not None
 
     first = position = 0
     while first < count:

@@ -135,7 +135,7 @@ def _read_inner(shape: Shape, raw: bytes) -> Node:
     level, counts, joined, *rest = msgpack.unpackb(memoryview(raw)[1:], strict_map_key=False)
     if type(level) is not int or not 1 <= level <= _MAX_LEVEL or type(counts) is not list or type(joined) is not bytes:
         raise ValueError("its fields are not those of an inner node")
-    if not counts or len(joined) != ADDRESS_SIZE * len(counts) or not all(type(count) is int and count > 0 for count in counts):
+    if not counts or len(joined) != ADDRESS_SIZE * len(counts) or not _ints(map(type, counts)) or min(counts) < 1:
         raise ValueError("its children do not add up")
     keys = None
     if shape is Shape.MAP:
@@ -143,6 +143,9 @@ def _read_inner(shape: Shape, raw: bytes) -> Node:
         if type(keys) is not list or len(keys) != len(counts) or not all(type(key) is bytes for key in keys):
             raise ValueError("its keys do not match its children")
     return Node(level, [joined[i : i + ADDRESS_SIZE] for i in range(0, len(joined), ADDRESS_SIZE)], counts, keys)
+
+
+_ints: Final = frozenset({int}).issuperset
 
 
 class Nodes:

@@ -15,12 +15,16 @@ in a string                   means
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgpack
+
 from versioned_state.errors import InvalidPathError
+from versioned_state.values.codec import pack_surrogates
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Namespace:
 Step = Key | Index | Namespace
 
 _IDENTIFIER: Final = re.compile(r"[^\W\d]\w*", re.ASCII)
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _LITERALS: Final = (int, float, complex, bool, bytes, tuple, frozenset, type(None))
 
 
@@ -59,7 +64,9 @@ class Path:
 
     def key(self, key: Any, cell: bytes | None = None) -> Path:
         """The path of an entry under this one."""
-        return Path((*self.steps, Key(key, None if type(key) is str or _literal(key) is not None else cell)))
+        if cell is None or type(key) is str or _literal(key) is not None:
+            return Path((*self.steps, Key(key)))
+        return Path((*self.steps, Key(None, cell)))
 
     def index(self, index: int) -> Path:
         """The path of an element under this one."""
@@ -105,19 +112,24 @@ def _show(step: Step) -> str:
         return f"[{step.index}]"
     if isinstance(step, Namespace):
         return ".@" + (step.name if _IDENTIFIER.fullmatch(step.name) else json.dumps(step.name))
+    if step.cell is not None:
+        return "{#" + step.cell.hex() + "}"
     if type(step.key) is str:
+        if _SURROGATE.search(step.key):
+            # JSON would join two lone surrogates that happen to form a pair.
+            return "{#" + pack_surrogates(step.key).hex() + "}"
         return f".{step.key}" if _IDENTIFIER.fullmatch(step.key) else f"[{json.dumps(step.key)}]"
-    literal = _literal(step.key)
-    if literal is not None:
-        return "{" + literal + "}"
-    return "{#" + (step.cell or b"").hex() + "}"
+    return "{" + (_literal(step.key) or "?") + "}"
 
 
 def _literal(key: Any) -> str | None:
     """The Python literal of a key, if it has one that gives back the same key."""
     if type(key) not in _LITERALS or type(key) is frozenset:
         return None
-    text = repr(key)
+    try:
+        text = repr(key)
+    except ValueError:  # an int of more digits than Python writes out
+        return hex(key) if type(key) is int else None
     try:
         back = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -177,6 +189,14 @@ def _parse_brackets(text: str, position: int) -> tuple[Step, int]:
     return step, end + 1
 
 
+def _key_of(cell: bytes) -> Key:
+    """The key of a cell: the string that it holds, if it is one."""
+    if cell and (0xA0 <= cell[0] <= 0xBF or 0xD9 <= cell[0] <= 0xDB):
+        with contextlib.suppress(ValueError, msgpack.UnpackException):
+            return Key(msgpack.unpackb(cell, unicode_errors="surrogatepass"))
+    return Key(None, cell)
+
+
 def _parse_braces(text: str, position: int) -> tuple[Step, int]:
     # A literal may hold braces in its strings, so the end is the first '}' up to which it parses.
     end = position
@@ -184,9 +204,10 @@ def _parse_braces(text: str, position: int) -> tuple[Step, int]:
         inner = text[position + 1 : end]
         if inner.startswith("#"):
             try:
-                return Key(None, bytes.fromhex(inner[1:])), end + 1
+                cell = bytes.fromhex(inner[1:])
             except ValueError as error:
                 raise InvalidPathError(text, position + 2, "expected hex digits") from error
+            return _key_of(cell), end + 1
         try:
             return Key(ast.literal_eval(inner)), end + 1
         except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -41,6 +41,8 @@ class Registration:
 
 
 _by_type: dict[type, Registration] = {}
+reducers: dict[type, Callable[[Any], Any]] = {}
+"""For a pickler that makes fingerprints: a registered value counts by its data, as it is stored, not by how it would pickle itself."""
 _by_name: dict[str, Registration] = {}
 _lock = threading.Lock()
 
@@ -76,6 +78,7 @@ def register(
             raise InvalidArgumentError(f"the name {name!r} is registered for {known.type.__qualname__}")
         registration = Registration(type, name, to_data, from_data)
         _by_type[type] = registration
+        reducers[type] = lambda value: (Tagged, (registration.name, registration.to_data(value)))
         _by_name[name] = registration
     return type
 

@@ -1,0 +1,293 @@
+"""What a diff says is enough to make the new value of the old one, and says it the way a person would."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.values.mutations import mutate, sample
+from tests.values.strategies import any_values, clone, exact, json_values, make_large, values
+from versioned_state import Change, Diff, Memory, Repository, Versioned
+from versioned_state.storage import Counting
+from versioned_state.values.path import Index, Key
+
+# Applying a diff
+
+
+class Patch:
+    """Changes by the steps that lead to them. A removed element goes by its old index, all other steps are those of the new value."""
+
+    def __init__(self) -> None:
+        self.removed: list[Any] = []
+        self.added: list[tuple[Any, Any]] = []
+        self.changed: list[tuple[Any, Any]] = []
+        self.order: list[Any] | None = None
+        self.below: dict[str, tuple[Any, Patch]] = {}
+
+    def put(self, steps: tuple[Any, ...], change: Change) -> None:
+        if change.reordered and not steps:
+            self.order = change.new
+        elif change.reordered or len(steps) > 1:
+            self.below.setdefault(repr(steps[0]), (steps[0], Patch()))[1].put(steps[1:], change)
+        elif change.kind == "removed":
+            self.removed.append(steps[0])
+        else:
+            {"added": self.added, "changed": self.changed}[change.kind].append((steps[0], change.new))
+
+    def apply(self, value: Any) -> None:
+        if isinstance(value, list):
+            for index in sorted((step.index for step in self.removed), reverse=True):
+                del value[index]
+            for step, new in sorted(self.added, key=lambda pair: pair[0].index):
+                assert step.index <= len(value)
+                value.insert(step.index, new)
+            for step, new in self.changed:
+                value[step.index] = new
+        else:
+            for step in self.removed:
+                del value[_own(value, step.key)]
+            for step, new in self.added:
+                assert exact(step.key) not in map(exact, value)
+                value[step.key] = new
+            for step, new in self.changed:
+                value[_own(value, step.key)] = new
+            if self.order is not None:
+                entries = [(key, value[_own(value, key)]) for key in self.order]
+                value.clear()
+                value.update(entries)
+        for step, patch in self.below.values():
+            patch.apply(value[step.index] if isinstance(step, Index) else value[_own(value, step.key)])
+
+
+def _own(value: dict[Any, Any], key: Any) -> Any:
+    """The dict's own object for a key: NaN equals nothing, itself included."""
+    if key in value:
+        return key
+    return next(own for own in value if exact(own) == exact(key))
+
+
+def patched(old: dict[str, Any], diff: Diff) -> dict[str, Any]:
+    value = clone(old)
+    patch = Patch()
+    for change in diff:
+        assert change.kind in ("added", "removed", "changed")
+        assert (change.kind == "added") <= (change.old is None)
+        assert (change.kind == "removed") <= (change.new is None)
+        patch.put(change.path.steps, change)
+    patch.apply(value)
+    return dict(sorted(value.items()))
+
+
+def check(old: Any, new: Any) -> Diff:
+    """The diff from one value to another, after everything that holds of any diff was checked of it."""
+    repository = Repository(Memory(), pickle="refuse")
+    state = Versioned(repository)
+    state["old only"] = state["value"] = old
+    first = state.commit()
+    del state["old only"]
+    state["value"], state["new only"] = new, 1
+    status = state.status()
+    second = state.commit()
+
+    diff = repository.diff(first, second)
+    assert exact(patched({"value": old, "old only": old}, diff)) == exact({"new only": 1, "value": new})
+    assert exact(patched({"value": new, "new only": 1}, repository.diff(second, first))) == exact({"old only": old, "value": old})
+    assert [str(change) for change in status] == [str(change) for change in diff]
+    assert not repository.diff(second, second)
+    assert len(repository.diff(second, second)) == 0
+    stat = diff.stat()
+    assert stat.added + stat.removed + stat.changed == len(diff) == len(list(diff))
+    json.dumps(diff.to_json(), allow_nan=False)
+    assert all(char.isprintable() or char == "\n" for char in str(diff))
+    return Diff(repository.objects, first.tree, second.tree)
+
+
+@given(any_values, st.integers(0, 2**32), st.integers(1, 6))
+def test_applied_to_the_old_value_it_gives_the_new_one(old, seed, steps):
+    rng = random.Random(seed)
+    new = [clone(old), {"at": clone(old)}]
+    for _ in range(steps):
+        mutate(rng, new)
+    check([old, {"at": clone(old)}], exact_data(new))
+
+
+@given(values | json_values, values | json_values)
+def test_between_values_that_have_nothing_to_do_with_each_other(old, new):
+    check(old, new)
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b", "c", 1, True, 2.0, None]), json_values), st.dictionaries(st.text(max_size=2), json_values))
+def test_between_dicts(old, new):
+    check(old, {**new, **old} if len(new) % 2 else {**old, **new})
+    check(old, new)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_of_a_large_nested_state(seed):
+    rng = random.Random(seed)
+    old = sample(rng, 200)
+    new = clone(old)
+    for _ in range(rng.choice((1, 3, 20))):
+        mutate(rng, new)
+    check(old, exact_data(new))
+
+
+@pytest.mark.parametrize("kind", ["list", "numbers", "dict", "text", "nested"])
+def test_of_large_values(kind):
+    for seed in range(3):
+        rng = random.Random(seed)
+        old = [make_large(kind, 2000, seed)]
+        new = clone(old)
+        for _ in range(4):
+            mutate(rng, new)
+        check(old, exact_data(new))
+
+
+def exact_data(value: Any) -> Any:
+    """The value with what is not data (a subclass of str) made data, so that nothing has to be pickled."""
+    if isinstance(value, str):
+        return str(value) if type(value) is not str else value
+    if type(value) in (list, tuple):
+        return type(value)(map(exact_data, value))
+    if type(value) is dict:
+        return {exact_data(key): exact_data(part) for key, part in value.items()}
+    if type(value).__name__ in ("deque", "OrderedDict", "defaultdict", "Counter"):
+        made = value.copy()
+        for key in range(len(made)) if type(made).__name__ == "deque" else list(made):
+            made[key] = exact_data(made[key])
+        return made
+    return value
+
+
+# The way a person would say it
+
+
+def shown(old: Any, new: Any) -> list[str]:
+    return [f"{change.kind} {change.path}" for change in check(old, new).under("value")]
+
+
+MESSAGES = [{"n": n, "content": f"message {n} " + "x" * (n % 90)} for n in range(1000)]
+WORDS = {f"key {n:04}": [n, "x" * (n % 50)] for n in range(1000)}
+
+EDITS: dict[str, tuple[Any, Any, list[str]]] = {
+    "append": (MESSAGES[:-2], MESSAGES, ["added value[998]", "added value[999]"]),
+    "insert in the middle": (MESSAGES[:500] + MESSAGES[501:], MESSAGES, ["added value[500]"]),
+    "insert in the middle of few": ([1, 2, 3, 4], [1, 2, 9, 3, 4], ["added value[2]"]),
+    "insert at the start": (MESSAGES[1:], MESSAGES, ["added value[0]"]),
+    "delete in the middle": (MESSAGES, MESSAGES[:500] + MESSAGES[501:], ["removed value[500]"]),
+    "delete and insert": (MESSAGES, [*MESSAGES[:100], *MESSAGES[101:900], "new", *MESSAGES[900:]], ["removed value[100]", "added value[899]"]),
+    "change deep inside": (MESSAGES, [*MESSAGES[:7], {**MESSAGES[7], "n": "x"}, *MESSAGES[8:]], ["changed value[7].n"]),
+    "add a field deep inside": (MESSAGES, [*MESSAGES[:7], {**MESSAGES[7], "z": 1}, *MESSAGES[8:]], ["added value[7].z"]),
+    "change one entry": (WORDS, {**WORDS, "key 0500": 1}, ['changed value["key 0500"]']),
+    "add an entry": (WORDS, {**WORDS, "new": 1}, ["added value.new"]),
+    "remove an entry": (WORDS, {key: value for key, value in WORDS.items() if key != "key 0007"}, ['removed value["key 0007"]']),
+    "order": ({"a": 1, "b": 2}, {"b": 2, "a": 1}, ["changed value"]),
+    "order of many": (WORDS, dict(reversed(WORDS.items())), ["changed value"]),
+    "type only": ([1, (2,), b"a"], [True, [2], bytearray(b"a")], ["changed value[0]", "changed value[1]", "changed value[2]"]),
+    "key of another type": ({1: "a"}, {True: "a"}, ["removed value{1}", "added value{True}"]),
+    "list to dict": ([1], {"a": 1}, ["changed value"]),
+    "small to large": ([MESSAGES[0]], MESSAGES, [f"added value[{n}]" for n in range(1, 1000)]),
+    "large to small": (MESSAGES[:300], MESSAGES[:1], [f"removed value[{n}]" for n in range(1, 300)]),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_shown_as_a_person_would(name):
+    old, new, expected = EDITS[name]
+    assert shown(old, new) == expected
+
+
+def test_a_dicts_order_shows_the_keys():
+    (change,) = check({"a": 1, "b": 2, "c": 3}, {"c": 3, "a": 1, "b": 2}).under("value")
+    assert change.reordered
+    assert (change.old, change.new) == (["a", "b", "c"], ["c", "a", "b"])
+    assert str(change) == "~ value keys in another order: ['c', 'a', 'b']"
+
+
+@pytest.mark.parametrize("lines", [5, 3000])
+def test_text_changes_by_line(lines):
+    old = "".join(f"line {n}\n" for n in range(lines))
+    new = old.replace("line 3\n", "line three\nline three and a half\n")
+    (change,) = check(old, new).under("value")
+    assert change.lines() == [("@", "line 4"), ("-", "line 3"), ("+", "line three"), ("+", "line three and a half")]
+    assert str(change).splitlines()[1:] == ["    @ line 4", "    - line 3", "    + line three", "    + line three and a half"]
+    assert (change.old, change.new) == (old, new)
+
+
+def test_shown_on_one_line_each_without_control_characters():
+    state = Versioned()
+    state["a"] = "\x1b[31mred\x07\n\r" * 1000
+    state["b"] = ["\x1b]0;title\x07", {"\x1b": b"\x1b"}]
+    state["c"] = np.zeros(5000)
+    lines = str(state.status()).splitlines()
+    assert [line[:5] for line in lines] == ["+ a =", "+ b =", "+ c ="]
+    assert all(len(line) < 200 and line.isprintable() for line in lines)
+
+
+def test_huge_ints_can_be_shown():
+    diff = check([1], [10**6000, {10**6000: -(10**6000)}])
+    assert all(len(line) < 300 for line in str(diff).splitlines())
+
+
+def test_values_in_json_never_pass_for_others():
+    state = Versioned()
+    state["v"] = [b"a", (1,), {1}, float("nan"), 1 + 2j, {1: 2}, {"$bytes": "YQ=="}]
+    (entry,) = state.status().to_json()
+    parts = [json.dumps(part) for part in entry["new"]]
+    assert len(set(parts)) == len(parts)
+    assert json.loads(json.dumps(entry)) == entry
+
+
+def test_under_a_path():
+    diff = check({"a": {"b": [1, 2]}, "ab": 1}, {"a": {"b": [1, 3], "c": 4}, "ab": 2})
+    assert [str(change.path) for change in diff.under("value.a")] == ["value.a.b[1]", "value.a.c"]
+    assert diff.under("value.a.b[1]")[0].path.steps[-1] == Index(1)
+    assert not diff.under("value.x")
+    assert diff.under("value.ab")[0].path.steps[-1] == Key("ab")
+
+
+def test_stat_by_key():
+    state = Versioned()
+    state["a"], state["b"] = [1, 2], {"x": 1}
+    state.namespace("n")["c"] = 1
+    first = state.commit()
+    state["a"].append(3)
+    state["a"][0] = 0
+    del state["b"]
+    state.namespace("n")["c"] = 2
+    stat = state.diff(first).stat()
+    assert (stat.added, stat.removed, stat.changed) == (1, 1, 2)
+    assert stat.keys == {"a": (1, 0, 1), "b": (0, 1, 0), "@n.c": (0, 0, 1)}
+    assert str(stat).splitlines()[-1] == "3 keys: 1 added, 1 removed, 2 changed"
+
+
+# Cost
+
+
+def cost(old: Any, new: Any) -> int:
+    """Objects read to find what changed, without reading any value."""
+    store = Counting(Memory())
+    state = Versioned(store)
+    state["value"] = old
+    first = state.commit()
+    state["value"] = new
+    second = state.commit()
+    repository = Repository(store)
+    first, second = repository.commit(first.id), repository.commit(second.id)
+    store.reset()
+    assert len(repository.diff(first, second)) < 10
+    return store.counts.objects_read
+
+
+@pytest.mark.parametrize("name", ["append", "insert in the middle", "change deep inside", "change one entry", "add an entry"])
+def test_the_cost_follows_the_change(name):
+    old, new, _ = EDITS[name]
+    assert cost(old, new) < 25
+    many = [old] * 20 if isinstance(old, list) else {f"{n} {key}": value for n in range(20) for key, value in old.items()}
+    more = [*many[:-1], new] if isinstance(many, list) else {**many, "0 key 0500": 1}
+    assert cost(many, more) < 50

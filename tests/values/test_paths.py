@@ -1,0 +1,160 @@
+"""Paths are strings that people can read and programs can parse back."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.values.strategies import keys, text
+from versioned_state import Path, Versioned, register
+from versioned_state.errors import InvalidPathError, UnknownPathError
+from versioned_state.values.path import Index, Key, Namespace
+
+SHOWN = [
+    ("messages", Path().key("messages")),
+    ("messages[17].content", Path().key("messages").index(17).key("content")),
+    ('prefs["a.b"]', Path().key("prefs").key("a.b")),
+    ('["two words"].x', Path().key("two words").key("x")),
+    ('[""]', Path().key("")),
+    ('d["\\ud800"]', Path().key("d").key("\ud800")),
+    ('d["]\\"}"]', Path().key("d").key(']"}')),
+    ("d{1}", Path().key("d").key(1)),
+    ("d{-1.5}", Path().key("d").key(-1.5)),
+    ("d{True}", Path().key("d").key(True)),
+    ("d{None}", Path().key("d").key(None)),
+    ("d{b'}'}", Path().key("d").key(b"}")),
+    ("d{(1, ('a', None))}.x", Path().key("d").key((1, ("a", None))).key("x")),
+    ("@worker.step", Path().namespace("worker").key("step")),
+    ('@worker.@"in ner"["a b"]', Path().namespace("worker").namespace("in ner").key("a b")),
+]
+
+
+@pytest.mark.parametrize(("string", "path"), SHOWN)
+def test_shown_and_parsed(string, path):
+    assert str(path) == string
+    assert Path.parse(string) == path
+
+
+steps = st.one_of(
+    text.map(Key),
+    (st.integers() | st.booleans() | st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.binary(max_size=9)).map(Key),
+    st.tuples(text, st.integers()).map(Key),
+    st.integers(0, 10**6).map(Index),
+)
+
+
+@given(st.lists(text.filter(bool).map(Namespace), max_size=2), text, st.lists(steps, max_size=5))
+def test_any_path_parses_back(spaces, key, rest):
+    path = Path((*spaces, Key(key), *rest))
+    assert Path.parse(str(path)) == path
+
+
+def test_namespaces_with_odd_names_parse_back():
+    for name in ("a b", 'a"b', "\ud800", "é", "@", "."):
+        path = Path().namespace(name).key("x")
+        assert Path.parse(str(path)) == path
+
+
+@given(st.dictionaries(keys, st.integers(), min_size=1, max_size=4), st.booleans())
+def test_a_key_of_any_type_is_found_by_the_path_that_a_diff_shows(entries: dict[Any, int], large):
+    state = Versioned()
+    state["d"] = {}
+    state.commit()
+    state["d"].update(entries)
+    if large:
+        state["d"].update((f"filler {index}", "x" * 60) for index in range(120))
+    after = state.commit()
+    snapshot = state.checkout(after)
+    for change in state.diff("HEAD~1", after):
+        assert Path.parse(str(change.path)) == change.path
+        assert str(Path.parse(str(change.path))) == str(change.path)
+        assert snapshot.at(change.path) == change.new
+        assert snapshot.at(str(change.path)) == change.new
+
+
+def test_huge_ints_as_keys():
+    state = Versioned()
+    state["d"] = {10**6000: 1, (-(10**6000), 2): 2}
+    for change in state.status():
+        assert Path.parse(str(change.path)) == change.path
+    commit = state.commit()
+    state["d"][10**6000] = 3
+    (change,) = state.status()
+    assert state.checkout(commit).at(str(change.path)) == 1
+
+
+def test_keys_that_are_equal_and_not_the_same_have_paths_of_their_own():
+    alike = [Path().key("d").key(key) for key in (1, True, 1.0, 1 + 0j)]
+    assert len(set(map(str, alike))) == 4
+
+
+@pytest.mark.parametrize(
+    ("string", "position"),
+    [("", 0), (".", 1), (".a", 1), ("a.", 2), ("a..b", 2), ("a b", 1), ("a[", 2), ("a[x]", 2), ("a[1", 3), ('a["x', 2), ("a[1]b", 4)]
+    + [("a{", 1), ("a{1", 1), ("a{x}", 1), ("a{#zz}", 3), ("@", 1), ("@a", 2), ("@1.x", 1), ("a{__import__('os')}", 1)],
+)
+def test_a_bad_path_says_where(string, position):
+    with pytest.raises(InvalidPathError) as caught:
+        Path.parse(string)
+    assert caught.value.position == position
+    assert caught.value.text == string
+
+
+@given(st.text('ab.[]{}"@#1(),\\', max_size=20) | st.text(max_size=20))
+def test_any_string_parses_or_says_why_not(string):
+    try:
+        path = Path.parse(string)
+    except InvalidPathError as error:
+        assert 0 <= error.position <= len(string)
+    else:
+        assert Path.parse(str(path)) == path
+
+
+VALUE: dict[str, Any] = {
+    "list": [{"a": 1}, [2, 3], (4, [5])],
+    "big": [{"n": n, "pad": "x" * 60} for n in range(500)],
+    "dict": {f"k{n}": {"v": [n]} for n in range(300)},
+    "tuple": tuple({"n": n, "pad": "x" * 60} for n in range(500)),
+}
+FOUND = [
+    ("v.list[0].a", 1),
+    ("v.list[-1]", (4, [5])),
+    ("v.list[2][1][0]", 5),
+    ("v.big[499].n", 499),
+    ("v.big[-500].n", 0),
+    ("v.dict.k17.v[0]", 17),
+    ("v.tuple[250].n", 250),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), FOUND)
+def test_at(path, value):
+    state = Versioned()
+    state["v"] = VALUE
+    assert state.checkout(state.commit()).at(path) == value
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["w", "v.x", "v[0]", "v.list[3]", "v.list[-4]", "v.list.a", "v.list[0][0]", "v.big[500]", "v.dict.k300", "v.dict{1}", "v.list[0].a.b"]
+    + ["v.tuple[500]", "v.tuple.x", "v.list[2][2]", "@space.v"],
+)
+def test_nothing_at_a_path(path):
+    state = Versioned()
+    state["v"] = VALUE
+    snapshot = state.checkout(state.commit())
+    with pytest.raises(UnknownPathError):
+        snapshot.at(path)
+
+
+def test_paths_go_no_further_than_lists_tuples_and_dicts():
+    register(OrderedDict, "OrderedDict", dict, OrderedDict)
+    state = Versioned()
+    state["v"] = [OrderedDict(a=1), {1}, b"ab", "ab"]
+    snapshot = state.checkout(state.commit())
+    for path in ("v[1][0]", "v[2][0]", "v[3][0]"):
+        with pytest.raises(UnknownPathError):
+            snapshot.at(path)

@@ -1,0 +1,355 @@
+"""Subclasses keep their type: registered ones as a name and data, all others as objects; and no stored name is ever imported."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+import pydantic
+import pytest
+
+from tests.values.strategies import exact, same
+from versioned_state import Memory, ObjectInfo, Repository, Tagged, Versioned, register
+from versioned_state.errors import InvalidArgumentError, PickleRefusedError, StateError, UnserializableValueError
+from versioned_state.values import registry
+
+
+class Colour(enum.Enum):
+    RED = "r"
+    BLUE = "b"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Access(enum.IntFlag):
+    READ = 1
+    WRITE = 2
+
+
+class Mode(enum.StrEnum):
+    FAST = "fast"
+
+
+Pair = namedtuple("Pair", "a b")  # noqa: PYI024 - the older spelling is a type of its own
+
+
+class Typed(NamedTuple):
+    a: int
+    b: list[int]
+
+
+@dataclass
+class Note:
+    text: str
+    tags: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    x: float
+    y: float
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Number(int):
+    pass
+
+
+class Messages(list[Any]):
+    pass
+
+
+class Prefs(dict[str, Any]):
+    pass
+
+
+class Data(bytes):
+    pass
+
+
+class Plain:
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+
+class Lossy(Plain):
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+PICKLED: dict[str, Any] = {
+    "Enum": Colour.RED,
+    "IntEnum": Level.LOW,
+    "IntFlag": Access.READ | Access.WRITE,
+    "StrEnum": Mode.FAST,
+    "namedtuple": Pair(1, [2]),
+    "NamedTuple": Typed(1, [2]),
+    "dataclass": Note("a", ["b"]),
+    "frozen dataclass": Point(1.0, -0.0),
+    "str subclass": Text("a"),
+    "int subclass": Number(5),
+    "list subclass": Messages([1, [2]]),
+    "dict subclass": Prefs(a=[1]),
+    "bytes subclass": Data(b"a"),
+    "plain object": Plain(a=1, b=[Plain()]),
+    "defaultdict with a factory of its own": defaultdict(Plain, a=1),
+    "type": Plain,
+    "function": len,
+    "decimal subclass": type("Money", (Decimal,), {})("1.10"),
+}
+
+BUILT_IN: dict[str, Any] = {
+    "OrderedDict": OrderedDict([("b", 1), ("a", [2])]),
+    "defaultdict": defaultdict(list, {"a": [1], 2: []}),
+    "defaultdict without a factory": defaultdict(None, {"a": 1}),
+    "Counter": Counter({"a": 3, "b": -1, "c": 0}),
+    "deque": deque([1, [2]], 5),
+    "unbounded deque": deque("ab"),
+    "nested": {"a": [OrderedDict(a=deque([Counter("x")]))]},
+}
+
+
+def commit_and_read(value: Any, *, pickle: Any) -> tuple[Any, Any]:
+    """The value as read by a snapshot, and by one that unpickles nothing."""
+    repository = Repository(Memory(), pickle=pickle)
+    state = Versioned(repository)
+    state["value"] = value
+    commit = state.commit()
+    again = Versioned(Repository(repository.store, pickle=pickle))
+    assert same(again["value"], value)
+    assert not again.status()
+    return repository.snapshot(commit)["value"], repository.snapshot(commit, describe=True)["value"]
+
+
+@pytest.mark.parametrize("filler", [0, 3000])
+@pytest.mark.parametrize("name", PICKLED)
+def test_an_unregistered_type_is_an_object(name, filler):
+    value = [PICKLED[name], "x" * filler]
+    read, described = commit_and_read(value, pickle="own")
+    assert exact(read) == exact(value)
+    assert isinstance(described[0], ObjectInfo)
+    assert described[0].type_name.endswith(type(PICKLED[name]).__qualname__)
+
+
+@pytest.mark.parametrize("name", PICKLED)
+def test_an_unregistered_type_is_refused_where_pickling_is(name):
+    state = Versioned(pickle="refuse")
+    state["value"] = {"at": [PICKLED[name]]}
+    with pytest.raises(PickleRefusedError, match=r"value\.at\[0\]"):
+        state.commit()
+
+
+@pytest.mark.parametrize("filler", [0, 3000])
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_built_in_registration_needs_no_pickle(name, filler):
+    value = [BUILT_IN[name], "x" * filler]
+    read, described = commit_and_read(value, pickle="refuse")
+    assert exact(read) == exact(value) == exact(described)
+
+
+@pytest.mark.parametrize("size", [5, 200, 5000])
+def test_a_large_value_of_a_registered_type(size):
+    for value in (deque(range(size), size), OrderedDict((str(i), [i]) for i in range(size, 0, -1)), Counter(dict.fromkeys(range(size), 1))):
+        read, _ = commit_and_read({"in": value}, pickle="refuse")
+        assert same(read, {"in": value})
+
+
+@pytest.fixture(autouse=True)
+def _registry_as_it_was(monkeypatch):
+    monkeypatch.setattr(registry, "_by_type", dict(registry._by_type))
+    monkeypatch.setattr(registry, "_by_name", dict(registry._by_name))
+
+
+class Model(pydantic.BaseModel):
+    role: str
+    parts: list[dict[str, int]] = []
+
+
+REGISTERED: dict[str, Any] = {
+    "dataclass": Note("a", ["b"]),
+    "frozen dataclass with slots": Point(1.0, -0.0),
+    "pydantic model": Model(role="user", parts=[{"a": 1}]),
+    "Enum": Colour.BLUE,
+    "IntEnum": Level.LOW,
+    "IntFlag": Access.READ | Access.WRITE,
+    "StrEnum": Mode.FAST,
+}
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_ready_made_registration(name):
+    value = REGISTERED[name]
+    register(type(value), "test." + name)
+    read, _ = commit_and_read([value, {"deep": (value,)}, [value] * 500], pickle="refuse")
+    assert read[0] == value
+    assert type(read[0]) is type(value) is type(read[1]["deep"][0])
+
+
+def test_registration_with_functions_of_ones_own():
+    register(Plain, "plain", lambda plain: [plain.a], lambda data: Plain(a=data[0], restored=True))
+    state = Versioned(pickle="refuse")
+    state["value"] = Plain(a={1, 2})
+    read = state.checkout(state.commit())["value"]
+    assert (read.a, read.restored) == ({1, 2}, True)
+
+
+def test_registered_types_within_each_other_and_as_keys():
+    register(Note, "note")
+    register(Point, "point")
+    value = {Point(1.0, 2.0): Note("a", [Point(0.0, 0.0)]), (Point(1.0, 1.0),): [frozenset({Point(5.0, 5.0)})]}  # type: ignore[list-item]
+    read, _ = commit_and_read(value, pickle="refuse")
+    assert same(read, value)
+
+
+def test_an_unknown_name_reads_as_tagged_and_is_stored_again_as_it_was():
+    register(Note, "note")
+    repository = Repository(Memory(), pickle="refuse")
+    state = Versioned(repository)
+    state["value"] = {"notes": [Note("a", ["b"])] * 100, "one": Note("c")}
+    commit = state.commit()
+    del registry._by_type[Note], registry._by_name["note"]
+
+    other = Versioned(repository, branch="other")
+    read = repository.snapshot(commit)["value"]
+    assert read["one"] == Tagged("note", {"text": "c", "tags": []})
+    other["value"] = read
+    assert other.commit().root == commit.root
+    read["one"].data["text"] = "changed"
+    assert [str(change.path) for change in other.status()] == ["value.one"]
+
+    register(Note, "note")
+    assert repository.snapshot(other.commit())["value"]["one"] == Note("changed")
+
+
+def test_a_dataclass_comes_back_past_its_init():
+    @dataclass
+    class Careful:
+        x: int
+        seen: list[int] = field(init=False)
+
+        def __post_init__(self) -> None:
+            if self.x < 0:
+                raise ValueError("validation is for input")
+            self.seen = [self.x]
+
+    register(Careful, "careful")
+    state = Versioned(pickle="refuse")
+    value = state["value"] = Careful(1)
+    value.x = -1
+    value.seen.append(2)
+    read = state.checkout(state.commit())["value"]
+    assert (read.x, read.seen) == (-1, [1, 2])
+
+
+def test_a_field_added_since_takes_no_harm():
+    register(Note, "note")
+    repository = Repository(Memory())
+    state = Versioned(repository)
+    state["value"] = Note("a")
+    commit = state.commit()
+    register(dataclasses.make_dataclass("Note", [("text", str)]), "note")
+    assert repository.snapshot(commit)["value"].text == "a"
+
+
+def test_changes_of_a_registered_value_are_its_data_not_its_pickle():
+    """Its own pickling may leave out what its registration keeps."""
+
+    register(Lossy, "lossy", lambda value: value.a, lambda data: Lossy(a=data))
+    for count in (1, 20, 2000):
+        state = Versioned()
+        state["values"] = [Lossy(a=1) for _ in range(count)]
+        state.commit()
+        state["values"][count // 2].a = 2
+        assert len(state.status()) == 1, count
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((Plain,), "no dataclass"),
+        ((Plain, "x", lambda value: value), "both"),
+        ((Plain, "deque", id, Plain), "registered for deque"),
+    ],
+)
+def test_bad_registration(arguments, reason):
+    with pytest.raises(InvalidArgumentError, match=reason):
+        register(*arguments)
+
+
+def test_to_data_that_fails_names_the_value():
+    register(Plain, "plain", lambda plain: plain.missing, id)
+    state = Versioned()
+    state["value"] = [1, {"at": Plain()}]
+    with pytest.raises(UnserializableValueError, match=r"value\[1\]\.at of type .*Plain.*missing"):
+        state.commit()
+
+
+def test_from_data_that_fails_says_so_and_spoils_nothing_else():
+    register(Plain, "plain", lambda plain: 1, lambda data: data.missing)
+    state = Versioned()
+    state["bad"] = Plain()
+    state["good"] = 1
+    past = state.checkout(state.commit())
+    with pytest.raises(StateError, match="'plain' could not be read"):
+        past["bad"]
+    assert past["good"] == 1
+
+
+def test_a_stored_name_is_never_imported(monkeypatch):
+    monkeypatch.setattr("builtins.__import__", _no_import(__import__))
+    state = Versioned(pickle="refuse")
+    state["value"] = Tagged("os.system", ["true"])
+    assert state.checkout(state.commit())["value"] == Tagged("os.system", ["true"])
+
+
+def _no_import(real: Any) -> Any:
+    def guarded(name: str, *arguments: Any, **options: Any) -> Any:
+        assert not name.startswith("os.")
+        return real(name, *arguments, **options)
+
+    return guarded
+
+
+class Framed:
+    """An object that pickles its buffers out of band, as data frames do."""
+
+    def __init__(self, *columns: np.ndarray[Any, Any]) -> None:
+        self.columns = columns
+
+
+def test_objects_that_share_buffers_share_bytes():
+    columns = [np.random.default_rng(seed).random(20_000) for seed in range(3)]
+    store = Memory()
+    state = Versioned(store)
+    state["frame"] = Framed(*columns)
+    state.commit()
+    before = _bytes(store)
+    state["other"] = Framed(columns[0], columns[1], columns[2] + 1)
+    commit = state.commit()
+    assert _bytes(store) - before < 1.3 * columns[2].nbytes
+    read = state.checkout(commit)["other"]
+    assert same(list(read.columns), [columns[0], columns[1], columns[2] + 1])
+    read.columns[0][0] = 5  # a writable buffer comes back writable
+
+
+def test_a_change_in_a_buffer_of_an_object_is_seen():
+    state = Versioned()
+    state["frame"] = Framed(np.zeros(20_000))
+    state.commit()
+    state["frame"].columns[0][19_999] = 1
+    assert state.status()
+    assert state.checkout(state.commit())["frame"].columns[0][19_999] == 1
+
+
+def _bytes(store: Memory) -> int:
+    return sum(len(value) for _, value in store.items())

@@ -1,0 +1,201 @@
+"""Every data type comes back exactly as it was: type, content and order, at any size, nested at random."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import PosixPath, PurePosixPath, PureWindowsPath
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+
+from tests.values.strategies import DTYPES, INTS, SHAPES, STRUCTURED, any_values, exact, make_array, make_large, same, values
+from versioned_state import Memory, Repository, Versioned
+
+BERLIN = ZoneInfo("Europe/Berlin")
+NAN = float("nan")
+
+
+def there_and_back(value: Any) -> list[Any]:
+    """The value as every way of reading gives it back: a snapshot, a handle opened anew, and its path."""
+    repository = Repository(Memory(), pickle="refuse")
+    state = Versioned(repository)
+    state["value"] = value
+    commit = state.commit()
+    assert not state.status()
+    again = Repository(repository.store, pickle="refuse")
+    loaded = Versioned(again)
+    read = [again.snapshot(commit)["value"], loaded["value"], again.snapshot(commit).at("value")]
+    assert not loaded.status(), "what was just loaded is unchanged"
+    assert loaded.commit() == commit
+    return read
+
+
+def check(value: Any) -> None:
+    before = exact(value)
+    for read in there_and_back(value):
+        assert exact(read) == before
+    assert exact(value) == before, "the caller's own value is not touched"
+
+
+SCALARS: dict[str, Any] = {
+    "none": None,
+    "true": True,
+    "false": False,
+    **{f"int {value:.0e}": value for value in INTS if abs(value) < 2**100},
+    "int -10**400": -(10**400),
+    "int of 6000 digits": 10**6000,
+    "float": 0.1,
+    "zero": 0.0,
+    "negative zero": -0.0,
+    "nan": NAN,
+    "inf": -math.inf,
+    "complex": complex(-0.0, NAN),
+    "str": "été \0 \U0001f600",
+    "lone surrogates": "\ud800 \udfff",
+    "surrogates that form a pair": "\ud83d\ude00",
+    "bytes": b"\0\xff",
+    "empty bytes": b"",
+    "bytearray": bytearray(b"\0\xff"),
+    "range": range(5, -10, -3),
+    "an empty range is not another": range(7, 3),
+    "long range": range(0, 10**30, 7),
+    "date": dt.date(1, 1, 1),
+    "datetime": dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
+    "datetime utc": dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
+    "datetime in a fold": dt.datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1),
+    "datetime with an offset": dt.datetime(2026, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=-5, microseconds=3))),
+    "time": dt.time(1, 2, 3, 4, tzinfo=dt.UTC, fold=1),
+    "timedelta": dt.timedelta(-1, 1, 1),
+    "timezone": dt.timezone(dt.timedelta(hours=1)),
+    "named timezone": dt.timezone(dt.timedelta(hours=1), "CET"),
+    "timezone named as it would be": dt.timezone(dt.timedelta(hours=1), "UTC+01:00"),
+    "zoneinfo": BERLIN,
+    "decimal": Decimal("1.10"),
+    "decimal with an exponent": Decimal("1E+400"),
+    "decimal nan": Decimal("-sNaN123"),
+    "fraction": Fraction(-1, 3),
+    "uuid": UUID(int=2**128 - 1),
+    "path": PosixPath("/a/b"),
+    "pure path": PurePosixPath("."),
+    "path that is no text": PurePosixPath("caf\udce9"),
+    "windows path": PureWindowsPath("C:/a/b"),
+    "float64": np.float64(0.1),
+    "float16": np.float16(0.1),
+    "int64 big-endian": np.array(5, ">i8")[()],
+    "bool_": np.bool_(True),
+    "datetime64": np.datetime64("2026-01-02", "D"),
+    "not a time": np.timedelta64("NaT", "us"),
+    "str_": np.str_("été"),
+    "structured scalar": np.array((1, 2.5), [("a", "<i4"), ("b", "<f8")])[()],
+}
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_scalar(name):
+    check(SCALARS[name])
+    check({"in": [SCALARS[name], (SCALARS[name],)]})
+
+
+CONTAINERS: dict[str, Any] = {
+    "empty": [[], (), {}, set(), frozenset(), [[]], ((),), {"": {}}],
+    "tuple is not list": [(1, [2, (3,)]), [1, (2, [3])]],
+    "one, true and one point zero": [1, True, 1.0, np.int64(1), 1 + 0j, Decimal(1), Fraction(1)],
+    "order of a dict": {"b": 1, "a": 2, "c": {"z": 1, "y": 2}},
+    "keys of all kinds": {1: "int", "1": "str", b"1": "bytes", (1, "a"): "tuple", None: "none", 2.5: "float", frozenset({1}): "set"},
+    "keys that only look alike": {dt.date(2026, 1, 1): 1, "2026-01-01": 2, PurePosixPath("a"): 3, "a": 4},
+    "key true": {True: 1},
+    "key negative zero": {-0.0: 1},
+    "key nan": {NAN: 1},
+    "two keys nan": {float("nan"): 1, float("nan"): 2},
+    "set of all kinds": {1, "a", b"a", (1, 2), None, 2.5, frozenset({frozenset({1})}), dt.date(2026, 1, 1)},
+    "set of nans": {float("nan"), float("nan")},
+    "surrogate keys": {"\ud800": 1, "\udfff": 2, "\ud83d\ude00": 3, "\U0001f600": 4},
+    "mixed with huge ints": {"a": [10**30, {"b": -(10**30)}], 10**30: 1},
+    "shared": [[1], [1]],
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_container(name):
+    check(CONTAINERS[name])
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_container_inside_a_large_one(name):
+    filler: dict[Any, Any] = {f"filler {index}": "x" * 50 for index in range(300)}
+    check([*filler.values(), CONTAINERS[name], "end"])
+    check({**filler, "case": CONTAINERS[name]})
+    if isinstance(CONTAINERS[name], dict):
+        check(filler | CONTAINERS[name])
+        check(CONTAINERS[name] | filler)
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 31, 32, 127, 128, 255, 256, 2047, 2048, 4095, 4096, 5000, 65535, 65536, 200_000])
+@pytest.mark.parametrize("make", [lambda n: "x" * n, lambda n: "é\n" * (n // 3), bytes, bytearray, lambda n: [0] * (n // 8)])
+def test_sizes_around_every_limit(make, size):
+    check(make(size))
+    check([make(size), {"k": make(size)}])
+
+
+@pytest.mark.parametrize("layout", ["c", "fortran", "strided"])
+@pytest.mark.parametrize("dtype", [*DTYPES, *STRUCTURED], ids=str)
+def test_array(dtype, layout):
+    for shape in SHAPES:
+        check(make_array(dtype, shape, 1, layout))
+    check({"arrays": [make_array(dtype, shape, 2, layout) for shape in SHAPES]})
+
+
+def test_an_array_that_was_read_can_be_written_to():
+    for shape in ((3,), (5000,)):
+        for read in there_and_back(np.zeros(shape)):
+            read += 1
+
+
+def test_an_array_from_elsewhere_in_memory():
+    whole = np.arange(20_000.0).reshape(100, 200)
+    check([whole.T, whole[::2, ::-1], whole[5], np.broadcast_to(whole[0], (3, 200))])
+    readonly = np.arange(9)
+    readonly.flags.writeable = False
+    check(readonly)
+
+
+@given(values)
+@example([NAN, -0.0, {"a": NAN}])
+def test_anything_small(value):
+    check(value)
+
+
+@given(any_values)
+def test_anything(value):
+    check(value)
+
+
+@pytest.mark.parametrize("size", [30, 700, 5000])
+@pytest.mark.parametrize("kind", ["list", "numbers", "dict", "text", "surrogates", "bytes", "bytearray", "tuple", "set", "deque", "nested"])
+def test_large(kind, size):
+    check(make_large(kind, size, size))
+
+
+def test_what_a_snapshot_returned_is_the_callers_own():
+    state = Versioned()
+    state["value"] = {"list": [1, {"a": bytearray(b"x" * 5000)}]}
+    past = state.checkout(state.commit())
+    value = past["value"]
+    value["list"][1]["a"][:] = b""
+    value["list"].clear()
+    assert same(past["value"], {"list": [1, {"a": bytearray(b"x" * 5000)}]})
+
+
+def test_exact_tells_apart_what_equality_does_not():
+    """The measure of this folder, measured."""
+    alike = [1, True, 1.0, 1 + 0j, np.int64(1), np.float64(1), Decimal(1), Decimal("1.0"), Fraction(1), (1,), [1], {1}, frozenset({1})]
+    alike += [{"a": 1, "b": 2}, {"b": 2, "a": 1}, b"a", bytearray(b"a"), "a", 0.0, -0.0, range(0), range(1, 1), np.zeros(2), np.zeros((2, 1))]
+    assert len({repr(exact(value)) for value in alike}) == len(alike)
+    assert same(NAN, float("nan"))

@@ -1,0 +1,159 @@
+"""Items of JSON as conversations: where the messages are, what else there is, and what a message says in a line. Layer: cli."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Final
+
+from versioned_state.cli.importing.source import Item, Source
+from versioned_state.errors import InvalidArgumentError
+
+MESSAGES_KEYS: Final = ("messages", "traj", "trajectory", "conversation", "conversations", "turns", "history", "dialogue", "dialog", "chat", "transcript")
+"""Keys under which people keep a list of messages; what comes first wins."""
+
+_SPEAKERS: Final = ("role", "from", "speaker", "sender", "author", "type")
+_TEXTS: Final = ("content", "value", "text", "message", "parts", "tool_calls", "function_call")
+
+_SUMMARY: Final = 72  # columns of a commit's message
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages, and the other fields of the object that they were found in.
+
+    Attributes:
+        messages: any values of JSON; of a stream, once.
+        length: how many they are, where that is known.
+        where: where it stood in the file.
+    """
+
+    messages: Iterable[Any]
+    length: int | None
+    where: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+def single_conversation(source: Source, messages_key: str | None) -> tuple[Conversation | None, Iterator[Item]]:
+    """The one conversation that a source is: a list of messages, or one object with such a list; None where it is several.
+
+    The items come back whole, the one that was looked at included.
+
+    Raises:
+        InvalidArgumentError: there is nothing in it.
+    """
+    first = next(source.items, None)
+    if first is None:
+        raise InvalidArgumentError(f"{source.name} holds no items")
+    items = chain([first], source.items)
+    if not source.is_list:
+        return conversation_in(source, first, messages_key), items
+    if messages_key is None and is_message(first.value):
+        messages = [*items] if source.in_memory else items
+        length = len(messages) if isinstance(messages, list) else None
+        return Conversation((_message_in(source, item) for item in messages), length, "the list"), iter(())
+    return None, items
+
+
+def conversation_in(source: Source, item: Item, messages_key: str | None) -> Conversation:
+    """The conversation that an item is: a list of messages, or an object that has one.
+
+    Raises:
+        InvalidArgumentError: it is none; says what it is.
+    """
+    value = item.value
+    key = None
+    if isinstance(value, dict):
+        key = find_messages_key(value) if messages_key is None else messages_key
+        if key is not None and isinstance(value.get(key), list):
+            return Conversation(value[key], len(value[key]), item.where, {name: part for name, part in value.items() if name != key})
+    elif isinstance(value, list) and messages_key is None and all(isinstance(part, dict) for part in value):
+        return Conversation(value, len(value), item.where)
+    wanted = "a conversation" if messages_key is None else f"an object with a list under {messages_key!r}"
+    raise InvalidArgumentError(
+        f"{source.name}: {item.where} is not {wanted}, but {_describe(value)}",
+        hint="--messages-key names the key of the list of messages; --per-item makes each item one state",
+    )
+
+
+def _message_in(source: Source, item: Item) -> Any:
+    if not isinstance(item.value, dict):
+        raise InvalidArgumentError(
+            f"{source.name}: {item.where} is not a message as those before it, but {_describe(item.value)}",
+            hint="--per-item takes any values, and makes each item one state",
+        )
+    return item.value
+
+
+def find_messages_key(value: dict[str, Any]) -> str | None:
+    """The key of an object's list of messages: one of the usual, or else the only key with a list of what looks like messages."""
+    for key in MESSAGES_KEYS:
+        if _is_list_of_dicts(value.get(key)):
+            return key
+    if is_message(value):
+        return None
+    found = [key for key, part in value.items() if isinstance(part, list) and part and all(map(is_message, part))]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_list_of_dicts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(part, dict) for part in value)
+
+
+def is_message(value: Any) -> bool:
+    """Whether a value looks like a message: an object that says who speaks and what."""
+    if not isinstance(value, dict) or any(_is_list_of_dicts(value.get(key)) for key in MESSAGES_KEYS):
+        return False
+    return isinstance(value.get("role"), str) or (
+        any(isinstance(value.get(key), str) for key in _SPEAKERS) and any(key in value for key in _TEXTS)
+    )
+
+
+def summarize(message: Any) -> str:
+    """A message in one line, as git would have it: who, and how the text begins."""
+    if not isinstance(message, dict):
+        return _shorten(str(message))
+    who = next((message[key] for key in _SPEAKERS if isinstance(message.get(key), str)), "message")
+    if who == "tool" and isinstance(message.get("name"), str):
+        who = f"tool {message['name']}"
+    return _shorten(f"{who}: {_text(message) or _calls(message)}")
+
+
+def _text(message: dict[str, Any]) -> str:
+    for key in _TEXTS:
+        value = message.get(key)
+        if isinstance(value, list):  # parts, of which some are text
+            value = " ".join(part["text"] for part in value if isinstance(part, dict) and isinstance(part.get("text"), str))
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+def _calls(message: dict[str, Any]) -> str:
+    calls = message.get("tool_calls") or [message.get("function_call")]
+    names = []
+    for call in calls if isinstance(calls, list) else []:
+        function = call.get("function", call) if isinstance(call, dict) else None
+        if isinstance(function, dict) and isinstance(function.get("name"), str):
+            names.append(function["name"])
+    return f"calls {', '.join(names)}" if names else "(no text)"
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text[: 4 * _SUMMARY].split())
+    return line if len(line) <= _SUMMARY else line[: _SUMMARY - 1].rstrip() + "…"
+
+
+def _describe(value: Any) -> str:
+    match value:
+        case dict():
+            return f"an object with the keys {', '.join(list(value)[:8])}" if value else "an empty object"
+        case list():
+            return f"a list of {len(value)}"
+        case str():
+            return "a text"
+        case None:
+            return "null"
+        case _:
+            return repr(value)

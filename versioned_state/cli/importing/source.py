@@ -1,0 +1,121 @@
+"""A file of JSON or JSON lines, compressed or not, as a stream of items. Layer: cli."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, BinaryIO, Final
+
+import zstandard
+
+from versioned_state.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A value of JSON, and where it stood: ``item 3`` or ``line 4``."""
+
+    value: Any
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is in a file.
+
+    Attributes:
+        name: what to call the file.
+        items: the elements of a list, the lines of a JSONL file, or one document that is no list.
+        is_list: False for the one document.
+        in_memory: whether all of it was read; the lines of a JSONL file come as they are asked for.
+        fraction: how much of the file was read, 0 to 1; None where nobody knows.
+    """
+
+    name: str
+    items: Iterator[Item]
+    is_list: bool
+    in_memory: bool
+    fraction: Callable[[], float | None]
+
+
+# What a compressed file begins with.
+_OPENERS: Final[dict[bytes, Callable[[BinaryIO], Any]]] = {
+    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\0": lzma.LZMAFile,
+    b"\x28\xb5\x2f\xfd": lambda file: zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True),
+}
+
+
+@contextmanager
+def open_source(path: str) -> Iterator[Source]:
+    """Open a file, or with ``-`` standard input.
+
+    Raises, here or while items are taken:
+        OSError: it cannot be read.
+        InvalidArgumentError: it is damaged, or holds no JSON; says where.
+    """
+    name = "standard input" if path == "-" else path
+    with open(sys.stdin.fileno() if path == "-" else path, "rb", closefd=path != "-") as file:
+        total = os.fstat(file.fileno()).st_size if path != "-" else 0
+        opener = next((opener for magic, opener in _OPENERS.items() if file.peek(8).startswith(magic)), None)
+        plain = file if opener is None else io.BufferedReader(opener(file))
+        yield _read(name, _lines(name, plain), lambda: min(1.0, file.raw.tell() / total) if total else None)
+
+
+def _lines(name: str, file: BinaryIO) -> Iterator[bytes]:
+    try:
+        yield from file
+    except (EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise InvalidArgumentError(f"{name} is damaged, or was cut short: {error}", hint="decompress it by hand to see how much is good") from error
+
+
+def _read(name: str, lines: Iterator[bytes], fraction: Callable[[], float | None]) -> Source:
+    # A file is JSONL if its first line is a whole value and another line follows: no other JSON looks like that.
+    number, start = 0, b""
+    for number, line in enumerate(lines, 1):
+        start += line
+        if line.strip():
+            break
+    else:
+        raise InvalidArgumentError(f"{name} is empty")
+    try:
+        first = json.loads(start)
+    except (ValueError, RecursionError):
+        first = _parse(name, start + b"".join(lines), 1)
+        second = None
+    else:
+        second = next((pair for pair in enumerate(lines, number + 1) if pair[1].strip()), None)
+    if second is not None:
+        rest = chain([second], enumerate(lines, second[0] + 1))
+        parsed = (Item(_parse(name, line, number), f"line {number}") for number, line in rest if line.strip())
+        return Source(name, chain([Item(first, f"line {number}")], parsed), is_list=True, in_memory=False, fraction=fraction)
+    if isinstance(first, list):
+        items = (Item(value, f"item {index}") for index, value in enumerate(first))
+        return Source(name, items, is_list=True, in_memory=True, fraction=fraction)
+    return Source(name, iter([Item(first, "the document")]), is_list=False, in_memory=True, fraction=fraction)
+
+
+def _parse(name: str, text: bytes, line: int) -> Any:
+    """The value in a text that begins on a line of the file."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidArgumentError(
+            f"{name}, line {line + error.lineno - 1}, column {error.colno}: not JSON: {error.msg}",
+            hint="it takes JSON or JSON lines, plain or compressed with gzip, bzip2, xz or zstd",
+        ) from error
+    except (ValueError, RecursionError) as error:  # no text, a number of thousands of digits, brackets without end
+        raise InvalidArgumentError(f"{name}, line {line}: not JSON that can be read: {error}") from error

@@ -1,0 +1,121 @@
+"""Conversations and states as commits. Layer: cli."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+from versioned_state.cli.importing.conversations import Conversation, summarize
+from versioned_state.errors import InvalidArgumentError, RefExistsError
+from versioned_state.repository.repository import Repository
+from versioned_state.state.versioned import Versioned
+
+
+class Writer:
+    """Writes branches, and counts. Every commit is complete: what was counted is in the store, whatever happens next.
+
+    Args:
+        key: the key of the state that messages go under.
+        append: go on with a branch that is there, instead of refusing it.
+        told: called after every round.
+    """
+
+    def __init__(self, repository: Repository, *, key: str, author: str | None, append: bool, told: Callable[[], None]) -> None:
+        self._repository = repository
+        self._key = key
+        self._author = author
+        self._append = append
+        self._told = told
+        self.branches: list[str] = []
+        self.rounds = 0
+        self.complete = True  # the last branch has all that was to go there
+
+    def check_free(self, branch: str) -> None:
+        """Raise ``RefExistsError`` where a branch is there already and is not to be appended to."""
+        if not self._append and branch in self._repository.branches:
+            error = RefExistsError("branch", branch)
+            error.hint = "--append goes on with it; --branch or --branch-prefix names another"
+            raise error
+
+    def write_conversation(self, branch: str, conversation: Conversation) -> None:
+        """A commit for each message; the first one brings the other fields too. Cost of each: what it adds."""
+        state = self._begin(branch)
+        key = self._key
+        messages = state.setdefault(key, [])
+        if not isinstance(messages, list):
+            raise InvalidArgumentError(f"the key {key!r} of branch {branch!r} holds no list, but a {type(messages).__name__}")
+        for name, value in conversation.fields.items():
+            state[_free_key(name, key)] = value
+        is_empty = True
+        for message in conversation.messages:
+            is_empty = False
+            messages.append(message)
+            self._commit(state, summarize(message))
+        if is_empty:
+            self._commit(state, "a conversation without messages")
+        self.complete = True
+
+    def write_states(self, branch: str, values: Iterable[Any], key: str | None) -> None:
+        """A commit for each value: under ``key``, or else an object as the whole state, and any other value under ``value``."""
+        state = self._begin(branch)
+        for number, value in enumerate(values):
+            if key is None and isinstance(value, dict):
+                for gone in [name for name in state if name not in value]:
+                    del state[gone]
+                state.update(value)
+            else:
+                state[key or "value"] = value
+            self._commit(state, f"item {number}")
+        self.complete = True
+
+    def _begin(self, branch: str) -> Versioned:
+        self.check_free(branch)
+        state = Versioned(self._repository, branch=branch, author=self._author)
+        self.branches.append(branch)
+        self.complete = False
+        return state
+
+    def _commit(self, state: Versioned, message: str) -> None:
+        # An item that equals the one before is a round all the same.
+        state.commit(message, allow_empty=True)
+        self.rounds += 1
+        self._told()
+
+
+def _free_key(name: str, taken: str) -> str:
+    return f"{name}_field" if name == taken else name
+
+
+class BranchNames:
+    """Names for branches: a prefix, then a number or what a field says; no name twice."""
+
+    def __init__(self, prefix: str, *, name_key: str | None, expected: int | None) -> None:
+        stem = clean(prefix.rstrip("-_/"))
+        self._prefix = stem and stem + (prefix[-1] if prefix[-1] in "-_" else "/")
+        self._name_key = name_key
+        self._digits = 6 if expected is None else max(3, len(str(expected)))
+        self._given: set[str] = set()
+
+    def name(self, index: int, conversation: Conversation) -> str:
+        """The name of the index-th conversation, counted from 0.
+
+        Raises:
+            InvalidArgumentError: the field is not there, or is no text or number.
+        """
+        if self._name_key is None:
+            return f"{self._prefix}{index + 1:0{self._digits}}"
+        value = conversation.fields.get(self._name_key)
+        if not isinstance(value, str | int) or not clean(str(value)):
+            raise InvalidArgumentError(f"{conversation.where} has no text or number under {self._name_key!r} to name its branch by")
+        name = self._prefix + clean(str(value))
+        name = next(each for each in (name, *(f"{name}-{again}" for again in count(2))) if each not in self._given)
+        self._given.add(name)
+        return name
+
+
+def clean(text: str) -> str:
+    """A text as a branch may be named: what is not allowed there becomes a hyphen, and what is too long is cut."""
+    named = re.sub(r"[^\w./+=,()-]+|\.{2,}|/{2,}", "-", text)
+    return named.encode()[:120].decode(errors="ignore").strip("-/.")

@@ -1,0 +1,132 @@
+"""``vstate``: the group of all commands, and what becomes of errors. Layer: cli.
+
+Exit codes: 0 all is well, 1 the command failed (or ``diff --exit-code`` found changes), 2 it was not understood, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import click
+
+from versioned_state.cli.completion import completion
+from versioned_state.cli.demo import demo
+from versioned_state.cli.diff import diff
+from versioned_state.cli.export import export
+from versioned_state.cli.get import get
+from versioned_state.cli.import_ import import_
+from versioned_state.cli.keys import keys
+from versioned_state.cli.log import log
+from versioned_state.cli.settings import Settings, Verbs
+from versioned_state.cli.show import show
+from versioned_state.cli.status import status
+from versioned_state.errors import StateError
+from versioned_state.repository.repository import FORMAT_VERSION
+
+
+class Main(Verbs):
+    """The group of all commands. Every way out of it is here."""
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Run a command line and exit. Errors are one line, and a hint where there is a way out; never a traceback unless --debug."""
+        settings = Settings()
+        kwargs["standalone_mode"] = False
+        try:
+            code = super().main(*args, obj=settings, **kwargs)
+        except Exception as error:
+            if settings.debug:
+                raise
+            code = _report(settings, error)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            result = super().invoke(context)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read from us has seen enough, as in `vstate log | head`. What is still in the buffer must not raise again at exit.
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return result
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(self.commands)  # in the order in which one comes to need them
+
+
+def _report(settings: Settings, error: Exception) -> int:
+    """Print an error; the exit code."""
+    output = settings.output
+    match error:
+        case click.exceptions.Abort():
+            output.error("interrupted")
+            return 130
+        case click.UsageError():
+            path = error.ctx.command_path if error.ctx else "vstate"
+            output.error(error.format_message(), f"{path} --help shows how it is used")
+            return error.exit_code
+        case click.ClickException():
+            output.error(error.format_message())
+            return error.exit_code
+        case StateError():
+            output.error(str(error), error.hint)
+        case OSError():
+            reason = error.strerror or str(error)
+            output.error(f"{os.fsdecode(error.filename)}: {reason}" if isinstance(error.filename, str | bytes) else reason)
+        case MemoryError():
+            output.error("out of memory")
+        case _:
+            output.error(f"{type(error).__name__}: {error}", "this should not happen; vstate --debug shows where it did")
+    return 1
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("versioned-state")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _print_version(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+    if value:
+        click.echo(f"vstate {_version()}, store format {FORMAT_VERSION}")
+        context.exit()
+
+
+@click.group(
+    "vstate",
+    cls=Main,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="\b\nRevisions: main, v1, HEAD, main~3, main^2, main@{2}, main@{2026-11-01}, or 4 digits or more of an id.\n"
+    "Paths: messages[17].content, prefs[\"a.b\"], @namespace.key.\n\nExample:\n  vstate --store ./agent-state log --stat",
+)
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version and exit.")
+@click.pass_context
+def vstate(context: click.Context) -> None:
+    """Git for the state of AI agents: look at what an agent knew, round by round.
+
+    No command executes what is in a store: nothing is ever unpickled.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for command in (log, show, diff, get, keys, status, import_, export, demo, completion):
+    vstate.add_command(command)
+
+
+def main() -> None:
+    """The entry point of ``vstate``."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows only ASCII
+    vstate.main(prog_name="vstate")
+
+
+if __name__ == "__main__":
+    main()

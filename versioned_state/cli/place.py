@@ -1,0 +1,51 @@
+"""``[REV:]PATH``, which names a value in a commit. Layer: cli."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from versioned_state.errors import InvalidPathError
+from versioned_state.repository.repository import Repository
+from versioned_state.repository.snapshot import Snapshot
+from versioned_state.values.path import Path
+
+# A revision holds a colon only between the braces of main@{2026-11-01T12:00}, and never [ " or {, with which keys are quoted.
+_PLACE: Final = re.compile(r'(?P<rev>(?:@\{[^}]*\}|[^:\["{])+):(?P<path>.*)', re.DOTALL)
+
+NAMESPACES: Final = "$namespaces"
+"""The key under which a whole state shows its namespaces."""
+
+
+def split_place(text: str) -> tuple[str, str]:
+    """The revision, ``HEAD`` where none is given, and the path, which is empty for the whole state."""
+    match = _PLACE.fullmatch(text)
+    return (match["rev"], match["path"]) if match else ("HEAD", text)
+
+
+def value_at(snapshot: Snapshot, path: str) -> Any:
+    """The value at a path, or the whole state for an empty one. Nothing is unpickled.
+
+    Raises:
+        InvalidPathError: with the right spelling as its hint, where the text is a key of the state.
+        UnknownPathError: there is nothing there.
+    """
+    if not path:
+        return whole(snapshot)
+    try:
+        return snapshot.at(path)
+    except InvalidPathError as error:
+        if path in snapshot:
+            error.hint = f"the key {path!r} is written '{Path().key(path)}'"
+        raise
+
+
+def whole(snapshot: Snapshot) -> dict[str, Any]:
+    """All keys and values, those of namespaces under a key of their own."""
+    return snapshot.copy() | namespaces(snapshot)
+
+
+def namespaces(snapshot: Snapshot) -> dict[str, Any]:
+    """The namespaces with all that they hold, under their key; empty where there are none."""
+    names = snapshot.namespaces()
+    return {NAMESPACES: {name: whole(snapshot.namespace(name)) for name in names}} if names else {}

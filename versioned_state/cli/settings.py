@@ -1,0 +1,95 @@
+"""The options that every command takes, and what a command gets from them: its output and its repository. Layer: cli."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import click
+
+from versioned_state.cli import store
+from versioned_state.cli.output import ColorMode, Output
+from versioned_state.repository.repository import Repository
+
+
+@dataclass
+class Settings:
+    """What the options say. They may stand before the command or behind it; behind it wins."""
+
+    store: str | None = None
+    color: ColorMode = "auto"
+    pager: bool = True
+    debug: bool = field(default=False)
+
+    @cached_property
+    def output(self) -> Output:
+        return Output(color=self.color, pager=self.pager)
+
+    @contextmanager
+    def reading(self) -> Iterator[Repository]:
+        """The repository of the store, for reading."""
+        with store.reading(self.store) as repository:
+            yield repository
+
+
+def _setter(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def set_it(context: click.Context, _: click.Parameter, value: Any) -> None:
+        if value is not None:
+            setattr(context.ensure_object(Settings), name, value)
+
+    return set_it
+
+
+def _options(*, hidden: bool) -> list[click.Option]:
+    def option(flags: str, help: str, name: str, **more: Any) -> click.Option:
+        return click.Option(flags.split(), help=help, callback=_setter(name), expose_value=False, hidden=hidden, default=None, **more)
+
+    return [
+        option("--store", "The store: a folder or a URL. Else $VSTATE_STORE, else ./.vstate.", "store", metavar="PATH"),
+        option("--color", "When to use colours; auto heeds $NO_COLOR.", "color", type=click.Choice(["auto", "always", "never"])),
+        option("--pager/--no-pager", "Page long output on a terminal.", "pager", is_flag=True),
+        option("--debug", "Show the traceback of an error.", "debug", is_flag=True, flag_value=True),
+    ]
+
+
+class Verb(click.Command):
+    """A command. It takes the common options too, and shows an example under its help."""
+
+    def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += _options(hidden=True)
+        self.epilog = f"\b\nExample:\n  {example}\n\nvstate --help shows the options that every command takes."
+
+
+class Verbs(click.Group):
+    """The group of the commands, with the common options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += _options(hidden=False)
+
+
+def verb(name: str, *, example: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a function a command. ``example`` is a command line that shows what it is for."""
+    return click.command(name, cls=Verb, example=example)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def revision_argument(name: str = "rev", **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An argument that takes a revision; the shell completes branches and tags."""
+    return click.argument(name, metavar=f"[{name.upper()}]" if not options.get("required") else name.upper(), shell_complete=_complete, **options)
+
+
+def _complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    # Whatever is wrong with the store, the shell must not see a traceback between two keys.
+    try:
+        with store.reading(context.find_root().ensure_object(Settings).store) as repository:
+            names = [name for refs in (repository.branches, repository.tags) for name in refs]
+            return [name for name in names if name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001
+        return []

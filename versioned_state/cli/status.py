@@ -1,0 +1,118 @@
+"""``vstate status``: what a store holds. Layer: cli."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from versioned_state.cli.output import Line, Output, Span, columns
+from versioned_state.cli.settings import Settings, json_option, verb
+from versioned_state.cli.text import age, first_line, iso_time, plural, size
+from versioned_state.errors import StorageError
+from versioned_state.objects.layout import OBJECTS
+from versioned_state.repository.commit import Commit
+from versioned_state.repository.repository import Refs, Repository
+from versioned_state.storage import Disk
+
+_OBJECTS_COUNTED: Final = 1_000_000
+"""Counting objects lists their keys, about a million a second; beyond this they are not counted out."""
+
+
+@verb("status", example="vstate status -n 50")
+@click.option("-n", "--limit", type=click.IntRange(min=0), default=20, show_default=True, metavar="COUNT", help="Show so many branches and tags.")
+@json_option
+@click.pass_obj
+def status(settings: Settings, limit: int, *, as_json: bool) -> None:
+    """Show what the store holds: its size and format, and its branches and tags with their heads.
+
+    With --json: one object, with all branches and tags.
+    """
+    output = settings.output
+    with settings.reading() as repository:
+        facts = _facts(repository)
+        if as_json:
+            for name, refs in (("branches", repository.branches), ("tags", repository.tags)):
+                facts[name] = [_ref_json(name, head) for name, head in _heads(refs)]
+            output.json(facts)
+        else:
+            _print_facts(output, facts, len(repository.branches), len(repository.tags))
+            _print_refs(output, repository.branches, limit, default=repository.default_branch())
+            _print_refs(output, repository.tags, limit)
+
+
+def _facts(repository: Repository) -> dict[str, Any]:
+    disk = repository.store if isinstance(repository.store, Disk) else None
+    counted = sum(1 for _ in islice(repository.store.keys(OBJECTS), _OBJECTS_COUNTED + 1))
+    return {
+        "store": str(disk.path.absolute()) if disk else repr(repository.store),
+        "format": repository.format_version,
+        "objects": min(counted, _OBJECTS_COUNTED),
+        "objects_are_more": counted > _OBJECTS_COUNTED,
+        "bytes_used": disk.size() if disk else None,
+        "bytes_on_disk": _bytes_on_disk(disk.path) if disk else None,
+        "size_limit": disk.size_limit if disk else None,
+    }
+
+
+def _bytes_on_disk(folder: Path) -> int:
+    total = 0
+    for file in folder.iterdir():
+        try:
+            total += file.stat().st_size
+        except FileNotFoundError:  # a writer folded its log in meanwhile
+            continue
+    return total
+
+
+def _heads(refs: Refs) -> Iterator[tuple[str, Commit | StorageError]]:
+    """Each ref with its commit, or with why that cannot be read: one that is damaged must not hide the others."""
+    for name in refs:
+        try:
+            yield name, refs[name]
+        except StorageError as error:
+            yield name, error
+
+
+def _ref_json(name: str, head: Commit | StorageError) -> dict[str, Any]:
+    if isinstance(head, StorageError):
+        return {"name": name, "error": str(head)}
+    return {"name": name, "commit": head.id, "rounds": head.height, "time": iso_time(head), "message": head.message}
+
+
+def _print_facts(output: Output, facts: dict[str, Any], branches: int, tags: int) -> None:
+    rows = {"store": facts["store"], "format": str(facts["format"])}
+    if facts["bytes_used"] is not None:
+        limit = "no limit" if facts["size_limit"] is None else f"limit {size(facts['size_limit'])}"
+        rows["size"] = f"{size(facts['bytes_on_disk'])} on disk, {size(facts['bytes_used'])} in use, {limit}"
+    rows["objects"] = f"{facts['objects']:,}" + (" and more" if facts["objects_are_more"] else "")
+    rows["refs"] = f"{plural(branches, 'branch', 'branches')}, {plural(tags, 'tag')}"
+    for name, value in rows.items():
+        output.print(Span(f"{name:<9}", "title"), value)
+
+
+def _print_refs(output: Output, refs: Refs, limit: int, *, default: str = "") -> None:
+    rows = [(name, head, *_columns(head)) for name, head in islice(_heads(refs), limit)]
+    if not rows:
+        return
+    output.print()
+    name_width = max(columns(name) for name, *_ in rows)
+    rounds_width, age_width = (max(len(row[column]) for row in rows) for column in (2, 3))
+    for name, head, rounds, when in rows:
+        mark = "* " if name == default else "  "
+        line: Line = [mark, Span(name, "ref"), " " * (name_width - columns(name)), "  "]
+        if isinstance(head, StorageError):
+            output.print(*line, Span(f"damaged: {head}", "error"))
+        else:
+            told = [f"{rounds:>{rounds_width}}  ", Span(f"{when:<{age_width}}", "time"), "  ", first_line(head.message)]
+            output.crop(*line, Span(head.short, "id"), "  ", *told)
+    more = len(refs) - len(rows)
+    if more > 0:
+        output.print(f"  and {more:,} more; -n shows more of them")
+
+
+def _columns(head: Commit | StorageError) -> tuple[str, str]:
+    return ("", "") if isinstance(head, StorageError) else (plural(head.height, "round"), age(head))

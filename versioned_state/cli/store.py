@@ -1,0 +1,77 @@
+"""Which store a command works on, and how it is opened: to read, without writing a byte or unpickling anything; or to write. Layer: cli."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from versioned_state.errors import InvalidArgumentError, NotAStoreError, StoreNotFoundError
+from versioned_state.repository.repository import Repository
+from versioned_state.storage import KVStore, open_store
+
+DEFAULT = "./.vstate"
+"""Where a store is looked for when none is named, and where ``import`` makes one."""
+
+_HINT = "vstate --store PATH names the folder of a store; vstate import and vstate demo make one"
+
+
+def locate(given: str | None, *, to_write: bool = False) -> str:
+    """The URL or path of the store: what was given, ``VSTATE_STORE``, or ``./.vstate`` where that is there or may be made.
+
+    Raises:
+        StoreNotFoundError: nothing was given, and there is no ``./.vstate``.
+        InvalidArgumentError: it is a store in memory, which no command could keep.
+    """
+    url = given or os.environ.get("VSTATE_STORE")
+    if not url:
+        if to_write or Path(DEFAULT).exists():
+            return DEFAULT
+        raise StoreNotFoundError(f"no store was named, and there is no {DEFAULT} here", hint=_HINT)
+    if url.lower().startswith("memory:"):
+        raise InvalidArgumentError("a store in memory ends with the command", hint=_HINT)
+    return os.path.expanduser(url)  # noqa: PTH111 - a URL is no path; in --store=~/x the shell leaves the tilde
+
+
+@contextmanager
+def reading(given: str | None) -> Iterator[Repository]:
+    """The repository of a store, for reading. It may be on a read-only mount, and others may write to it meanwhile.
+
+    Raises:
+        StorageError: there is no store, or none of ours.
+    """
+    url = locate(given)
+    try:
+        repository = _repository(lambda: open_store(url, read_only=True, create=False))
+    except (StoreNotFoundError, NotAStoreError) as error:
+        error.hint = _HINT
+        raise
+    with repository:
+        yield repository
+
+
+@contextmanager
+def writing(url: str, *, wrap: Callable[[KVStore], KVStore] | None = None, clock: Callable[[], int] | None = None) -> Iterator[Repository]:
+    """The repository of a store that is made where nothing is there, for writing.
+
+    Args:
+        wrap: put something between the store and the repository.
+        clock: microseconds since 1970, for a history that shows another time than now.
+    """
+
+    def open_it() -> KVStore:
+        store = open_store(url)
+        return store if wrap is None else wrap(store)
+
+    with _repository(open_it, clock=clock) as repository:
+        yield repository
+
+
+def _repository(open_it: Callable[[], KVStore], *, clock: Callable[[], int] | None = None) -> Repository:
+    store = open_it()
+    try:
+        return Repository(store, pickle="refuse", clock=clock)
+    except BaseException:
+        store.close()
+        raise
