@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.values.mutations import mutate, sample
+from tests.values.raw import Bench
 from tests.values.strategies import any_values, clone, exact, json_values, make_large, values
 from versioned_state import Change, Diff, Memory, Repository, Versioned
 from versioned_state.storage import Counting
@@ -50,18 +51,24 @@ class Patch:
                 value[step.index] = new
         else:
             for step in self.removed:
-                del value[_own(value, step.key)]
+                del value[_own(value, _key(step))]
             for step, new in self.added:
-                assert exact(step.key) not in map(exact, value)
-                value[step.key] = new
+                key = _key(step)
+                assert exact(key) not in map(exact, value)
+                value[key] = new
             for step, new in self.changed:
-                value[_own(value, step.key)] = new
+                value[_own(value, _key(step))] = new
             if self.order is not None:
                 entries = [(key, value[_own(value, key)]) for key in self.order]
                 value.clear()
                 value.update(entries)
         for step, patch in self.below.values():
-            patch.apply(value[step.index] if isinstance(step, Index) else value[_own(value, step.key)])
+            patch.apply(value[step.index] if isinstance(step, Index) else value[_own(value, _key(step))])
+
+
+def _key(step: Any) -> Any:
+    """The key that a step means: one without a literal goes by its cell."""
+    return step.key if step.cell is None else Bench().decode(step.cell)
 
 
 def _own(value: dict[Any, Any], key: Any) -> Any:
@@ -102,7 +109,6 @@ def check(old: Any, new: Any) -> Diff:
     assert len(repository.diff(second, second)) == 0
     stat = diff.stat()
     assert stat.added + stat.removed + stat.changed == len(diff) == len(list(diff))
-    json.dumps(diff.to_json(), allow_nan=False)
     assert all(char.isprintable() or char == "\n" for char in str(diff))
     return Diff(repository.objects, first.tree, second.tree)
 
@@ -232,6 +238,14 @@ def test_shown_on_one_line_each_without_control_characters():
 def test_huge_ints_can_be_shown():
     diff = check([1], [10**6000, {10**6000: -(10**6000)}])
     assert all(len(line) < 300 for line in str(diff).splitlines())
+
+
+@given(any_values)
+def test_in_json(value):
+    state = Versioned()
+    state["value"] = value
+    (entry,) = state.status().to_json()
+    assert json.loads(json.dumps(entry, allow_nan=False)) == entry
 
 
 def test_values_in_json_never_pass_for_others():

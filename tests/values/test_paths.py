@@ -19,7 +19,7 @@ SHOWN = [
     ('prefs["a.b"]', Path().key("prefs").key("a.b")),
     ('["two words"].x', Path().key("two words").key("x")),
     ('[""]', Path().key("")),
-    ('d["\\ud800"]', Path().key("d").key("\ud800")),
+    ("d{#a3eda080}", Path().key("d").key("\ud800")),
     ('d["]\\"}"]', Path().key("d").key(']"}')),
     ("d{1}", Path().key("d").key(1)),
     ("d{-1.5}", Path().key("d").key(-1.5)),

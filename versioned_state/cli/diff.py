@@ -7,22 +7,25 @@ from collections.abc import Sequence
 import click
 
 from versioned_state.cli.output import Output
-from versioned_state.cli.settings import Settings, json_option, revision_argument, verb
-from versioned_state.cli.text import change_lines, stat_json, stat_lines
+from versioned_state.cli.settings import Settings, full_option, json_option, revision_argument, verb
+from versioned_state.cli.text import change_in_full, change_lines, stat_json, stat_lines
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.diff import Change, Diff, DiffStat
 from versioned_state.repository.repository import Repository
 
 
-@verb("diff", example="vstate diff main~3 main --path budget")
+@verb("diff", "Show what changed between two commits, by path.", example="vstate diff main~3 main --path budget")
 @revision_argument("a")
 @revision_argument("b")
 @click.option("--path", metavar="PATH", help="Show only what changed there, such as messages[17] or budget.limit.")
 @click.option("--stat", is_flag=True, help="Show how much changed, by key.")
+@full_option
 @click.option("--exit-code", is_flag=True, help="Exit with 1 where there are changes.")
 @json_option
 @click.pass_context
-def diff(context: click.Context, a: str | None, b: str | None, *, path: str | None, stat: bool, exit_code: bool, as_json: bool) -> None:
+def diff(
+    context: click.Context, a: str | None, b: str | None, *, path: str | None, stat: bool, full: bool, exit_code: bool, as_json: bool
+) -> None:
     """Show what changed from A to B, by path.
 
     Without B: from A to HEAD. Without both: the last commit, HEAD~1 to HEAD. A..B is the same as A B.
@@ -37,7 +40,7 @@ def diff(context: click.Context, a: str | None, b: str | None, *, path: str | No
         found = repository.diff(a or "HEAD~1", b or "HEAD")
         changes = found.changes if path is None else found.under(path)
         if not as_json:
-            print_changes(output, changes, stat=stat)
+            print_changes(output, changes, stat=stat, full=full)
         elif stat:
             output.json(stat_json(DiffStat.of(changes)))
         else:
@@ -47,13 +50,13 @@ def diff(context: click.Context, a: str | None, b: str | None, *, path: str | No
         context.exit(1)
 
 
-def print_changes(output: Output, changes: Sequence[Change], *, stat: bool) -> None:
-    """The changes, or how many there are by key."""
+def print_changes(output: Output, changes: Sequence[Change], *, stat: bool = False, full: bool = False) -> None:
+    """The changes, each on a line or in full, or how many there are by key."""
     if stat:
         output.lines(stat_lines(DiffStat.of(changes)))
         return
     for change in changes:
-        output.lines(change_lines(change))
+        output.lines(change_in_full(change, output.width) if full else change_lines(change))
 
 
 def diff_of(repository: Repository, commit: Commit) -> Diff:

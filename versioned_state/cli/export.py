@@ -10,13 +10,14 @@ from typing import TextIO
 import click
 
 from versioned_state.cli.output import to_json
-from versioned_state.cli.place import namespaces, split_place, value_at
+from versioned_state.cli.place import entries, split_place, value_at
 from versioned_state.cli.settings import Settings, verb
 from versioned_state.cli.text import size
+from versioned_state.repository.render import json_value
 from versioned_state.repository.snapshot import Snapshot
 
 
-@verb("export", example="vstate export main -o state.json")
+@verb("export", "Write a state as JSON.", example="vstate export main -o state.json")
 @click.argument("place", default="HEAD", metavar="[REV[:PATH]]")
 @click.option("-o", "--output", "target", metavar="FILE", help="Write there; what was there is replaced once all is written.")
 @click.option("--compact", is_flag=True, help="On one line.")
@@ -31,7 +32,7 @@ def export(settings: Settings, place: str, *, target: str | None, compact: bool)
     with settings.reading() as repository:
         snapshot = repository.snapshot(rev, describe=True)
         if path or compact:
-            lines = iter(to_json(value_at(snapshot, path), indent=None if compact else 2).split("\n"))
+            lines = iter(to_json(value_at(snapshot, path, json_value), indent=None if compact else 2).split("\n"))
         else:
             lines = _state_lines(snapshot)
         if target is None or target == "-":
@@ -44,20 +45,13 @@ def export(settings: Settings, place: str, *, target: str | None, compact: bool)
 def _state_lines(snapshot: Snapshot) -> Iterator[str]:
     """A whole state, a key at a time: never more than one value is in memory."""
     last = "{"
-    for entry in _entries(snapshot):
+    for key, value in entries(snapshot, json_value):
         yield last
-        *lines, last = to_json(entry, indent=2).split("\n")[1:-1]
+        *lines, last = to_json({key: value}, indent=2).split("\n")[1:-1]
         yield from lines
         last += ","
     yield last.removesuffix(",")
     yield "}"
-
-
-def _entries(snapshot: Snapshot) -> Iterator[dict[str, object]]:
-    for key in snapshot:
-        yield {key: snapshot[key]}
-    if held := namespaces(snapshot):
-        yield held
 
 
 def _write(target: Path, lines: Iterable[str]) -> int:

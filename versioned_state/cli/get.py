@@ -8,9 +8,10 @@ from versioned_state.cli.place import split_place, value_at
 from versioned_state.cli.settings import Settings, json_option, verb
 from versioned_state.cli.text import value_lines
 from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.render import json_value
 
 
-@verb("get", example="vstate get main~3:messages[17].content")
+@verb("get", "Show one value.", example="vstate get main~3:messages[17].content")
 @click.argument("place", metavar="[REV:]PATH")
 @click.option("--raw", is_flag=True, help="Print a text or bytes exactly as they are, control characters included.")
 @json_option
@@ -26,10 +27,12 @@ def get(settings: Settings, place: str, *, raw: bool, as_json: bool) -> None:
     output = settings.output
     rev, path = split_place(place)
     with settings.reading() as repository, output.paged(unless=as_json or raw):
-        value = value_at(repository.snapshot(rev, describe=True), path)
+        snapshot = repository.snapshot(rev, describe=True)
         if as_json:
-            output.json(value)
-        elif raw:
+            output.json(value_at(snapshot, path, json_value))
+            return
+        value = value_at(snapshot, path)
+        if raw:
             output.write_bytes(_raw(value))
         elif type(value) is str:
             output.text(value)
@@ -43,4 +46,6 @@ def _raw(value: object) -> bytes:
         return value.encode("utf-8", "surrogatepass")
     if isinstance(value, bytes | bytearray):
         return bytes(value)
-    raise InvalidArgumentError(f"--raw takes a text or bytes, and this is a value of type {type(value).__name__}", hint="--json shows any value")
+    raise InvalidArgumentError(
+        f"--raw takes a text or bytes, and this is a value of type {type(value).__name__}", hint="--json shows any value"
+    )

@@ -21,7 +21,7 @@ from versioned_state.cli.importing.conversations import Conversation, conversati
 from versioned_state.cli.importing.source import Item, Source, open_source
 from versioned_state.cli.importing.writer import BranchNames, Writer
 from versioned_state.cli.output import Output, Span
-from versioned_state.cli.settings import Settings, verb
+from versioned_state.cli.settings import Settings, program, verb
 from versioned_state.cli.text import plural
 
 _STEP = 16  # rounds between two looks at the progress bar: looking costs about as much as a round
@@ -50,7 +50,9 @@ class _Plan:
     fraction: Callable[[int], float | None]
 
 
-@verb("import", example="vstate --store ./agent-state import conversations.jsonl.gz")
+@verb(
+    "import", "Turn a file of conversations or states into commits.", example="vstate --store ./agent-state import conversations.jsonl.gz"
+)
 @click.argument("file")
 @click.option("--branch", default="main", show_default=True, metavar="NAME", help="The branch of a single conversation, or of --per-item.")
 @click.option("--branch-prefix", metavar="TEXT", help="What the branches of several conversations begin with.  [default: the file's name]")
@@ -61,7 +63,7 @@ class _Plan:
 @click.option("--per-item", is_flag=True, help="Make each item or line one whole state, or with --key one value; one commit each.")
 @click.option("--append", is_flag=True, help="Go on with branches that exist.")
 @click.pass_obj
-def import_(settings: Settings, file: str, **options: Any) -> None:
+def import_(settings: Settings, /, file: str, **options: Any) -> None:
     """Import FILE, or standard input for -, into the store, which is made if need be (default: ./.vstate).
 
     FILE is JSON or JSON lines, plain or compressed with gzip, bzip2, xz or zstd. A list of messages becomes one branch with a
@@ -158,7 +160,13 @@ def _progress(output: Output, plan: _Plan) -> Iterator[_Told]:
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("importing"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rounds]:,} rounds"), TimeRemainingColumn())
+    columns = (
+        TextColumn("importing"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rounds]:,} rounds"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=None, rounds=0)
 
@@ -174,7 +182,7 @@ def _say_done(settings: Settings, writer: Writer, seconds: float) -> None:
     which = branches[0] if len(branches) == 1 else f"{len(branches):,} branches, {branches[0]} to {branches[-1]}"
     settings.output.note(f"imported {plural(writer.rounds, 'round')} onto {which}, in {seconds:.1f} s")
     named = f" --store {shlex.quote(settings.store)}" if settings.store else ""
-    settings.output.note(Span(f"see: vstate{named} log {shlex.quote(branches[0])}", "hint"))
+    settings.output.note(Span(f"see: {program()}{named} log {shlex.quote(branches[0])}", "hint"))
 
 
 def _say_how_far(output: Output, writer: Writer) -> None:

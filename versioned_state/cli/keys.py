@@ -11,7 +11,7 @@ from versioned_state.repository.snapshot import Snapshot
 from versioned_state.values.path import Path
 
 
-@verb("keys", example="vstate keys main user/")
+@verb("keys", "List the keys of a state.", example="vstate keys main user/")
 @revision_argument("rev", default="HEAD")
 @click.argument("prefix", default="", metavar="[PREFIX]")
 @json_option

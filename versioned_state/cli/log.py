@@ -15,7 +15,7 @@ from versioned_state.repository.history import walk
 from versioned_state.repository.repository import Repository
 
 
-@verb("log", example="vstate log main -n 10 --stat")
+@verb("log", "Show commits, newest first.", example="vstate log main -n 10 --stat")
 @revision_argument(default="HEAD")
 @click.option("-n", "--limit", type=click.IntRange(min=0), metavar="COUNT", help="Show so many.")
 @click.option("--all", "all_refs", is_flag=True, help="Show the commits of all branches and tags, by time.")
@@ -33,12 +33,9 @@ def log(
     """
     output = settings.output
     with settings.reading() as repository, output.paged(unless=as_json):
-        if all_refs:
-            commits = islice(_commits_of_all(repository), limit)
-        else:
-            commits = repository.log(rev, limit=limit, first_parent=first_parent)
+        commits = _commits_of_all(repository) if all_refs else repository.log(rev, first_parent=first_parent)
         names = names_of(repository)
-        for count, commit in enumerate(commits):
+        for count, commit in enumerate(islice(commits, limit)):
             stats = diff_of(repository, commit).stat() if stat else None
             if as_json:
                 output.json(commit_json(commit, names) | ({} if stats is None else {"stat": stat_json(stats)}))

@@ -12,12 +12,13 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, TextIO
+from dataclasses import dataclass
+from typing import Any, Literal, TextIO
 
 import click
 
 from versioned_state.cli.pager import Pager, find_pager
-from versioned_state.repository.render import escape, json_value
+from versioned_state.repository.render import escape
 
 ColorMode = Literal["auto", "always", "never"]
 
@@ -41,7 +42,8 @@ _STYLES: dict[Style, dict[str, Any]] = {
 }
 
 
-class Span(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Span:
     """A piece of text in a style."""
 
     text: str
@@ -104,9 +106,9 @@ class Output:
         """One line, cut to the width of the terminal where there is one."""
         self.print(*(crop(parts, self.width) if self.is_terminal else parts))
 
-    def json(self, value: Any) -> None:
-        """A value on one line of JSON."""
-        self._write(to_json(value) + "\n")
+    def json(self, data: Any) -> None:
+        """Data of JSON's types on one line."""
+        self._write(to_json(data) + "\n")
 
     def text(self, text: str) -> None:
         """A text of several lines: its line breaks and tabs are kept, every other control character is written out."""
@@ -133,7 +135,8 @@ class Output:
         if command is None:
             yield
             return
-        with Pager(command) as self._page:
+        with Pager(command) as pager:
+            self._page = pager
             try:
                 yield
             finally:
@@ -214,9 +217,9 @@ def _cut(text: str, width: int) -> str:
     return text
 
 
-def to_json(value: Any, *, indent: int | None = None) -> str:
-    """A value as JSON. In strings all that does not print is written as an escape, which means the same to whoever parses it."""
-    text = json.dumps(json_value(value), ensure_ascii=not _is_utf8(), indent=indent)
+def to_json(data: Any, *, indent: int | None = None) -> str:
+    """Data of JSON's types as JSON. What does not print is written as an escape, which means the same to whoever parses it."""
+    text = json.dumps(data, ensure_ascii=not _is_utf8(), indent=indent)
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
@@ -227,4 +230,4 @@ def _is_utf8() -> bool:
 
 
 def _is_terminal(stream: TextIO) -> bool:
-    return stream is not None and not stream.closed and stream.isatty()
+    return not stream.closed and stream.isatty()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from contextlib import suppress
 from types import TracebackType
+from typing import Self
 
 
 def find_pager() -> list[str] | None:
@@ -43,7 +44,7 @@ class Pager:
         assert self._process.stdin is not None
         self._process.stdin.write(text.encode("utf-8", "backslashreplace"))
 
-    def __enter__(self) -> Pager:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from versioned_state.errors import InvalidPathError
-from versioned_state.repository.repository import Repository
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.values.path import Path
 
@@ -23,29 +23,27 @@ def split_place(text: str) -> tuple[str, str]:
     return (match["rev"], match["path"]) if match else ("HEAD", text)
 
 
-def value_at(snapshot: Snapshot, path: str) -> Any:
-    """The value at a path, or the whole state for an empty one. Nothing is unpickled.
+def value_at(snapshot: Snapshot, path: str, convert: Callable[[Any], Any] = lambda value: value) -> Any:
+    """The value at a path, or the whole state for an empty one, as ``convert`` gives it. Nothing is unpickled.
 
     Raises:
         InvalidPathError: with the right spelling as its hint, where the text is a key of the state.
         UnknownPathError: there is nothing there.
     """
     if not path:
-        return whole(snapshot)
+        return dict(entries(snapshot, convert))
     try:
-        return snapshot.at(path)
+        return convert(snapshot.at(path))
     except InvalidPathError as error:
         if path in snapshot:
             error.hint = f"the key {path!r} is written '{Path().key(path)}'"
         raise
 
 
-def whole(snapshot: Snapshot) -> dict[str, Any]:
-    """All keys and values, those of namespaces under a key of their own."""
-    return snapshot.copy() | namespaces(snapshot)
-
-
-def namespaces(snapshot: Snapshot) -> dict[str, Any]:
-    """The namespaces with all that they hold, under their key; empty where there are none."""
+def entries(snapshot: Snapshot, convert: Callable[[Any], Any]) -> Iterator[tuple[str, Any]]:
+    """The keys of a state with their values, each read when it is taken; at the end the namespaces under a key of their own."""
+    for key in snapshot:
+        yield key, convert(snapshot[key])
     names = snapshot.namespaces()
-    return {NAMESPACES: {name: whole(snapshot.namespace(name)) for name in names}} if names else {}
+    if names:
+        yield NAMESPACES, {name: dict(entries(snapshot.namespace(name), convert)) for name in names}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import click
 
 from versioned_state.cli import store
 from versioned_state.cli.output import ColorMode, Output
+from versioned_state.errors import UnknownRevisionError
 from versioned_state.repository.repository import Repository
 
 
@@ -22,7 +27,7 @@ class Settings:
     store: str | None = None
     color: ColorMode = "auto"
     pager: bool = True
-    debug: bool = field(default=False)
+    debug: bool = False
 
     @cached_property
     def output(self) -> Output:
@@ -32,7 +37,18 @@ class Settings:
     def reading(self) -> Iterator[Repository]:
         """The repository of the store, for reading."""
         with store.reading(self.store) as repository:
-            yield repository
+            try:
+                yield repository
+            except UnknownRevisionError as error:
+                if error.revision.startswith(("HEAD", "@")) and error.near:
+                    error.hint = f"name a branch, such as {error.near[0]}; vstate status lists them"
+                raise
+
+
+def program() -> str:
+    """How this program is called again: by its name where the shell finds it, or else by its path."""
+    called = Path(sys.argv[0])
+    return "vstate" if shutil.which("vstate") or called.name != "vstate" else os.path.relpath(called)
 
 
 def _setter(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -44,8 +60,8 @@ def _setter(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 
 
 def _options(*, hidden: bool) -> list[click.Option]:
-    def option(flags: str, help: str, name: str, **more: Any) -> click.Option:
-        return click.Option(flags.split(), help=help, callback=_setter(name), expose_value=False, hidden=hidden, default=None, **more)
+    def option(flags: str, text: str, name: str, **more: Any) -> click.Option:
+        return click.Option(flags.split(), help=text, callback=_setter(name), expose_value=False, hidden=hidden, default=None, **more)
 
     return [
         option("--store", "The store: a folder or a URL. Else $VSTATE_STORE, else ./.vstate.", "store", metavar="PATH"),
@@ -72,17 +88,20 @@ class Verbs(click.Group):
         self.params += _options(hidden=False)
 
 
-def verb(name: str, *, example: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command. ``example`` is a command line that shows what it is for."""
-    return click.command(name, cls=Verb, example=example)
+def verb(name: str, summary: str, *, example: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a function a command: what it does in a few words, and a command line that shows what it is for."""
+    return click.command(name, cls=Verb, short_help=summary, example=example)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+full_option = click.option("--full", is_flag=True, help="Show whole values, not their beginnings.")
+
+
 def revision_argument(name: str = "rev", **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An argument that takes a revision; the shell completes branches and tags."""
-    return click.argument(name, metavar=f"[{name.upper()}]" if not options.get("required") else name.upper(), shell_complete=_complete, **options)
+    """An argument that may name a revision; the shell completes branches and tags."""
+    return click.argument(name, metavar=f"[{name.upper()}]", required=False, shell_complete=_complete, **options)
 
 
 def _complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import click
 
 from versioned_state.cli.diff import diff_of, print_changes
-from versioned_state.cli.settings import Settings, json_option, revision_argument, verb
+from versioned_state.cli.settings import Settings, full_option, json_option, revision_argument, verb
 from versioned_state.cli.text import commit_header, commit_json, names_of, stat_json
 
 
-@verb("show", example="vstate show main~2")
+@verb("show", "Show a commit, and what it changed.", example="vstate show main~2")
 @revision_argument("rev", default="HEAD")
 @click.option("--stat", is_flag=True, help="Show how much it changed, by key.")
+@full_option
 @json_option
 @click.pass_obj
-def show(settings: Settings, rev: str, *, stat: bool, as_json: bool) -> None:
+def show(settings: Settings, rev: str, *, stat: bool, full: bool, as_json: bool) -> None:
     """Show the commit REV (default: HEAD), and what it changed against its first parent.
 
     With --json: one object, that of vstate log with the changes.
@@ -30,4 +31,4 @@ def show(settings: Settings, rev: str, *, stat: bool, as_json: bool) -> None:
             return
         output.lines(commit_header(commit, names))
         output.print()
-        print_changes(output, changed.changes, stat=stat)
+        print_changes(output, changed.changes, stat=stat, full=full)

@@ -22,8 +22,10 @@ _OBJECTS_COUNTED: Final = 1_000_000
 """Counting objects lists their keys, about a million a second; beyond this they are not counted out."""
 
 
-@verb("status", example="vstate status -n 50")
-@click.option("-n", "--limit", type=click.IntRange(min=0), default=20, show_default=True, metavar="COUNT", help="Show so many branches and tags.")
+@verb("status", "Show what the store holds: size, branches, tags.", example="vstate status -n 50")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=0), default=20, show_default=True, metavar="COUNT", help="Show so many branches and tags."
+)
 @json_option
 @click.pass_obj
 def status(settings: Settings, limit: int, *, as_json: bool) -> None:
@@ -95,24 +97,27 @@ def _print_facts(output: Output, facts: dict[str, Any], branches: int, tags: int
 
 
 def _print_refs(output: Output, refs: Refs, limit: int, *, default: str = "") -> None:
-    rows = [(name, head, *_columns(head)) for name, head in islice(_heads(refs), limit)]
+    rows = list(islice(_heads(refs), limit))
     if not rows:
         return
     output.print()
-    name_width = max(columns(name) for name, *_ in rows)
-    rounds_width, age_width = (max(len(row[column]) for row in rows) for column in (2, 3))
-    for name, head, rounds, when in rows:
-        mark = "* " if name == default else "  "
-        line: Line = [mark, Span(name, "ref"), " " * (name_width - columns(name)), "  "]
+    width = max(columns(name) for name, _ in rows)
+    told = {name: (plural(head.height, "round"), age(head)) for name, head in rows if isinstance(head, Commit)}
+    rounds_width, age_width = (max((len(each[column]) for each in told.values()), default=0) for column in (0, 1))
+    for name, head in rows:
+        line: Line = ["* " if name == default else "  ", Span(name, "ref"), " " * (width - columns(name)), "  "]
         if isinstance(head, StorageError):
-            output.print(*line, Span(f"damaged: {head}", "error"))
+            line += [Span(f"damaged: {head}", "error")]
         else:
-            told = [f"{rounds:>{rounds_width}}  ", Span(f"{when:<{age_width}}", "time"), "  ", first_line(head.message)]
-            output.crop(*line, Span(head.short, "id"), "  ", *told)
+            rounds, when = told[name]
+            line += [
+                Span(head.short, "id"),
+                f"  {rounds:>{rounds_width}}  ",
+                Span(f"{when:<{age_width}}", "time"),
+                "  ",
+                first_line(head.message),
+            ]
+        output.crop(*line)
     more = len(refs) - len(rows)
     if more > 0:
         output.print(f"  and {more:,} more; -n shows more of them")
-
-
-def _columns(head: Commit | StorageError) -> tuple[str, str]:
-    return ("", "") if isinstance(head, StorageError) else (plural(head.height, "round"), age(head))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def reading(given: str | None) -> Iterator[Repository]:
     """
     url = locate(given)
     try:
-        repository = _repository(lambda: open_store(url, read_only=True, create=False))
+        repository = _repository(open_store(url, read_only=True, create=False))
     except (StoreNotFoundError, NotAStoreError) as error:
         error.hint = _HINT
         raise
@@ -52,26 +52,15 @@ def reading(given: str | None) -> Iterator[Repository]:
 
 
 @contextmanager
-def writing(url: str, *, wrap: Callable[[KVStore], KVStore] | None = None, clock: Callable[[], int] | None = None) -> Iterator[Repository]:
-    """The repository of a store that is made where nothing is there, for writing.
-
-    Args:
-        wrap: put something between the store and the repository.
-        clock: microseconds since 1970, for a history that shows another time than now.
-    """
-
-    def open_it() -> KVStore:
-        store = open_store(url)
-        return store if wrap is None else wrap(store)
-
-    with _repository(open_it, clock=clock) as repository:
+def writing(url: str) -> Iterator[Repository]:
+    """The repository of a store for writing; the store is made where nothing is there."""
+    with _repository(open_store(url)) as repository:
         yield repository
 
 
-def _repository(open_it: Callable[[], KVStore], *, clock: Callable[[], int] | None = None) -> Repository:
-    store = open_it()
+def _repository(store: KVStore) -> Repository:
     try:
-        return Repository(store, pickle="refuse", clock=clock)
+        return Repository(store, pickle="refuse")
     except BaseException:
         store.close()
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ def names_of(repository: Repository) -> Names:
     """Which branches and tags point where. Cost: one listing of at most a thousand of each."""
     names: dict[str, list[tuple[str, str]]] = {}
     for kind in ("branch", "tag"):
-        for ref in islice(iter_refs(repository.store, kind), _NAMES_SHOWN):  # type: ignore[arg-type]
+        for ref in islice(iter_refs(repository.store, kind), _NAMES_SHOWN):
             if ref.head is not None:
                 names.setdefault(ref.head.hex(), []).append((kind, ref.name))
     return names
@@ -167,13 +167,28 @@ def change_lines(change: Change) -> Iterator[Line]:
         yield [Span(line, _MARKS.get(line.lstrip()[:1], "dim"))]
 
 
+def change_in_full(change: Change, width: int) -> Iterator[Line]:
+    """The same with whole values, on as many lines as they take."""
+    sign, style = _SIGNS[change.kind]
+    yield [Span(f"{sign} {change.path}", style), " keys in another order" if change.reordered else ""]
+    lines = change.lines()
+    if not lines:
+        old = [] if change.kind == "added" else value_lines(change.old, width - 6)
+        new = [] if change.kind == "removed" else value_lines(change.new, width - 6)
+        lines = [*(("-", line) for line in old), *(("+", line) for line in new)]
+    for mark, line in lines:
+        yield [Span(f"    {mark} {line}", _MARKS[mark])]
+
+
 def stat_lines(stat: DiffStat) -> Iterator[Line]:
     """How much changed under each key, then in all."""
     shown = [one_line(key, quote=False) for key in stat.keys]
     width = max(map(len, shown), default=0)
     for key, counts in zip(shown, stat.keys.values(), strict=True):
         yield [" ", Span(f"{key:<{width}}", "path"), "  ", *_counts(counts)]
-    total = ", ".join(f"{count:,} {kind}" for kind, count in (("added", stat.added), ("removed", stat.removed), ("changed", stat.changed)) if count)
+    total = ", ".join(
+        f"{count:,} {kind}" for kind, count in (("added", stat.added), ("removed", stat.removed), ("changed", stat.changed)) if count
+    )
     yield [f" {plural(len(stat.keys), 'key')}: {total or 'no changes'}"]
 
 
@@ -210,7 +225,7 @@ def value_lines(value: Any, width: int) -> Iterator[str]:
     return _value_lines(value, width, "", "")
 
 
-_BRACKETS: Final = {list: "[]", tuple: "()", dict: "{}"}
+_BRACKETS: Final[dict[type, str]] = {list: "[]", tuple: "()", dict: "{}"}
 _WHOLE: Final = 1 << 62  # a width at which nothing is cut
 
 
@@ -251,13 +266,12 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
+_UNITS: Final = ((10**3, "KB"), (10**6, "MB"), (10**9, "GB"), (10**12, "TB"))
+
+
 def size(count: int) -> str:
     """Bytes, to three digits."""
     if count < 1000:
         return plural(count, "byte")
-    number = float(count)
-    for unit in ("KB", "MB", "GB", "TB"):
-        number /= 1000
-        if number < 999.5:
-            break
-    return f"{number:.3g} {unit}"
+    power, unit = next((power, unit) for power, unit in _UNITS if count < 999.5 * power or unit == "TB")
+    return f"{count / power:.3g} {unit}"

@@ -77,29 +77,30 @@ class Commit:
         return datetime.fromtimestamp(self.time // 1_000_000, UTC).replace(microsecond=self.time % 1_000_000)
 
 
-def write_commit(
-    *,
+def new_commit(
     tree: Tree,
-    parents: tuple[str, ...],
+    parents: tuple[Commit, ...],
+    *,
     time: int,
     author: str | None,
     message: str,
-    meta: bytes | None,
-    generation: int,
-    height: int,
+    meta_cell: bytes | None,
     jump: str | None,
-) -> bytes:
-    """The raw bytes of a commit, kind first. ``meta`` is a cell. Raises ``LimitExceededError`` for a text beyond ``MAX_TEXT``."""
+) -> tuple[Commit, bytes]:
+    """A commit and its raw bytes, kind first. Raises ``LimitExceededError`` for a text beyond ``MAX_TEXT``."""
     for what, text in (("a message", message), ("an author", author or "")):
-        if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
+        if len(text) > MAX_TEXT // 4 and len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
             raise LimitExceededError(f"{what} of {len(text)} characters", limit=MAX_TEXT)
-    if meta is not None and len(meta) > MAX_TEXT:
-        raise LimitExceededError(f"meta of {len(meta)} bytes", limit=MAX_TEXT)
+    if meta_cell is not None and len(meta_cell) > MAX_TEXT:
+        raise LimitExceededError(f"meta of {len(meta_cell)} bytes", limit=MAX_TEXT)
+    generation = 1 + max((parent.generation for parent in parents), default=-1)
+    height = parents[0].height + 1 if parents else 0
+    ids = tuple(parent.id for parent in parents)
     top = tree.top if isinstance(tree.top, bytes) else [write_node(tree.shape, tree.top)]
     lineage = [generation, None if height == generation else height, None if jump is None else bytes.fromhex(jump)]
-    body = [tree.count, top, bytes.fromhex("".join(parents)), time, author, message, meta, *lineage]
-    packed: bytes = msgpack.packb(body, unicode_errors="surrogatepass")
-    return bytes((Kind.COMMIT,)) + packed
+    body = [tree.count, top, bytes.fromhex("".join(ids)), time, author, message, meta_cell, *lineage]
+    raw = bytes((Kind.COMMIT,)) + msgpack.packb(body, unicode_errors="surrogatepass")
+    return Commit(address_of(raw).hex(), ids, time, author, message, generation, tree, height, jump, meta_cell), raw
 
 
 def read_commit(address: Address, raw: bytes) -> Commit:
@@ -137,9 +138,7 @@ def read_commit(address: Address, raw: bytes) -> Commit:
     )
 
 
-ROOT_RAW: Final = write_commit(
-    tree=empty(Shape.MAP), parents=(), time=0, author=None, message="", meta=None, generation=0, height=0, jump=None
-)
+ROOT, ROOT_RAW = new_commit(empty(Shape.MAP), (), time=0, author=None, message="", meta_cell=None, jump=None)
 """The empty commit that every store begins with, so that any two commits have a common ancestor."""
 
-ROOT_ID: Final = address_of(ROOT_RAW).hex()
+ROOT_ID: Final = ROOT.id

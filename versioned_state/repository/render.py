@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 from typing import Any, Final
 
+from versioned_state.values.arrays import is_array
 from versioned_state.values.pickles import ObjectInfo
 from versioned_state.values.registry import Tagged, find_by_type
 
@@ -47,6 +49,10 @@ def _repr(value: Any, budget: int) -> str:
         return _join("[", "]", (_repr(part, budget) for part in value), len(value), budget)
     if cls is tuple and len(value) != 1:
         return _join("(", ")", (_repr(part, budget) for part in value), len(value), budget)
+    if cls in (set, frozenset) and value:
+        # Sorted: the order of a set is another one in every process.
+        text = _join("{", "}", sorted(_repr(part, budget) for part in value), len(value), budget)
+        return text if cls is set else f"frozenset({text})"
     if cls is str and len(value) > budget:
         return repr(value[:budget]) + "…"
     if cls is int and value.bit_length() > _LONG_INT:
@@ -77,11 +83,13 @@ def json_value(value: Any) -> Any:
     if cls is list:
         return [json_value(part) for part in value]
     if cls is dict:
-        if all(type(key) is str for key in value):
+        if all(type(key) is str and not key.startswith("$") for key in value):
             return {key: json_value(part) for key, part in value.items()}
         return {"$dict": [[json_value(key), json_value(part)] for key, part in value.items()]}
-    if cls in (tuple, set, frozenset):
-        return {f"${cls.__name__}": [json_value(part) for part in value]}
+    if cls is tuple:
+        return {"$tuple": [json_value(part) for part in value]}
+    if cls in (set, frozenset):
+        return {f"${cls.__name__}": sorted(map(json_value, value), key=json.dumps)}
     if cls in (bytes, bytearray):
         return {f"${cls.__name__}": base64.b64encode(value).decode()}
     if cls is ObjectInfo:
@@ -95,8 +103,11 @@ def _other(value: Any) -> Any:
     name = type(value).__name__
     if hasattr(value, "isoformat"):
         return {f"${name}": value.isoformat()}
-    if name == "ndarray" and hasattr(value, "tolist"):
-        return {"$ndarray": {"dtype": str(value.dtype), "shape": list(value.shape), "data": value.tolist()}}
+    if is_array(value):
+        # Numbers as numbers; what JSON has no numbers for, by its bytes.
+        plain = value.dtype.kind in "biuf"
+        data = {"data": json_value(value.tolist())} if plain else {"bytes": base64.b64encode(value.tobytes()).decode()}
+        return {"$ndarray": {"dtype": str(value.dtype), "shape": list(value.shape), **data}}
     registration = find_by_type(type(value))
     if registration is not None:
         return {"$tagged": {"name": registration.name, "data": json_value(registration.to_data(value))}}

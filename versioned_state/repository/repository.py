@@ -35,7 +35,7 @@ from versioned_state.objects.envelope import seal
 from versioned_state.objects.layout import FORMAT, RefKind, object_key
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository import history
-from versioned_state.repository.commit import ROOT_ID, ROOT_RAW, Commit, read_commit, write_commit
+from versioned_state.repository.commit import ROOT_ID, ROOT_RAW, Commit, new_commit, read_commit
 from versioned_state.repository.diff import Diff
 from versioned_state.repository.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
 from versioned_state.repository.refs import Ref, check_name, iter_refs, move_ref, read_ref
@@ -351,19 +351,17 @@ class Repository:
         meta: Mapping[str, Any] | None = None,
     ) -> Commit:
         """Stage a commit; it is in the store once a ref was moved to it."""
-        first = parents[0]
-        raw = write_commit(
-            tree=tree,
-            parents=tuple(parent.id for parent in parents),
+        commit, raw = new_commit(
+            tree,
+            parents,
             time=self.clock(),
             author=self.author if author is None else author,
             message=message,
-            meta=self._meta_cell(meta) if meta else None,
-            generation=1 + max(parent.generation for parent in parents),
-            height=first.height + 1,
-            jump=history.jump_of(first, self.read),
+            meta_cell=self._meta_cell(meta) if meta else None,
+            jump=history.jump_of(parents[0], self.read),
         )
-        return read_commit(staging.add(raw), raw)
+        staging.add(raw)
+        return commit
 
     def _meta_cell(self, meta: Mapping[str, Any]) -> bytes:
         if any(type(key) is not str for key in meta):

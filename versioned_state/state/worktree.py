@@ -28,8 +28,10 @@ from versioned_state.values.nodes import Nodes
 from versioned_state.values.pickles import PicklePolicy
 from versioned_state.values.tree import Tree, edit_map, iter_cells, iter_items, rank
 
-_FLUSH_AT: Final = 1 << 24
+_FLUSH_AT: Final = 1 << 22
 """Raw bytes of staged objects from which a commit stores them ahead."""
+
+_SHORT_PACKS: Final = 8
 
 _IMMUTABLE: Final = frozenset(
     {str, int, float, bool, type(None), bytes, complex, range, dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone}
@@ -437,9 +439,11 @@ class Worktree:
         self._single.clear()
         keys.update(dict.fromkeys(fresh))
         gone = {id(pack) for pack in loose}
-        if keys and self._packs and len(self._packs[-1].keys) < GROUP_SIZE:
-            gone.add(id(self._packs[-1]))
-            loose = [*loose, self._packs[-1]]
+        short = self._packs[-_SHORT_PACKS:]
+        if keys and len(short) == _SHORT_PACKS and all(len(pack.keys) < GROUP_SIZE // 2 for pack in short):
+            # A handle that loads a few keys a round would mark all of a pack again each time; so it forms several, and then one.
+            loose = [*loose, *(pack for pack in short if id(pack) not in gone)]
+            gone.update(map(id, short))
         for pack in loose:
             keys.update((key, None) for key in pack.keys if key in self._slots and self._slots[key].pack is pack)
         if gone:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from versioned_state.objects.address import Address
 from versioned_state.values.fingerprint import Groups, Mark
 from versioned_state.values.tree import Tree
 
@@ -24,9 +25,10 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Pinned(Baseline):
-    """A large immutable value, known by identity."""
+    """A large immutable value, known by identity, and the addresses of its chunks, which another value in its place may share."""
 
     value: Any
+    chunks: frozenset[Address]
 
 
 @dataclass(frozen=True, slots=True)

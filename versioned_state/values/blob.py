@@ -7,12 +7,12 @@ own content chooses, so an edit in the middle moves no cut but its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
-from versioned_state.objects.address import Address, Kind, expect
+from versioned_state.objects.address import Address, Kind, address_of, expect
 from versioned_state.values.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE
 from versioned_state.values.nodes import Nodes, Shape
 from versioned_state.values.tree import Edit, Tree, build, iter_chunks
@@ -47,8 +47,12 @@ def text_cuts(data: bytes) -> Iterator[tuple[int, int]]:
         yield start, len(data)
 
 
-def add_chunk(nodes: Nodes, part: bytes | memoryview) -> Address:
-    return nodes.add_raw(_CHUNK + part)
+def add_chunk(nodes: Nodes, part: bytes | memoryview, known: frozenset[Address] = frozenset()) -> Address:
+    """Stage a chunk, unless it is known to be stored; its address."""
+    raw = _CHUNK + part
+    if known and (address := address_of(raw)) in known:
+        return address
+    return nodes.add_raw(raw)
 
 
 def write_blob(nodes: Nodes, addresses: list[Address], sizes: list[int]) -> Tree:
@@ -56,15 +60,18 @@ def write_blob(nodes: Nodes, addresses: list[Address], sizes: list[int]) -> Tree
     return build(nodes, Shape.BLOB, 1, Edit(0, 0, list(addresses), sizes))
 
 
-def write_text(nodes: Nodes, data: bytes) -> Tree:
-    cuts = list(text_cuts(data))
-    return write_blob(nodes, [add_chunk(nodes, data[a:b]) for a, b in cuts], [b - a for a, b in cuts])
+def write_cuts(
+    nodes: Nodes, data: bytes | memoryview, cuts: Iterable[tuple[int, int]], known: frozenset[Address] = frozenset()
+) -> tuple[Tree, frozenset[Address]]:
+    """The tree over the chunks of ``data``, of which the ``known`` ones are stored already; and the addresses of its chunks."""
+    view = memoryview(data)
+    cuts = list(cuts)
+    addresses = [add_chunk(nodes, view[a:b], known) for a, b in cuts]
+    return write_blob(nodes, addresses, [b - a for a, b in cuts]), frozenset(addresses)
 
 
 def write_bytes(nodes: Nodes, data: bytes | memoryview) -> Tree:
-    view = memoryview(data)
-    cuts = list(binary_cuts(len(view)))
-    return write_blob(nodes, [add_chunk(nodes, view[a:b]) for a, b in cuts], [b - a for a, b in cuts])
+    return write_cuts(nodes, data, binary_cuts(len(data)))[0]
 
 
 def iter_blob(nodes: Nodes, tree: Tree) -> Iterator[bytes]:

@@ -7,7 +7,8 @@ finite, where one item is repeated endlessly. These numbers are part of the form
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from itertools import repeat
 from typing import Final
 
 from xxhash import xxh3_64_intdigest
@@ -27,7 +28,7 @@ the key, so that a changed value moves no cut; of children by the address, which
 
 _BYTE_MARK: Final = (1 << 64) // LEAF_SCALE
 _KEY_MARK: Final = (1 << 64) // NODE_SCALE
-_CHILD_MARK: Final = (1 << 32) // NODE_SCALE
+_CHILD_MARK: Final = 256 // NODE_SCALE
 
 
 class Chunker:
@@ -37,26 +38,31 @@ class Chunker:
     were pending; ``pending`` is how many wait for their cut.
     """
 
-    __slots__ = ("_greatest", "_least", "_weight", "pending")
+    __slots__ = ("_weight", "pending")
 
-    def __init__(self, least: int, greatest: int) -> None:
-        self._least = least
-        self._greatest = greatest
+    least: int
+    greatest: int
+
+    def __init__(self) -> None:
         self._weight = 0
         self.pending = 0
 
-    def marks(self, items: list[bytes], keys: list[bytes] | None) -> Iterator[tuple[bool, int]]:
-        """For each item, whether it is marked, and its weight."""
+    def marks(self, items: list[bytes], keys: list[bytes] | None) -> list[bool]:
+        """For each item, whether it is marked."""
         raise NotImplementedError
+
+    def weights(self, items: list[bytes]) -> Iterable[int]:
+        """For each item, its weight."""
+        return repeat(1)
 
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
         """Cost: one hash an item."""
         cuts = []
-        least, greatest, weight, pending = self._least, self._greatest, self._weight, self.pending
-        for marked, item_weight in self.marks(items, keys):
+        least, greatest, weight, pending = self.least, self.greatest, self._weight, self.pending
+        for marked, item_weight in zip(self.marks(items, keys), self.weights(items), strict=False):
             pending += 1
             weight += item_weight
-            if (marked and weight >= least) or weight >= greatest:
+            if weight >= least and (marked or weight >= greatest):
                 cuts.append(pending)
                 weight = pending = 0
         self._weight, self.pending = weight, pending
@@ -66,29 +72,32 @@ class Chunker:
 class SequenceLeafChunker(Chunker):
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__(LEAF_LEAST, LEAF_GREATEST)
+    least = LEAF_LEAST
+    greatest = LEAF_GREATEST
 
-    def marks(self, items: list[bytes], keys: list[bytes] | None) -> Iterator[tuple[bool, int]]:
-        return ((xxh3_64_intdigest(cell) < (size := len(cell)) * _BYTE_MARK, size) for cell in items)
+    def marks(self, items: list[bytes], keys: list[bytes] | None) -> list[bool]:
+        return [xxh3_64_intdigest(cell) < len(cell) * _BYTE_MARK for cell in items]
+
+    def weights(self, items: list[bytes]) -> Iterable[int]:
+        return map(len, items)
 
 
 class MapLeafChunker(Chunker):
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__(NODE_LEAST, NODE_GREATEST)
+    least = NODE_LEAST
+    greatest = NODE_GREATEST
 
-    def marks(self, items: list[bytes], keys: list[bytes] | None) -> Iterator[tuple[bool, int]]:
+    def marks(self, items: list[bytes], keys: list[bytes] | None) -> list[bool]:
         assert keys is not None
-        return ((xxh3_64_intdigest(key) < _KEY_MARK, 1) for key in keys)
+        return [xxh3_64_intdigest(key) < _KEY_MARK for key in keys]
 
 
 class InnerChunker(Chunker):
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__(NODE_LEAST, NODE_GREATEST)
+    least = NODE_LEAST
+    greatest = NODE_GREATEST
 
-    def marks(self, items: list[bytes], keys: list[bytes] | None) -> Iterator[tuple[bool, int]]:
-        return ((int.from_bytes(address[:4], "big") < _CHILD_MARK, 1) for address in items)
+    def marks(self, items: list[bytes], keys: list[bytes] | None) -> list[bool]:
+        return [address[0] < _CHILD_MARK for address in items]

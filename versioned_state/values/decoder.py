@@ -398,7 +398,8 @@ class Decoder:
             return self._live_dict(cell)
         value = self._unpack(cell)
         if code in (Code.TEXT, Code.BYTES_BLOB):
-            return value, Pinned(type(value), cell, value)
+            chunks = self._chunks(read_tree(Shape.BLOB, unpack_payload(cell)))
+            return value, Pinned(type(value), cell, value, frozenset(Address(chunk) for chunk in chunks))
         if code in (Code.BYTEARRAY_BLOB, Code.ARRAY_BLOB):
             chunks = self._chunks(read_tree(Shape.BLOB, unpack_payload(cell)))
             form, view = self._encoder.buffer(value)

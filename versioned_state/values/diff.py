@@ -20,7 +20,7 @@ from versioned_state.values.decoder import Decoder, order_of, read_tree, tree_of
 from versioned_state.values.encoder import key_of_cell
 from versioned_state.values.nodes import Node, Nodes, Shape
 from versioned_state.values.path import Path
-from versioned_state.values.tree import Tree, iter_cells, iter_items, nodes_from
+from versioned_state.values.tree import Tree, iter_cells, iter_items, nodes_from, rank
 
 ChangeKind = Literal["added", "removed", "changed"]
 
@@ -317,7 +317,8 @@ def _diff_elements(nodes: Nodes, decoder: Decoder, a: Tree, b: Tree, path: Path)
 
 
 def _diff_entries(nodes: Nodes, decoder: Decoder, a: Opened, b: Opened, path: Path) -> Iterator[CellChange]:
-    removed, added = set(), {}
+    removed: set[bytes] = set()
+    added: dict[bytes, CellChange] = {}
     for order_key, old, new in diff_maps(nodes, a.tree, b.tree):
         where = path.key(read_key(decoder, order_key), None if order_key[:1] == b"s" else order_key[1:])
         if new is None:
@@ -327,21 +328,39 @@ def _diff_entries(nodes: Nodes, decoder: Decoder, a: Opened, b: Opened, path: Pa
             added[order_key] = CellChange(where, "added", None, new)
         else:
             yield from diff_values(nodes, decoder, old, new, where)
-    if b.order is None or len(added) < 2:
-        yield from added.values()
-    if isinstance(a.order, Tree) and isinstance(b.order, Tree) and a.order.top == b.order.top:
-        return
-    if a.order is None and b.order is None and not added and not removed:
+    order = _order_of_added(nodes, a, b, removed, set(added))
+    if order is not None:
+        # Adding at the end and removing anywhere is what dicts do by themselves.
+        yield from (added[key] for key in order)
         return
     before, after = order_keys(nodes, a), order_keys(nodes, b)
-    if b.order is not None and len(added) > 1:
-        yield from (added[key] for key in after if key in added)
-    # Adding at the end and removing anywhere is what dicts do by themselves; every other order is a change of its own.
+    yield from (added[key] for key in after if key in added)
     expected = [key for key in before if key not in removed]
     expected += [key for key in after if key in added]
     if expected != after:
         keys = [read_key(decoder, key) for key in before], [read_key(decoder, key) for key in after]
         yield CellChange(path, "changed", None, None, keys)
+
+
+def _order_of_added(nodes: Nodes, a: Opened, b: Opened, removed: set[bytes], added: set[bytes]) -> list[bytes] | None:
+    """The added keys in their order, where all of them come last and no other key moved; None where that is not so, or takes a full read.
+
+    Cost: what differs in the order.
+    """
+    if a.order is None and b.order is None:
+        first = min(added, default=None)
+        at_end = first is None or rank(nodes, b.tree, first)[0] == b.tree.count - len(added)
+        return sorted(added) if at_end else None
+    if not isinstance(a.order, Tree) or not isinstance(b.order, Tree):
+        return None
+    order: list[bytes] = []
+    for part in diff_sequences(nodes, a.order, b.order):
+        gone = {key_of_cell(cell) for cell in iter_cells(nodes, a.order, part.old_start, part.old_end)}
+        come = [key_of_cell(cell) for cell in iter_cells(nodes, b.order, part.new_start, part.new_end)]
+        if not gone <= removed or not added.issuperset(come) or (come and part.new_end != b.order.count):
+            return None
+        order += come
+    return order if len(order) == len(added) else None
 
 
 def order_keys(nodes: Nodes, opened: Opened) -> list[bytes]:

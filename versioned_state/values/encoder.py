@@ -16,7 +16,7 @@ from versioned_state.errors import LimitExceededError, PickleRefusedError, State
 from versioned_state.objects.address import Address
 from versioned_state.values import arrays, pickles, registry
 from versioned_state.values.baseline import Baseline, Buffer, Elements, Entries, Marked, Pinned
-from versioned_state.values.blob import CHUNK_BYTES, add_chunk, binary_cuts, write_blob, write_bytes, write_text
+from versioned_state.values.blob import CHUNK_BYTES, add_chunk, binary_cuts, text_cuts, write_blob, write_bytes, write_cuts
 from versioned_state.values.codec import (
     MAX_DEPTH,
     WRITERS,
@@ -44,7 +44,9 @@ ENTRY_INLINE: Final = 128
 """The same for a value in a map: a state's values change one by one, and a leaf is written whole."""
 
 _CONTAINERS: Final = frozenset({list, dict, tuple, set, frozenset})
+_AS_A_WHOLE: Final = (Pinned, Marked)
 _SMALL: Final = frozenset({bool, int, float, complex, type(None)})
+_SIZED: Final = frozenset({str, bytes, bytearray})
 _TREES: Final = {tuple: Code.TUPLE_TREE, set: Code.SET_TREE, frozenset: Code.FROZENSET_TREE}
 
 
@@ -173,7 +175,7 @@ class Encoder:
         if self._depth > MAX_DEPTH:
             raise TooDeepError
         try:
-            if isinstance(base, Pinned | Marked) and self.unchanged(value, base):
+            if isinstance(base, _AS_A_WHOLE) and self.unchanged(value, base):
                 return base.cell, base
             if id(value) in self._cyclic:
                 return self._object(value, limit)
@@ -194,12 +196,12 @@ class Encoder:
             return self._list(value, base if isinstance(base, Elements) else None)
         if cls is dict:
             return self._dict(value, base if isinstance(base, Entries) else None)
-        if cls is str:
-            cell = tree_cell(Code.TEXT, write_text(self.nodes, value.encode("utf-8", "surrogatepass")))
-            return cell, Pinned(cls, cell, value)
-        if cls is bytes:
-            cell = tree_cell(Code.BYTES_BLOB, write_bytes(self.nodes, value))
-            return cell, Pinned(cls, cell, value)
+        if cls is str or cls is bytes:
+            data = value if cls is bytes else value.encode("utf-8", "surrogatepass")
+            cuts = binary_cuts(len(data)) if cls is bytes else text_cuts(data)
+            tree, chunks = write_cuts(self.nodes, data, cuts, base.chunks if isinstance(base, Pinned) else frozenset())
+            cell = tree_cell(Code.BYTES_BLOB if cls is bytes else Code.TEXT, tree)
+            return cell, Pinned(cls, cell, value, chunks)
         if cls is bytearray:
             return self._buffered(value, cls, base if isinstance(base, Buffer) else None)
         if cls not in _CONTAINERS:
@@ -572,23 +574,23 @@ def _exceeds(value: Any, limit: int) -> bool:
 
 
 def _left(value: Any, budget: int, depth: int) -> int:
+    """What is left of ``budget`` bytes at the most. Every part counts a byte, and what has a length counts that; a dict's keys count one."""
     cls = type(value)
-    if cls is str or cls is bytes or cls is bytearray:
+    if cls in _SIZED:
         return budget - 1 - len(value)
     if cls not in _CONTAINERS:
         return budget - 1
-    budget -= 1
-    if len(value) > budget or depth > MAX_DEPTH:
-        return -1 if len(value) > budget else budget
+    budget -= 1 + (2 * len(value) if cls is dict else len(value))
+    if depth > MAX_DEPTH:
+        return budget
     for part in value.values() if cls is dict else value:
-        budget = _left(part, budget, depth + 1)
         if budget < 0:
             break
-    if cls is dict:
-        for key in value:
-            budget = _left(key, budget, depth + 1)
-            if budget < 0:
-                break
+        cls = type(part)
+        if cls in _SIZED:
+            budget -= len(part)
+        elif cls in _CONTAINERS:
+            budget = _left(part, budget + 1, depth + 1)
     return budget
 
 

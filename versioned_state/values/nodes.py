@@ -41,7 +41,7 @@ class Node:
         keys: of a map, the key of each item: in a leaf its own, above the first one under it. None otherwise.
     """
 
-    __slots__ = ("count", "counts", "items", "keys", "level")
+    __slots__ = ("count", "counts", "items", "keys", "level", "raw")
 
     def __init__(self, level: int, items: list[bytes], counts: list[int] | None = None, keys: list[bytes] | None = None) -> None:
         self.level = level
@@ -49,6 +49,7 @@ class Node:
         self.counts = counts
         self.keys = keys
         self.count = len(items) if counts is None else sum(counts)
+        self.raw: bytes | None = None
 
 
 def array_header(count: int) -> bytes:
@@ -70,7 +71,13 @@ def map_header(count: int) -> bytes:
 
 
 def write_node(shape: Shape, node: Node) -> bytes:
-    """The raw bytes of a node, kind first. A leaf of a blob is not written here: it is its chunk."""
+    """The raw bytes of a node, kind first; a node keeps them. A leaf of a blob is not written here: it is its chunk."""
+    if node.raw is None:
+        node.raw = _write(shape, node)
+    return node.raw
+
+
+def _write(shape: Shape, node: Node) -> bytes:
     if node.level:
         body = [node.level, node.counts, b"".join(node.items)]
         if node.keys is not None:

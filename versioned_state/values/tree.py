@@ -126,13 +126,17 @@ class _Gathered:
         self._counts: list[int] | None = [] if level else None
         self._keys: list[bytes] | None = [] if shape is Shape.MAP else None
         self._cuts: list[int] = []
+        self._chunked = 0
 
     @property
     def at_cut(self) -> bool:
+        """Whether a node ends with what was fed last."""
+        fed = self._chunked
+        self._chunked = len(self._items)
+        self._cuts += self._chunker.feed(self._items[fed:], self._keys and self._keys[fed:])
         return self._chunker.pending == 0
 
     def feed(self, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> None:
-        self._cuts += self._chunker.feed(items, keys)
         self._items += items
         if self._counts is not None and counts is not None:
             self._counts += counts
@@ -193,7 +197,8 @@ def _recut(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits:
                     end = first + node.count
             gathered.feed_node(node, first, position, end)
             position = end
-            if gathered.at_cut or end >= total:
+            at_cut = gathered.at_cut
+            if at_cut or end >= total:
                 break
             first, node = next(stream)
         runs.append(_Run(run_start, end, gathered.cut()))

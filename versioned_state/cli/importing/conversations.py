@@ -10,7 +10,19 @@ from typing import Any, Final
 from versioned_state.cli.importing.source import Item, Source
 from versioned_state.errors import InvalidArgumentError
 
-MESSAGES_KEYS: Final = ("messages", "traj", "trajectory", "conversation", "conversations", "turns", "history", "dialogue", "dialog", "chat", "transcript")
+MESSAGES_KEYS: Final = (
+    "messages",
+    "traj",
+    "trajectory",
+    "conversation",
+    "conversations",
+    "turns",
+    "history",
+    "dialogue",
+    "dialog",
+    "chat",
+    "transcript",
+)
 """Keys under which people keep a list of messages; what comes first wins."""
 
 _SPEAKERS: Final = ("role", "from", "speaker", "sender", "author", "type")

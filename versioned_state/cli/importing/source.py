@@ -79,28 +79,31 @@ def _lines(name: str, file: BinaryIO) -> Iterator[bytes]:
     except (EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise InvalidArgumentError(f"{name} is damaged, or was cut short: {error}", hint="decompress it by hand to see how much is good") from error
+        raise InvalidArgumentError(
+            f"{name} is damaged, or was cut short: {error}", hint="decompress it by hand to see how much is good"
+        ) from error
 
 
 def _read(name: str, lines: Iterator[bytes], fraction: Callable[[], float | None]) -> Source:
     # A file is JSONL if its first line is a whole value and another line follows: no other JSON looks like that.
-    number, start = 0, b""
-    for number, line in enumerate(lines, 1):
+    start = b""
+    numbered = enumerate(lines, 1)
+    number = 0
+    while not start.strip():
+        number, line = next(numbered, (0, b""))
+        if not number:
+            raise InvalidArgumentError(f"{name} is empty")
         start += line
-        if line.strip():
-            break
-    else:
-        raise InvalidArgumentError(f"{name} is empty")
     try:
         first = json.loads(start)
     except (ValueError, RecursionError):
         first = _parse(name, start + b"".join(lines), 1)
         second = None
     else:
-        second = next((pair for pair in enumerate(lines, number + 1) if pair[1].strip()), None)
+        second = next((pair for pair in numbered if pair[1].strip()), None)
     if second is not None:
-        rest = chain([second], enumerate(lines, second[0] + 1))
-        parsed = (Item(_parse(name, line, number), f"line {number}") for number, line in rest if line.strip())
+        rest = chain([second], numbered)
+        parsed = (Item(_parse(name, line, at), f"line {at}") for at, line in rest if line.strip())
         return Source(name, chain([Item(first, f"line {number}")], parsed), is_list=True, in_memory=False, fraction=fraction)
     if isinstance(first, list):
         items = (Item(value, f"item {index}") for index, value in enumerate(first))

@@ -1,0 +1,546 @@
+"""Mutations of plain nested objects are always seen, and equal content is no change: compared with a deep comparison, over and over.
+
+Each test here states the same promise. ``status()`` is true exactly where the content differs from what was last committed, in
+any way that can be told: in type, order or value, at any depth.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.values.mutations import Str, Thing, mutate, sample
+from tests.values.strategies import any_values, clone, exact, make_large
+from versioned_state import Commit, Disk, Memory, Repository, Versioned, register
+
+register(Str, "test.detection.Str", str.__str__, Str)
+
+
+def check(state: Versioned, content: dict[str, Any], before: Any) -> Commit | None:
+    """Status and commit against a deep comparison; the commit, if there was a change. ``content`` is what the state should hold."""
+    changed = exact(content) != before
+    head = state.head
+    diff = state.status()
+    assert bool(diff) == changed, diff
+    assert bool(state.status()) == changed, "asking changes nothing"
+    commit = state.commit()
+    assert (commit != head) == changed
+    assert not state.status()
+    assert state.commit() == commit, "there is nothing left to commit"
+    assert exact(state.checkout(commit).copy()) == exact(content)
+    return commit if changed else None
+
+
+# One mutation of each kind, by hand
+
+
+@dataclass
+class Note:
+    text: str
+    tags: list[str] = field(default_factory=list)
+
+
+def sized(size: int) -> dict[str, Any]:
+    """A value with one of everything; ``size`` decides whether it is packed, grouped, or a tree of its own."""
+    rng = random.Random(size)
+    return {
+        "list": [[n] for n in range(size)],
+        "flat": [rng.randrange(1000) for _ in range(size)],
+        "dict": {f"k{n}": {"v": n} for n in range(size)},
+        "strings": [f"{n:04}" * 9 for n in range(size)],
+        "tuple": (1, [n for n in range(size)], {"a": [1]}),
+        "set": set(range(size)),
+        "buffer": bytearray(40 * size),
+        "array": np.zeros((size, 30)),
+        "bytes": b"x" * size,
+        "deque": deque(range(size)),
+        "ordered": OrderedDict((str(n), n) for n in range(size)),
+        "default": defaultdict(list, {n: [n] for n in range(size)}),
+        "counter": Counter(range(size)),
+        "thing": Thing(a=[1], b={"c": Thing(d=list(range(size)))}),
+        "note": Note("a", ["b"]),
+        "large elements": ["x" * 3000 + str(n) for n in range(size // 8)] + [["y" * 5000, [n]] for n in range(size // 8)],
+        "nested": {"big": {f"k{n}": [n] * 50 for n in range(size // 2)}, "small": {"deep": [[[[]]]]}},
+        "types": [1, 0, 1.0, "s", b"b", (1,), [1], {1: 2}, {1}, None, -0.0, float("nan")],
+    }
+
+
+def _set(path: str) -> Callable[[dict[str, Any]], None]:
+    """A mutation written as a statement over ``v``."""
+
+    def mutation(v: dict[str, Any]) -> None:
+        exec(path, {"heapq": heapq, "np": np, "Str": Str, "OrderedDict": OrderedDict, "Thing": Thing}, {"v": v})
+
+    return mutation
+
+
+MUTATIONS = """
+    v["list"].append([1])
+    v["list"].insert(1, [1])
+    v["list"].insert(len(v["list"]) // 2, [1])
+    v["list"][1].append(1)
+    v["list"][-1][0] = "x"
+    v["list"][len(v["list"]) // 2].clear()
+    del v["list"][1]
+    del v["list"][1:3]
+    del v["list"][::2]
+    v["list"].pop()
+    v["list"].pop(0)
+    v["list"].reverse()
+    v["list"].clear()
+    v["list"] += [[2]]
+    v["list"] *= 2
+    v["list"][2:2] = [[5], [6]]
+    v["list"][1:3] = []
+    v["list"][:] = v["list"][1:] + v["list"][:1]
+    v["list"][0], v["list"][1] = v["list"][1], v["list"][0]
+    v["list"][0] = tuple(v["list"][0])
+    v["list"][1][0] = True
+    v["list"][1][0] = 1.0
+    v["list"][1] = {"a": 1}
+    v["flat"].sort()
+    v["flat"].sort(reverse=True)
+    v["flat"][0] += 1
+    v["flat"][-1] = float(v["flat"][-1])
+    heapq.heapify(v["flat"]); heapq.heappush(v["flat"], -1)
+    heapq.heapify(v["flat"]); heapq.heappop(v["flat"])
+    v["flat"][0] = 2**70
+    v["flat"][0] = "\\ud800"
+    v["flat"][0] = np.int64(v["flat"][0])
+    v["dict"]["new"] = 1
+    v["dict"]["k0"]["v"] = "x"
+    v["dict"]["k1"]["new"] = []
+    v["dict"].update(k0={}, z=1)
+    v["dict"].setdefault("new", []).append(1)
+    v["dict"] |= {"k2": None}
+    v["dict"].pop("k1")
+    v["dict"].popitem()
+    del v["dict"]["k0"]
+    v["dict"].clear()
+    v["dict"]["k0"] = v["dict"].pop("k0")
+    v["dict"][1] = 2
+    v["dict"]["k3"] = OrderedDict(v["dict"]["k3"])
+    v["dict"][Str("k0")] = v["dict"].pop("k0")
+    for key in sorted(v["dict"], reverse=True): v["dict"][key] = v["dict"].pop(key)
+    v["strings"][1] += "x"
+    v["strings"][2] = Str(v["strings"][2])
+    v["strings"][0] = v["strings"][0].encode()
+    v["tuple"][1].append(1)
+    v["tuple"][2]["a"].append(2)
+    v["tuple"] += (1,)
+    v["tuple"] = list(v["tuple"])
+    v["set"].add("x")
+    v["set"].remove(0)
+    v["set"] -= {1, 2}
+    v["set"] |= {-1}
+    v["set"] ^= {0, -5}
+    v["set"].pop()
+    v["set"].clear()
+    v["set"].remove(1); v["set"].add(True)
+    v["set"] = frozenset(v["set"])
+    v["buffer"][7] = 1
+    v["buffer"].append(0)
+    v["buffer"][3:4] = b"abc"
+    v["buffer"].pop()
+    v["buffer"] = bytes(v["buffer"])
+    v["array"][0, 0] = 1
+    v["array"][-1, -1] = -0.0
+    v["array"] += 1
+    v["array"] = v["array"].astype("f4")
+    v["array"] = v["array"].astype(">f8")
+    v["array"] = v["array"].reshape(-1)
+    v["array"] = v["array"].tolist()
+    v["bytes"] = bytearray(v["bytes"])
+    v["deque"].append(1)
+    v["deque"].appendleft(1)
+    v["deque"].rotate(1)
+    v["deque"][0] = "x"
+    v["ordered"].move_to_end("0")
+    v["ordered"]["0"] = [1]
+    v["default"]["missing"]
+    v["default"][0].append(1)
+    v["default"].default_factory = dict
+    v["counter"][0] += 1
+    v["counter"]["x"] = 0
+    v["thing"].a.append(1)
+    v["thing"].a = (1,)
+    v["thing"].new = 1
+    del v["thing"].a
+    v["thing"].b["c"].d.append(1)
+    v["thing"].b["c"].d[0] = 0.0
+    v["thing"].__dict__["x"] = 1
+    v["note"].text = "b"
+    v["note"].tags.append("c")
+    v["note"].extra = 1
+    v["large elements"][0] += "x"
+    v["large elements"].insert(1, "z" * 9000)
+    v["large elements"].reverse()
+    v["large elements"][-1][1].append(1)
+    v["large elements"][-1][1][0] = float(v["large elements"][-1][1][0])
+    del v["large elements"][0]
+    v["nested"]["big"]["k1"].append(1)
+    v["nested"]["big"]["k1"][0] = True
+    v["nested"]["big"]["new"] = 1
+    v["nested"]["big"]["k0"] = v["nested"]["big"].pop("k0")
+    v["nested"]["small"]["deep"][0][0][0].append(1)
+    v["types"][0] = True
+    v["types"][0] = 1.0
+    v["types"][1] = False
+    v["types"][1] = 0.0
+    v["types"][1] = -0.0
+    v["types"][2] = 1
+    v["types"][3] = Str("s")
+    v["types"][4] = bytearray(b"b")
+    v["types"][5] = [1]
+    v["types"][6] = (1,)
+    v["types"][7] = {True: 2}
+    v["types"][7] = {1.0: 2}
+    v["types"][7] = {1: 2.0}
+    v["types"][8] = {True}
+    v["types"][8] = frozenset({1})
+    v["types"][9] = False
+    v["types"][10] = 0.0
+    v["types"][11] = 0
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("size", [8, 70, 900])
+@pytest.mark.parametrize("statement", [line.strip() for line in MUTATIONS])
+def test_a_mutation_is_seen(statement, size):
+    mutation = _set(statement)
+    whole = sized(size)
+    names = [name for name in whole if f'"{name}"' in statement] or list(whole)
+    part = {name: whole[name] for name in names}
+    repository = Repository(Memory())
+
+    # Under a key of its own, and within a value; as it was given, after a commit, and as it was loaded.
+    state = Versioned(repository)
+    state.update(part)
+    state["whole"] = clone(part)
+    state.commit()
+    assert not state.status()
+    for handle in (state, Versioned(repository, branch="other")):
+        if handle is not state:
+            handle.reset(first)
+            handle.update(handle.copy())
+            assert not handle.status()
+        for live, root in ((handle["whole"], ("whole",)), (handle, tuple(names))):
+            content = handle.copy()
+            before = exact(content)
+            mutation(live)
+            content = {**content, **handle.copy()}
+            assert exact(content) != before, "this test is about changes"
+            check(handle, content, before)
+            assert not handle.status().under(root[0])
+        first = state.commit()
+
+
+NO_CHANGES = """
+    v["list"].append([1]); v["list"].pop()
+    v["list"].reverse(); v["list"].reverse()
+    v["list"][0] = list(v["list"][0])
+    v["list"][:] = [list(x) for x in v["list"]]
+    v["list"] = [list(x) for x in v["list"]]
+    v["flat"][0] += 1; v["flat"][0] -= 1
+    v["dict"]["k0"] = dict(v["dict"]["k0"])
+    v["dict"].update(v["dict"])
+    v["dict"] = {k: dict(x) for k, x in v["dict"].items()}
+    v["dict"].setdefault("k0", 5)
+    v["dict"]["new"] = 1; del v["dict"]["new"]
+    v["strings"][1] = "".join(list(v["strings"][1]))
+    v["tuple"] = (v["tuple"][0], list(v["tuple"][1]), {"a": [1]})
+    v["set"].add(0)
+    v["set"] = set(sorted(v["set"], reverse=True))
+    v["set"].add("x"); v["set"].remove("x")
+    v["buffer"] = bytearray(v["buffer"])
+    v["buffer"][0] = v["buffer"][0]
+    v["array"] = v["array"].copy()
+    v["array"] = np.asfortranarray(v["array"])
+    v["array"] += 0
+    v["deque"].rotate(1); v["deque"].rotate(-1)
+    v["types"][11] = float("nan")
+    v["large elements"][0] = "".join(list(v["large elements"][0]))
+    v["nested"]["big"] = {k: list(x) for k, x in v["nested"]["big"].items()}
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("size", [8, 70, 900])
+@pytest.mark.parametrize("statement", [line.strip() for line in NO_CHANGES])
+def test_equal_content_is_no_change(statement, size):
+    value = {name: part for name, part in sized(size).items() if name not in ("thing", "note")}
+    state = Versioned(pickle="refuse")
+    state.update(clone(value))
+    state["whole"] = value
+    first = state.commit()
+    for live in (state, state["whole"], Versioned(state.repository)):
+        _set(statement)(live)  # type: ignore[arg-type]
+        assert not state.status()
+        assert state.commit() == first
+
+
+# Random mutations
+
+
+@pytest.mark.parametrize("size", [2, 20, 120, 500])
+@pytest.mark.parametrize("seed", range(5))
+def test_random_mutations_of_everything(size, seed):
+    rng = random.Random(1000 * size + seed)
+    repository = Repository(Memory())
+    state = Versioned(repository)
+    content: dict[str, Any] = sample(rng, size, data_only=False)
+    state.update(content)
+    state["again"] = content["again"] = sample(rng, size // 2 + 1, data_only=False)
+    state.commit()
+    for _ in range(30 if size < 200 else 12):
+        before = exact(content)
+        for _ in range(rng.choice((1, 1, 2, 5))):
+            key = rng.choice(sorted(content))
+            mutate(rng, [content[key]]) if rng.random() < 0.02 else mutate(rng, content[key]) if _mutable(content[key]) else None
+        content = dict(sorted({**content, **state.copy()}.items()))
+        check(state, content, before)
+        if rng.random() < 0.1:
+            state = Versioned(repository)
+            loaded = rng.sample(sorted(content), rng.randrange(len(content)))
+            content = {**state.copy(), **{key: state[key] for key in loaded}}
+
+
+def _mutable(value: Any) -> bool:
+    return isinstance(value, (list, dict, set, bytearray, deque, Thing, np.ndarray))
+
+
+@given(any_values, st.integers(0, 2**32))
+def test_random_mutations_of_anything(value, seed):
+    rng = random.Random(seed)
+    repository = Repository(Memory())
+    state = Versioned(repository)
+    content = {"value": [value, {"at": clone(value)}]}
+    state.update(content)
+    state.commit()
+    for handle in (state, Versioned(repository)):
+        content = handle.copy()
+        for _ in range(4):
+            before = exact(content)
+            mutate(rng, content["value"])
+            check(handle, content, before)
+
+
+@pytest.mark.parametrize("kind", ["list", "numbers", "dict", "nested", "set", "deque", "tuple", "bytearray", "array"])
+def test_random_mutations_of_large_values(kind, tmp_path):
+    with Disk(tmp_path / "store") as store:
+        for seed in range(3):
+            rng = random.Random(seed)
+            repository = Repository(store)
+            state = Versioned(repository, branch=f"b{seed}")
+            state["value"] = [make_large(kind, 2500, seed)] if kind == "tuple" else make_large(kind, 2500, seed)
+            state.commit()
+            for _ in range(6):
+                content = state.copy()
+                before = exact(content)
+                mutate(rng, content["value"])
+                check(state, content, before)
+                if rng.random() < 0.3:
+                    state = Versioned(repository, branch=f"b{seed}")
+
+
+# The finer points
+
+
+def test_one_value_under_two_keys_is_watched_under_both():
+    for shared in ([1], [{"n": n} for n in range(500)], {"a": "x" * 300}, bytearray(100_000), np.zeros(5000), {1}, Thing(a=1)):
+        state = Versioned()
+        state["a"] = state["b"] = shared
+        state["c"] = {"in": [shared]}
+        state.commit()
+        mutate(random.Random(3), shared)
+        while not state.status():
+            mutate(random.Random(4), shared)
+        assert {str(change.path)[0] for change in state.status()} == {"a", "b", "c"}
+        past = state.checkout(state.commit())
+        assert exact(past["a"]) == exact(past["b"]) == exact(past["c"]["in"][0]) == exact(shared)
+
+
+def test_the_same_object_assigned_again_after_it_was_mutated():
+    for value in ([1], [[n] for n in range(900)], {"a": {"b": 1}}, Thing(a=[1])):
+        state = Versioned()
+        state["k"] = value
+        state.commit()
+        mutate(random.Random(5), value)
+        state["k"] = value
+        state["k"] = state["k"]
+        before = exact(value)
+        assert state.status()
+        assert exact(state.checkout(state.commit())["k"]) == before
+
+
+def test_an_equal_value_of_another_type_assigned():
+    pairs: list[tuple[Any, Any]] = [(1, True), (0, 0.0), (0.0, -0.0), ("a", Str("a")), ((1,), [1]), (b"a", bytearray(b"a")), ({}, OrderedDict())]
+    pairs += [([1] * 500, (1,) * 500), (b"a" * 9000, bytearray(b"a" * 9000)), ({1}, frozenset({1})), ("x" * 9000, Str("x" * 9000))]
+    for old, new in pairs:
+        for first, second in ((old, new), (new, old)):
+            state = Versioned()
+            state["k"], state["l"] = first, [first]
+            state.commit()
+            state["k"], state["l"][0] = second, second
+            assert [str(change.path) for change in state.status()] == ["k", "l[0]"]
+            past = state.checkout(state.commit())
+            assert type(past["k"]) is type(past["l"][0]) is type(second)
+
+
+def test_a_value_that_was_replaced_is_watched_no_more_and_the_new_one_is():
+    state = Versioned()
+    old = state["k"] = [1]
+    other = state["other"] = [2]
+    state.commit()
+    new = state["k"] = [1]
+    assert not state.status()
+    state.commit()
+    old.append(5)
+    assert not state.status()
+    new.append(6)
+    other.append(7)
+    assert [str(change) for change in state.status()] == ["+ k[1] = 6", "+ other[1] = 7"]
+
+
+def test_many_small_values():
+    """They share marks: a change of one is seen, and only that one is a change."""
+    state = Versioned()
+    for n in range(500):
+        state[f"k{n:03}"] = {"n": n, "list": [n]}
+    state.commit()
+    for handle in (state, Versioned(state.repository)):
+        values = handle.copy()
+        for n in (0, 63, 64, 250, 499):
+            values[f"k{n:03}"]["list"].append("x")
+            assert [str(change.path) for change in handle.status()] == [f"k{n:03}.list[{len(values[f'k{n:03}']['list']) - 1}]"]
+            handle.commit()
+        values["k007"]["list"].append(1)
+        del handle["k008"]
+        handle["k009"] = {"n": 9.0, "list": [9]}
+        assert [str(change) for change in handle.status()] == ["+ k007.list[1] = 1", "- k008 = {'n': 8, 'list': [8]}", "~ k009.n = 9 -> 9.0"]
+        handle.discard()
+        values["k007"]["list"].append(2)
+        assert len(handle.status()) == 1
+        handle.discard()
+
+
+def test_what_a_nested_value_turns_into_as_it_grows_and_shrinks():
+    """Through every form: packed with its parent, inline, a blob of its own, a tree; and back."""
+    state = Versioned()
+    value: dict[str, Any] = {"list": [], "dict": {}, "deep": {"list": [[]]}, "text": "", "buffer": bytearray()}
+    state["value"] = state["copy"] = value
+    state.commit()
+    rng = random.Random(7)
+    sizes = [1, 3, 10, 40, 100, 300, 1000, 300, 90, 20, 5, 1, 0]
+    for size in sizes:
+        content = state.copy()
+        before = exact(content)
+        value["list"][:] = [{"n": n, "x": "x" * 20} for n in range(size)]
+        value["dict"] = {f"k{n}": ["v" * rng.randrange(200)] for n in range(size)}
+        value["deep"]["list"][0][:] = range(size)
+        value["text"] = "line\n" * size
+        value["buffer"][:] = bytes(200 * size)
+        check(state, content, before)
+        for edit in (lambda: value["list"][-1].update(n="new"), lambda: value["deep"]["list"][0].reverse(), lambda: value["dict"].popitem()):
+            before = exact(content)
+            if size:
+                edit()
+            check(state, content, before)
+
+
+def test_an_element_shared_within_a_list_is_seen_in_each_place():
+    state = Versioned()
+    shared = {"n": 1}
+    state["list"] = [shared] * 300
+    state.commit()
+    shared["n"] = 2
+    assert len(state.status()) == 300
+    assert state.checkout(state.commit())["list"] == [{"n": 2}] * 300
+
+
+def test_values_that_contain_themselves():
+    state = Versioned()
+    value: list[Any] = [1]
+    value.append(value)
+    state["loop"] = value
+    tree: dict[str, Any] = {"name": "root", "children": []}
+    tree["children"].append({"name": "child", "parent": tree})
+    state["tree"] = {"pad": ["x"] * 200, "tree": tree}
+    first = state.commit()
+    read = state.checkout(first)
+    assert read["loop"][1] is read["loop"]
+    assert read["tree"]["tree"]["children"][0]["parent"] is read["tree"]["tree"]
+    value.append(2)
+    assert state.status()
+    state.commit()
+    tree["children"][0]["name"] = "changed"
+    assert state.status()
+    second = state.commit()
+    assert state.checkout(second)["tree"]["tree"]["children"][0]["name"] == "changed"
+
+
+def test_what_was_appended_by_a_sequence_is_seen():
+    state = Versioned()
+    state["list"] = [[n] for n in range(900)]
+    first = state.commit()
+    other = Versioned(state.repository)
+    other.sequence("list").append({"x": 1})
+    assert [str(change) for change in other.status()] == ["+ list[900] = {'x': 1}"]
+    assert other.commit() != first
+    other["list"][900]["x"] = 2
+    other.sequence("list").append(3)
+    assert [str(change) for change in other.status()] == ["~ list[900].x = 1 -> 2", "+ list[901] = 3"]
+
+
+def test_released_values_are_seen_again_once_they_are_loaded():
+    state = Versioned()
+    state["list"] = [[n] for n in range(100)]
+    state["small"] = {"a": 1}
+    state["changed"] = [1]
+    state.commit()
+    state["changed"].append(2)
+    assert (state.release("list"), state.release("small"), state.release("changed")) == (True, True, False)
+    state["list"][5].append(1)
+    state["small"]["a"] = 2
+    assert [str(change.path) for change in state.status()] == ["changed[1]", "list[5][1]", "small.a"]
+
+
+def test_a_checkout_of_the_head_is_not_watched():
+    state = Versioned()
+    state["list"] = [1]
+    state.commit()
+    state.checkout("HEAD")["list"].append(2)
+    assert not state.status()
+
+
+def test_namespaces_are_watched_too():
+    state = Versioned()
+    state["k"] = [1]
+    space = state.namespace("worker").namespace("inner")
+    space["k"] = [2]
+    state.commit()
+    space["k"].append(3)
+    assert [str(change) for change in state.status()] == ["+ @worker.@inner.k[1] = 3"]
+    assert state.checkout(state.commit()).namespace("worker").namespace("inner")["k"] == [2, 3]
+    assert state["k"] == [1]
+
+
+def test_a_status_that_fails_spoils_nothing():
+    state = Versioned()
+    state["a"] = [1]
+    state.commit()
+    state["a"].append(2)
+    state["bad"] = [lambda: (yield)]
+    state["bad"][0] = (n for n in ())
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"bad\[0\]"):
+            state.status()
+    del state["bad"]
+    assert [str(change) for change in state.status()] == ["+ a[1] = 2"]
