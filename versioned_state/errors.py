@@ -37,7 +37,7 @@ An error carries its facts as attributes and says what remains. Only where it sa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from versioned_state.repository.merge import Conflict

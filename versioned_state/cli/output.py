@@ -180,26 +180,26 @@ def join(parts: Iterable[Part], *, color: bool) -> str:
 
 
 def _show(part: Part, *, color: bool) -> str:
-    if isinstance(part, str):
-        return escape(part)
-    text = escape(part.text)
-    return click.style(text, **_STYLES[part.style]) if color and text else text
+    text = escape(_text(part))
+    return click.style(text, **_STYLES[part.style]) if isinstance(part, Span) and color and text else text
 
 
 def crop(parts: Iterable[Part], width: int) -> Line:
-    """The parts that fit into so many columns; the last of them cut, with an ellipsis."""
+    """The parts that fit into so many columns; where not all do, the last one is cut, with an ellipsis."""
+    line: Line = list(parts)
+    if sum(columns(escape(_text(part))) for part in line) <= width:
+        return line
     shown: Line = []
-    room = width
-    for part in parts:
-        text = escape(part if isinstance(part, str) else part.text)
-        size = columns(text)
-        if size > room:
-            text = _cut(text, room - 1) + "…"
-            shown.append(text if isinstance(part, str) else Span(text, part.style))
-            break
-        shown.append(part)
-        room -= size
-    return shown
+    room = width - 1
+    for part in line:
+        text = _cut(escape(_text(part)), room)
+        shown.append(text if isinstance(part, str) else Span(text, part.style))
+        room -= columns(text)
+    return [*shown, "…"]
+
+
+def _text(part: Part) -> str:
+    return part if isinstance(part, str) else part.text
 
 
 def columns(text: str) -> int:

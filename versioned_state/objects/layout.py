@@ -26,6 +26,7 @@ OBJECTS = "o/"
 
 
 def object_key(address: Address) -> str:
+    """The key of an object."""
     return "o/" + address.hex()
 
 
@@ -38,8 +39,10 @@ def address_in(key: str) -> Address:
 
 
 def ref_key(kind: RefKind, name: str) -> str:
+    """The key of a ref's record."""
     return f"ref/{kind}/{name}"
 
 
 def birth_key(kind: RefKind, name: str) -> str:
+    """The key that says that a ref was created."""
     return f"born/{kind}/{name}"

@@ -126,4 +126,3 @@ def verified(address: Address, stored: bytes) -> bytes:
     if address_of(raw) != address:
         raise CorruptObjectError(address.hex(), "its bytes do not match its address")
     return raw
-

@@ -69,10 +69,7 @@ def is_ancestor(old: Commit, new: Commit, read: Read) -> bool:
     """Whether ``old`` is ``new`` or an ancestor of it. Cost: O(log n) reads where first parents lead there."""
     if old.height <= new.height and ancestor_at(new, old.height, read) == old:
         return True
-    for commit in _walk_down(new, old.generation, read):
-        if commit == old:
-            return True
-    return False
+    return any(commit == old for commit in _walk_down(new, old.generation, read))
 
 
 def _walk_down(start: Commit, generation: int, read: Read) -> Iterator[Commit]:

@@ -58,9 +58,7 @@ class Position:
     action: str
 
 
-def iter_positions(
-    ref: Ref, read_commit: Callable[[Address], Commit], read_log: Callable[[Address], LogEntry]
-) -> Iterator[Position]:
+def iter_positions(ref: Ref, read_commit: Callable[[Address], Commit], read_log: Callable[[Address], LogEntry]) -> Iterator[Position]:
     """Where the ref has pointed, newest first. Cost: one read for each."""
     head, log = ref.head, ref.log
     entry = None if log is None else read_log(log)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from threading import RLock
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgpack
 from blake3 import blake3
@@ -51,6 +51,7 @@ FORMAT_VERSION: Final = 1
 
 _MAGIC: Final = b"versioned-state\n"
 _COMMITS_KEPT: Final = 512
+_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _NEAR_REFS: Final = 1000
 """How many refs are looked at for names that come close to an unknown one: enough to help, and never a scan of a service."""
 
@@ -239,8 +240,8 @@ class Repository:
         raise UnknownRevisionError(rev, near=near, reason=f"there is no branch {name!r}" if near else "there are no commits yet")
 
     def _by_name(self, name: str) -> Commit | None:
-        for kind in ("branch", "tag"):
-            ref = self.ref(kind, name)  # type: ignore[arg-type]
+        for kind in _KINDS:
+            ref = self.ref(kind, name)
             if ref.head is not None:
                 return self.commit_at(ref.head)
         return None
@@ -260,7 +261,7 @@ class Repository:
         return read_commit(address, raw) if raw[:1] == bytes((Kind.COMMIT,)) else None
 
     def _near(self, name: str) -> list[str]:
-        names = [ref.name for kind in ("branch", "tag") for ref in islice(iter_refs(self.store, kind), _NEAR_REFS)]  # type: ignore[arg-type]
+        names = [ref.name for kind in _KINDS for ref in islice(iter_refs(self.store, kind), _NEAR_REFS)]
         near = get_close_matches(name, names, n=4)
         if len(name) >= 4:
             head = name[: len(name) - 1].lower()
@@ -320,7 +321,7 @@ class Repository:
         if ref.stored is None:
             raise UnknownRevisionError(rev, near=self._near(name), reason=f"there is no branch or tag {name!r}")
         count = 0
-        for count, position in enumerate(self.reflog(name, kind=kind)):  # noqa: B007 - how many there were goes into the error
+        for count, position in enumerate(self.reflog(name, kind=kind)):
             if count == step.count if isinstance(step, Moves) else position.time <= step.time:
                 if position.commit is None:
                     raise UnknownRevisionError(rev, reason=f"{name!r} was deleted then")
@@ -328,7 +329,7 @@ class Repository:
         reason = f"it has moved only {count} times" if isinstance(step, Moves) else "it did not exist then"
         raise UnknownRevisionError(rev, reason=reason)
 
-    def move(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None, objects: Mapping[str, bytes] | None = None) -> bool:
+    def move(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> bool:
         """Point a ref elsewhere (None: delete it) and write that down in its reflog, in one batch.
 
         Returns whether it still stood where ``ref`` says; if not, nothing was changed.
@@ -336,7 +337,7 @@ class Repository:
         new = None if commit is None else Address(bytes.fromhex(commit.id))
         raw = write_entry(ref, new, time=self.clock(), author=author or self.author, action=action)
         log = address_of(raw)
-        return move_ref(self.store, ref, new, log=log, objects={**(objects or {}), object_key(log): seal(raw)}) is not None
+        return move_ref(self.store, ref, new, log=log, objects={object_key(log): seal(raw)}) is not None
 
     # Publishing
 
@@ -384,7 +385,7 @@ class Repository:
         """Close the store. Calls after it raise ``StoreClosedError``."""
         self.store.close()
 
-    def __enter__(self) -> Repository:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -411,4 +412,3 @@ def _read_format(stored: bytes) -> int:
     if type(version) is not int:
         raise CorruptObjectError(FORMAT, "the format record holds no version")
     return version
-

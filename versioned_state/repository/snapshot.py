@@ -96,7 +96,7 @@ class Snapshot(Mapping[str, Any]):
 
     def namespaces(self) -> list[str]:
         """The names of the namespaces right below this one that hold anything."""
-        names = []
+        names: list[str] = []
         start = self._prefix + b"n"
         with self._lock:
             while True:

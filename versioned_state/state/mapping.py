@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Self
 
 
 class State(MutableMapping[str, Any]):
@@ -20,7 +20,7 @@ class State(MutableMapping[str, Any]):
     def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
         return {**self, **other}
 
-    def __ior__(self, other: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> State:  # type: ignore[misc]
+    def __ior__(self, other: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Self:
         self.update(other)
         return self
 

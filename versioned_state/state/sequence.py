@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from collections.abc import Sequence as AbstractSequence
+from collections.abc import Iterable, Iterator, Sequence as AbstractSequence
 from threading import RLock
 from typing import Any, overload
 
@@ -19,7 +18,7 @@ class Sequence(AbstractSequence[Any]):
     appended is stored as it is at the next commit. While the list is loaded as well (``state[key]``), this is a view of that.
     """
 
-    def __init__(self, worktree: Worktree, key: bytes, lock: RLock) -> None:  # type: ignore[valid-type]
+    def __init__(self, worktree: Worktree, key: bytes, lock: RLock) -> None:
         self._worktree = worktree
         self._key = key
         self._lock = lock
@@ -43,12 +42,12 @@ class Sequence(AbstractSequence[Any]):
     def extend(self, values: Iterable[Any]) -> None:
         """Put values at the end."""
         added = list(values)
-        with self._lock:  # type: ignore[attr-defined]
+        with self._lock:
             self._live()
             self._worktree.extend(self._key, added)
 
     def __len__(self) -> int:
-        with self._lock:  # type: ignore[attr-defined]
+        with self._lock:
             live = self._live()
             return len(live) if live is not None else self._stored() + len(self._worktree.tail(self._key))
 
@@ -57,7 +56,7 @@ class Sequence(AbstractSequence[Any]):
     @overload
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
-        with self._lock:  # type: ignore[attr-defined]
+        with self._lock:
             live = self._live()
             if live is not None:
                 return live[index]
@@ -68,7 +67,7 @@ class Sequence(AbstractSequence[Any]):
                     if not picked:
                         return []
                     span = self._range(picked[-1], picked[0] + 1)
-                    return span[::-1][:: -step]
+                    return span[::-1][::-step]
                 return self._range(start, stop)[::step]
             position = index + len(self) if index < 0 else index
             if not 0 <= position < len(self):

@@ -14,7 +14,7 @@ _NAMED: Final = 5
 
 def summarize(worktree: Worktree, staged: Staged) -> str:
     """Such as ``messages +2, step``: the keys that changed, lists with their growth. Reads no value."""
-    words = []
+    words: list[str] = []
     for key, update in sorted(staged.changes.items()):
         if is_internal(key):
             continue

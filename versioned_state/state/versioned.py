@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import wraps
 from threading import RLock
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 from versioned_state.errors import BranchMovedError, HandleClosedError, InvalidArgumentError, MergeConflictError, StorageError
 from versioned_state.objects.address import Address
@@ -58,7 +58,7 @@ def _locked(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
                 raise HandleClosedError("this state was closed", hint="open another one over the same store")
             return method(self, *args, **kwargs)
 
-    return wrapper
+    return cast("Callable[Concatenate[Any, P], R]", wrapper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +242,12 @@ class Versioned(State):
             return replace(self._head, skipped=skipped) if skipped else self._head
         text = message or summarize(self._worktree, staged)
         who = self.author if author is None else author
-        commit = self._land(staged, lambda tree, parent: self._write(staged, tree, parent, text, who, meta), on_moved)
-        return replace(commit, skipped=skipped) if skipped else commit
 
-    def _write(
-        self, staged: Staged, tree: Tree, parent: Commit, message: str, author: str | None, meta: Mapping[str, Any] | None
-    ) -> Commit:
-        return self.repository.write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=meta)
+        def write(tree: Tree, parent: Commit) -> Commit:
+            return self.repository.write_commit(tree, (parent,), staging=staged.staging, message=text, author=who, meta=meta)
+
+        commit = self._land(staged, write, on_moved)
+        return replace(commit, skipped=skipped) if skipped else commit
 
     def _land(self, staged: Staged, write: Callable[[Tree, Commit], Commit], on_moved: OnMoved) -> Commit:
         """Publish a commit of what was staged, on the head or, where the branch has moved, on its new one."""
@@ -265,7 +264,11 @@ class Versioned(State):
                     raise
                 self._in_doubt = None
             if moved is not None:
-                self._moved_to(staged, tree, parent, moved, commit, on_moved)
+                if parent != self._head and on_moved is OnMoved.MERGE:
+                    # Take in what the others committed, before what is ours becomes the head's.
+                    self._worktree.retarget(self._head.tree, parent.tree, except_keys=frozenset(staged.changes))
+                self._worktree.adopt(staged, tree)
+                self._ref, self._head = moved, commit
                 return commit
             if on_moved is OnMoved.REFUSE:
                 break
@@ -279,7 +282,7 @@ class Versioned(State):
         raise BranchMovedError(self.branch, expected=self._head.id, actual=actual.id)
 
     def _find(self, commit: Commit, before: Ref) -> Ref | None:
-        """The ref as of our commit, if the branch has it: as its head, or below what others committed since. None also if that cannot be told."""
+        """The ref as of our commit, if the branch has it, be it below what others committed since. None also if nobody can tell."""
         try:
             ref = self.repository.ref("branch", self.branch)
             if ref.head is None or not history.is_ancestor(commit, self._commit_of(ref), self.repository.read):
@@ -305,13 +308,6 @@ class Versioned(State):
         if conflicts:
             raise MergeConflictError(self.branch, conflicts)
         return edit_map(nodes, theirs.tree, ours)
-
-    def _moved_to(self, staged: Staged, tree: Tree, parent: Commit, ref: Ref, commit: Commit, on_moved: OnMoved) -> None:
-        """Stand on a commit of ours, and take in what its parent brought if that was not our head."""
-        if parent != self._head and on_moved is OnMoved.MERGE:
-            self._worktree.retarget(self._head.tree, parent.tree, except_keys=frozenset(staged.changes))
-        self._worktree.adopt(staged, tree)
-        self._ref, self._head = ref, commit
 
     @_locked
     def refresh(self) -> Commit:
@@ -434,7 +430,7 @@ class Versioned(State):
             if self._owns:
                 self.repository.close()
 
-    def __enter__(self) -> Versioned:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -451,20 +447,20 @@ class Namespace(State):
         self.state = state
         self.name = name
         self._prefix = prefix
-        self._lock = state._lock  # noqa: SLF001 - a part of the same handle
+        self._lock = state._lock
         self._start = prefix + USER
 
     @property
     def _closed(self) -> bool:
-        return self.state._closed  # noqa: SLF001
+        return self.state._closed
 
     @property
     def _worktree(self) -> Worktree:
-        return self.state._worktree  # noqa: SLF001
+        return self.state._worktree
 
     @_locked
     def __getitem__(self, key: str) -> Any:
-        return self.state._get(self._prefix + user_key(key), key)  # noqa: SLF001
+        return self.state._get(self._prefix + user_key(key), key)
 
     @_locked
     def __setitem__(self, key: str, value: Any) -> None:
@@ -483,7 +479,7 @@ class Namespace(State):
 
     @_locked
     def __iter__(self) -> Iterator[str]:
-        return self.state._keys(self._start, "")  # noqa: SLF001
+        return self.state._keys(self._start, "")
 
     @_locked
     def __len__(self) -> int:

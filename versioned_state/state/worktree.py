@@ -504,7 +504,7 @@ class Worktree:
         return Savepoint(staged, len(self._journal))
 
     def restore(self, savepoint: Savepoint | None = None) -> None:
-        """Go back to a savepoint, or to the head: the values that were replaced come back, and those that were mutated are mended in place."""
+        """Go back to a savepoint, or to the head: replaced values come back, and mutated ones are mended in place."""
         journal = 0 if savepoint is None else savepoint.journal
         while len(self._journal) > journal:
             key, value = self._journal.pop()

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 
 def is_array(value: Any) -> bool:
+    """Whether a value is exactly a numpy array."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and type(value) is numpy.ndarray
 
 
 def is_scalar(value: Any) -> bool:
+    """Whether a value is a scalar of one of numpy's own types."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.generic) and type(value).__module__ == "numpy"
 
@@ -44,7 +46,7 @@ def dtype_data(dtype: np.dtype[Any]) -> Any:
 
 
 def _has_metadata(dtype: np.dtype[Any]) -> bool:
-    fields = dtype.fields or {}
+    fields: Any = dtype.fields or {}
     return dtype.metadata is not None or any(_has_metadata(field[0]) for field in fields.values())
 
 
@@ -54,7 +56,7 @@ def raw_view(array: np.ndarray[Any, Any]) -> memoryview:
 
     if not array.size:
         return memoryview(b"")
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def read_array(descr: Any, shape: list[int], data: bytes | bytearray) -> Any:
@@ -72,6 +74,7 @@ def read_array(descr: Any, shape: list[int], data: bytes | bytearray) -> Any:
 
 
 def read_scalar(descr: Any, data: bytes) -> Any:
+    """The scalar. Raises ``ValueError`` where dtype and bytes do not fit each other."""
     import numpy as np
 
     dtype = np.lib.format.descr_to_dtype(descr)

@@ -71,6 +71,7 @@ def write_cuts(
 
 
 def write_bytes(nodes: Nodes, data: bytes | memoryview) -> Tree:
+    """The tree over bytes, cut at the fixed size."""
     return write_cuts(nodes, data, binary_cuts(len(data)))[0]
 
 

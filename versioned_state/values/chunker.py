@@ -70,6 +70,8 @@ class Chunker:
 
 
 class SequenceLeafChunker(Chunker):
+    """Leaves of a sequence: marked by their bytes and size."""
+
     __slots__ = ()
 
     least = LEAF_LEAST
@@ -83,6 +85,8 @@ class SequenceLeafChunker(Chunker):
 
 
 class MapLeafChunker(Chunker):
+    """Leaves of a map: marked by their keys."""
+
     __slots__ = ()
 
     least = NODE_LEAST
@@ -94,6 +98,8 @@ class MapLeafChunker(Chunker):
 
 
 class InnerChunker(Chunker):
+    """Inner nodes: marked by the addresses of the children."""
+
     __slots__ = ()
 
     least = NODE_LEAST

@@ -314,7 +314,8 @@ class Decoder:
         cells: dict[bytes, bytes] = {}
         for address, inlined in self._tops(tree.shape, tree.top):
             node = inlined if address is None else read_node(tree.shape, self._raws[address])
-            assert node is not None and node.keys is not None
+            assert node is not None
+            assert node.keys is not None
             cells.update(zip(node.keys, node.items, strict=True))
         order_keys = list(cells) if order is None else self._order_keys(order)
         entries = {}

@@ -109,11 +109,11 @@ def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
             continue
         if x.level < 0 and y.level < 0:
             break
-        for stack, item, other in ((left, x, y), (right, y, x)):
+        for row, item, other in ((left, x, y), (right, y, x)):
             if item.level >= max(other.level, 0):
-                stack.pop()
+                row.pop()
                 parts = _expand(nodes, a.shape, item)
-                stack += parts if backwards else reversed(parts)
+                row.extend(parts if backwards else reversed(parts))
     return common
 
 
@@ -158,10 +158,11 @@ def _leaves(nodes: Nodes, tree: Tree, start: int, end: int) -> list[tuple[bytes,
         if first >= end:
             break
         assert node.counts is not None
+        offset = first
         for address, count in zip(node.items, node.counts, strict=True):
-            if first >= start and first + count <= end:
-                leaves.append((address, first, count))
-            first += count
+            if offset >= start and offset + count <= end:
+                leaves.append((address, offset, count))
+            offset += count
     return leaves
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgpack
 from blake3 import blake3
 
-from versioned_state.errors import LimitExceededError, PickleRefusedError, StateError, UnserializableValueError
+from versioned_state.errors import LimitExceededError, PickleRefusedError, UnserializableValueError
 from versioned_state.objects.address import Address
 from versioned_state.values import arrays, pickles, registry
 from versioned_state.values.baseline import Baseline, Buffer, Elements, Entries, Marked, Pinned
@@ -26,8 +26,8 @@ from versioned_state.values.codec import (
     array,
     extension,
     is_plain,
-    payload_of,
     pack_surrogates,
+    payload_of,
 )
 from versioned_state.values.fingerprint import GROUP_BYTES, GROUP_SIZE, Groups, Mark, Marker, Run, find_runs, fingerprint, is_plain_mark
 from versioned_state.values.keys import path_of
@@ -74,6 +74,7 @@ def tree_parts(tree: Tree) -> list[bytes]:
 
 
 def tree_cell(code: Code, tree: Tree, *more: bytes) -> bytes:
+    """The cell that refers to a tree."""
     return extension(code, array([*tree_parts(tree), *more]))
 
 
@@ -98,7 +99,9 @@ class Encoder:
     # The way in
 
     def encode(self, value: Any, base: Baseline | None, path: str | bytes) -> tuple[bytes, Baseline | None]:
-        """The cell of a value that stands at ``path`` (a string or a root key), and the baseline to compare it with next time (None: a small one).
+        """The cell of a value that stands at ``path`` (a string or a root key), and the baseline to compare it with next time.
+
+        Of a small value the baseline is None.
 
         Args:
             base: what the value was when it was last encoded, if that is known. It makes this cost what changed.
@@ -146,21 +149,33 @@ class Encoder:
 
     def unchanged(self, value: Any, base: Baseline) -> bool:
         """Whether a value is surely what its baseline says. Cost: packing it once."""
-        if type(value) is not base.type:
-            return False
+        return type(value) is base.type and self._same_content(value, base)
+
+    def _same_content(self, value: Any, base: Baseline) -> bool:
         if isinstance(base, Pinned):
             return value is base.value
         if isinstance(base, Marked):
             return self.marker.same(base.mark, [value])
         if isinstance(base, Elements):
-            return not find_runs(base.groups, value, self.marker, self.unchanged)
+            return not find_runs(base.groups, value, self._same_group)
         if isinstance(base, Entries):
-            return self.marker.same(base.keys_mark, list(value)) and not find_runs(
-                base.groups, list(value.values()), self.marker, self.unchanged
-            )
+            return self.marker.same(base.keys_mark, list(value)) and not find_runs(base.groups, list(value.values()), self._same_group)
         assert isinstance(base, Buffer)
         form, view = self.buffer(value)
         return form == base.form and len(view) == base.size and [fingerprint(view[a:b]) for a, b in binary_cuts(len(view))] == base.prints
+
+    def _same_group(self, groups: Groups, group: int, elements: list[Any], start: int) -> bool:
+        child = groups.children[group]
+        if child is not None:
+            return self.unchanged(elements[start], child)
+        mark = groups.marks[group]
+        run = elements[start : start + groups.sizes[group]]
+        if not isinstance(mark, tuple):
+            return self.marker.same(mark, run)
+        packed = self.marker.pack_leaves(mark, run)
+        if packed is not None:
+            groups.marks[group] = fingerprint(packed)
+        return packed is not None
 
     # One value, small or large
 
@@ -290,7 +305,7 @@ class Encoder:
             tree = self._sequence(cells)
             groups = self.group(value, [len(cell) for cell in cells], children, plain=plain)
         else:
-            runs = find_runs(base.groups, value, self.marker, self.unchanged)
+            runs = find_runs(base.groups, value, self._same_group)
             if not runs:
                 return base.cell, base
             replacements = []
@@ -332,21 +347,21 @@ class Encoder:
         index = 0
         while index < count:
             if index in children:
-                self._mark(groups, values[start:index], plain)
+                self._mark(groups, values[start:index], plain=plain)
                 groups.add(1, None, 0, children[index])
                 start = index + 1
                 weight = 0
             else:
                 weight += sizes[index]
                 if index + 1 - start >= GROUP_SIZE or weight >= GROUP_BYTES:
-                    self._mark(groups, values[start : index + 1], plain)
+                    self._mark(groups, values[start : index + 1], plain=plain)
                     start = index + 1
                     weight = 0
             index += 1
-        self._mark(groups, values[start:], plain)
+        self._mark(groups, values[start:], plain=plain)
         return groups
 
-    def _mark(self, groups: Groups, run: list[Any], plain: bool) -> None:
+    def _mark(self, groups: Groups, run: list[Any], *, plain: bool) -> None:
         if run:
             mark, weight = self.marker.mark(run, plain=plain or self._is_plain(run))
             groups.add(len(run), mark, weight)
@@ -379,7 +394,7 @@ class Encoder:
         else:
             same_keys = self.marker.same(base.keys_mark, keys)
             prefix, suffix = (None, None) if same_keys else _common_ends(base.keys, keys)
-            runs = find_runs(base.groups, values, self.marker, self.unchanged, prefix=prefix, suffix=suffix)
+            runs = find_runs(base.groups, values, self._same_group, prefix=prefix, suffix=suffix)
             if same_keys and not runs:
                 return base.cell, base
             changes: dict[bytes, bytes | None] = {}
@@ -494,11 +509,9 @@ class Encoder:
         mac = self.policy.mac(pickled.type_name.encode() + b"\0" + digests)
         inline = limit is None or (not pickled.buffers and len(pickled.data) <= limit)
         parts = [pack_surrogates(pickled.type_name), msgpack.packb(mac)]
-        for writable, data in [(False, pickled.data), *pickled.buffers]:
-            if inline:
-                cell = extension(Code.BYTES, bytes(data))
-            else:
-                cell = tree_cell(Code.BYTES_BLOB, write_bytes(self.nodes, data))
+        pieces: list[tuple[bool, bytes | memoryview]] = [(False, pickled.data), *pickled.buffers]
+        for writable, data in pieces:
+            cell = extension(Code.BYTES, bytes(data)) if inline else tree_cell(Code.BYTES_BLOB, write_bytes(self.nodes, data))
             parts += [msgpack.packb(writable), cell]
         cell = extension(Code.OBJECT, array(parts))
         return cell, None if inline else self._marked(value, cell)
@@ -518,7 +531,7 @@ class Encoder:
         return pickled
 
 
-def _is_plain_scalar(value: Any, depth: int = 0) -> bool:
+def _is_plain_scalar(value: Any, _depth: int = 0) -> bool:
     """Stands in for ``is_plain`` where a value contains itself, which that would never come out of."""
     return type(value) in _SMALL and type(value) is not complex
 
@@ -537,7 +550,7 @@ class _PickleError(Exception):
 
 
 def _last_first(runs: list[Run]) -> Iterator[tuple[Run, int]]:
-    """Runs from the last to the first, so that replacing one leaves the others where they are; each with the end of the one before it."""
+    """Runs from the last to the first, so that replacing one leaves the others in place; each with the end of the one before it."""
     for index in range(len(runs) - 1, -1, -1):
         yield runs[index], runs[index - 1].last if index else 0
 
@@ -574,7 +587,7 @@ def _exceeds(value: Any, limit: int) -> bool:
 
 
 def _left(value: Any, budget: int, depth: int) -> int:
-    """What is left of ``budget`` bytes at the most. Every part counts a byte, and what has a length counts that; a dict's keys count one."""
+    """What is left of ``budget`` bytes at the most. A part counts a byte, or its length where it has one; a key counts one."""
     cls = type(value)
     if cls in _SIZED:
         return budget - 1 - len(value)

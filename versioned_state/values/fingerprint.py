@@ -40,7 +40,7 @@ _SEED: Final = int.from_bytes(os.urandom(8), "big")
 
 def is_plain_mark(mark: Mark) -> bool:
     """Whether the values under a mark are of JSON types."""
-    return type(mark) is tuple or (type(mark) is int and mark >= 0)
+    return isinstance(mark, tuple) or (mark is not None and mark >= 0)
 
 
 def fingerprint(data: bytes | memoryview) -> int:
@@ -73,7 +73,7 @@ class Marker:
         """Whether the run is surely what it was when it got this mark."""
         if mark is None:
             return False
-        if type(mark) is tuple:
+        if isinstance(mark, tuple):
             return self.pack_leaves(mark, run) is not None
         if mark >= 0:
             try:
@@ -163,61 +163,40 @@ class Groups:
 def find_runs(
     groups: Groups,
     elements: list[Any],
-    marker: Marker,
-    same_child: Callable[[Any, Any], bool],
+    unchanged: Callable[[Groups, int, list[Any], int], bool],
     *,
     prefix: int | None = None,
     suffix: int | None = None,
 ) -> list[Run]:
-    """What may have changed: nothing, or runs in order. ``prefix`` and ``suffix`` bound the elements that may count as the same.
+    """What may have changed: nothing, or runs in order. Where the length changed, all between the first and the last is one run.
 
-    Where the length changed, what precedes the first and follows the last difference is matched, and all between is one run.
+    Args:
+        unchanged: whether a group is what it was, at a place in the elements.
+        prefix, suffix: how many elements from either end may count as the same; without them, all.
     """
-    sizes, marks, children = groups.sizes, groups.marks, groups.children
-    count = len(sizes)
-    length = len(elements)
+    sizes, count, length = groups.sizes, len(groups.sizes), len(elements)
     shift = length - groups.total
-    aligned = prefix is None and shift == 0
-    prefix = length if prefix is None else prefix
-    suffix = length if suffix is None else suffix
-
-    def unchanged(group: int, start: int) -> bool:
-        child = children[group]
-        if child is not None:
-            return same_child(elements[start], child)
-        mark = marks[group]
-        run = elements[start : start + sizes[group]]
-        if type(mark) is not tuple:
-            return marker.same(mark, run)
-        packed = marker.pack_leaves(mark, run)
-        if packed is not None:
-            marks[group] = fingerprint(packed)
-        return packed is not None
-
     first = position = 0
-    while first < count:
-        end = position + sizes[first]
-        if end > prefix or not unchanged(first, position):
-            break
-        position = end
+    most = length if prefix is None else prefix
+    while first < count and position + sizes[first] <= most and unchanged(groups, first, elements, position):
+        position += sizes[first]
         first += 1
     if first == count and shift == 0:
         return []
     last, old_end = count, groups.total
+    least = max(position, 0 if suffix is None else length - suffix)
     while last > first:
         start = old_end - sizes[last - 1]
-        if start + shift < position or start + shift < length - suffix or not unchanged(last - 1, start + shift):
+        if start + shift < least or not unchanged(groups, last - 1, elements, start + shift):
             break
         old_end = start
         last -= 1
-    if not aligned:
+    if prefix is not None or shift:
         return [Run(first, last, position, old_end, position, old_end + shift)]
     runs = []
     for group in range(first, last):
         end = position + sizes[group]
-        if group in (first, last - 1) or not unchanged(group, position):
+        if group in (first, last - 1) or not unchanged(groups, group, elements, position):
             runs.append(Run(group, group + 1, position, end, position, end))
         position = end
     return runs
-
-

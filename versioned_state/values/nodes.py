@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 import msgpack
 
@@ -79,10 +79,11 @@ def write_node(shape: Shape, node: Node) -> bytes:
 
 def _write(shape: Shape, node: Node) -> bytes:
     if node.level:
-        body = [node.level, node.counts, b"".join(node.items)]
+        body: list[Any] = [node.level, node.counts, b"".join(node.items)]
         if node.keys is not None:
             body.append(node.keys)
-        return bytes((_NODE_KIND[shape],)) + msgpack.packb(body)
+        packed: bytes = msgpack.packb(body)
+        return bytes((_NODE_KIND[shape],)) + packed
     if shape is Shape.MAP:
         assert node.keys is not None
         parts = [bytes((Kind.MAP_LEAF,)), map_header(len(node.items))]

@@ -113,11 +113,11 @@ def _show(step: Step) -> str:
     if isinstance(step, Namespace):
         return ".@" + (step.name if _IDENTIFIER.fullmatch(step.name) else json.dumps(step.name))
     if step.cell is not None:
-        return "{#" + step.cell.hex() + "}"
+        return f"{{#{step.cell.hex()}}}"
     if type(step.key) is str:
         if _SURROGATE.search(step.key):
             # JSON would join two lone surrogates that happen to form a pair.
-            return "{#" + pack_surrogates(step.key).hex() + "}"
+            return f"{{#{pack_surrogates(step.key).hex()}}}"
         return f".{step.key}" if _IDENTIFIER.fullmatch(step.key) else f"[{json.dumps(step.key)}]"
     return "{" + (_literal(step.key) or "?") + "}"
 

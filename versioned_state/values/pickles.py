@@ -79,7 +79,8 @@ class PicklePolicy:
         """Raise ``PickleRefusedError`` unless objects may be written."""
         if not self.allowed:
             raise PickleRefusedError(
-                f"{path} of type {type_name} is not data and would have to be pickled, which is refused {self._why()}; nothing was committed",
+                f"{path} of type {type_name} is not data and would have to be pickled, which is refused {self._why()}; "
+                "nothing was committed",
                 policy=self.mode,
                 path=path,
                 type_name=type_name,
@@ -117,6 +118,7 @@ class PicklePolicy:
 
 
 def type_name_of(value: Any) -> str:
+    """The module and qualified name of a value's type."""
     cls = type(value)
     return f"{cls.__module__}.{cls.__qualname__}"
 

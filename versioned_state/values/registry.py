@@ -84,10 +84,12 @@ def register(
 
 
 def find_by_type(type: type) -> Registration | None:
+    """How values of exactly this type are stored, if it is registered."""
     return _by_type.get(type)
 
 
 def find_by_name(name: str) -> Registration | None:
+    """How values stored under this name are read, if it is registered here."""
     return _by_name.get(name)
 
 
@@ -109,7 +111,7 @@ def _dataclass_way(type: type) -> tuple[Callable[[Any], Any], Callable[[Any], An
 
     def from_data(data: dict[str, Any]) -> Any:
         # Past __init__: what was stored comes back as it was, without defaults, validation or side effects.
-        value = object.__new__(type)
+        value: Any = object.__new__(type)
         for name, item in data.items():
             object.__setattr__(value, name, item)
         return value

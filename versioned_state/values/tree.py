@@ -42,6 +42,7 @@ class Edit:
 
 
 def empty(shape: Shape) -> Tree:
+    """The tree that holds nothing."""
     return Tree(shape, 0, Node(0, [], None, [] if shape is Shape.MAP else None))
 
 
@@ -260,7 +261,8 @@ def rank(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
     node = nodes.get(tree.shape, tree.top)
     offset = 0
     while node.level:
-        assert node.keys is not None and node.counts is not None
+        assert node.keys is not None
+        assert node.counts is not None
         index = max(bisect_right(node.keys, key) - 1, 0)
         offset += sum(node.counts[:index])
         node = nodes.get(tree.shape, node.items[index])

@@ -65,12 +65,26 @@ def open_source(path: str) -> Iterator[Source]:
         OSError: it cannot be read.
         InvalidArgumentError: it is damaged, or holds no JSON; says where.
     """
-    name = "standard input" if path == "-" else path
-    with open(sys.stdin.fileno() if path == "-" else path, "rb", closefd=path != "-") as file:
-        total = os.fstat(file.fileno()).st_size if path != "-" else 0
-        opener = next((opener for magic, opener in _OPENERS.items() if file.peek(8).startswith(magic)), None)
-        plain = file if opener is None else io.BufferedReader(opener(file))
-        yield _read(name, _lines(name, plain), lambda: min(1.0, file.raw.tell() / total) if total else None)
+    if path == "-":
+        stdin: Any = sys.stdin.buffer
+        piped = io.BufferedReader(stdin)
+        try:
+            yield _read("standard input", _lines("standard input", _plain(piped)), lambda: None)
+        finally:
+            piped.detach()  # standard input is not ours to close
+        return
+    with open(path, "rb") as file:  # noqa: PTH123 - the path as it was given, for errors to show
+        total = os.fstat(file.fileno()).st_size
+        raw = file.raw
+        yield _read(path, _lines(path, _plain(file)), lambda: min(1.0, raw.tell() / total) if total else None)
+
+
+def _plain(file: io.BufferedReader[Any]) -> BinaryIO:
+    """The file itself, or what is in it where it is compressed."""
+    opener = next((opener for magic, opener in _OPENERS.items() if file.peek(8).startswith(magic)), None)
+    if opener is None:
+        return file
+    return io.BufferedReader(opener(file))
 
 
 def _lines(name: str, file: BinaryIO) -> Iterator[bytes]:

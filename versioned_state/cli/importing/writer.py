@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 from versioned_state.cli.importing.conversations import Conversation, summarize
@@ -110,7 +110,8 @@ class BranchNames:
         if not isinstance(value, str | int) or not clean(str(value)):
             raise InvalidArgumentError(f"{conversation.where} has no text or number under {self._name_key!r} to name its branch by")
         name = self._prefix + clean(str(value))
-        name = next(each for each in (name, *(f"{name}-{again}" for again in count(2))) if each not in self._given)
+        candidates = chain([name], (f"{name}-{again}" for again in count(2)))
+        name = next(each for each in candidates if each not in self._given)
         self._given.add(name)
         return name
 
