@@ -67,10 +67,8 @@ def _report(settings: Settings, error: Exception) -> int:
             return 130
         case click.UsageError():
             path = error.ctx.command_path if error.ctx else "vstate"
-            output.error(error.format_message(), f"{path} --help shows how it is used")
-            return error.exit_code
-        case click.ClickException():
-            output.error(error.format_message())
+            message = error.format_message().removesuffix(".")
+            output.error(message[:1].lower() + message[1:], f"{path} --help shows how it is used")
             return error.exit_code
         case StateError():
             output.error(str(error), error.hint)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from itertools import islice
 from typing import Any, Final
 
-from versioned_state.errors import InvalidPathError
+from versioned_state.cli.text import plural
+from versioned_state.errors import InvalidPathError, UnknownPathError
 from versioned_state.repository.snapshot import Snapshot
-from versioned_state.values.path import Path
+from versioned_state.values.path import Namespace, Path
 
 # A revision holds a colon only between the braces of main@{2026-11-01T12:00}, and never [ " or {, with which keys are quoted.
 _PLACE: Final = re.compile(r'(?P<rev>(?:@\{[^}]*\}|[^:\["{])+):(?P<path>.*)', re.DOTALL)
@@ -38,6 +41,23 @@ def value_at(snapshot: Snapshot, path: str, convert: Callable[[Any], Any] = lamb
         if path in snapshot:
             error.hint = f"the key {path!r} is written '{Path().key(path)}'"
         raise
+    except UnknownPathError as error:
+        error.hint = error.hint or _near(snapshot, Path.parse(error.path))
+        raise
+
+
+def _near(snapshot: Snapshot, missing: Path) -> str:
+    """What there is beside a path that leads nowhere."""
+    *parent, _ = missing.steps
+    if all(isinstance(step, Namespace) for step in parent):
+        return "vstate keys lists the keys"
+    above = Path(tuple(parent))
+    found = snapshot.keys_at(above)
+    if isinstance(found, int):
+        return f"{above} has {plural(found, 'element')}"
+    keys = {str(above.key(key)): key for key in found or () if type(key) is str}
+    near = get_close_matches(str(missing), keys, n=3) or list(islice(keys, 3))
+    return f"there is {', '.join(near)}" if near else f"nothing is under {above}"
 
 
 def entries(snapshot: Snapshot, convert: Callable[[Any], Any]) -> Iterator[tuple[str, Any]]:

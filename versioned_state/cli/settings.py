@@ -42,6 +42,7 @@ class Settings:
             except UnknownRevisionError as error:
                 if error.revision.startswith(("HEAD", "@")) and error.near:
                     error.hint = f"name a branch, such as {error.near[0]}; vstate status lists them"
+                error.hint = error.hint or "vstate log shows commits, vstate status branches and tags"
                 raise
 
 

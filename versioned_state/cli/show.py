@@ -30,5 +30,6 @@ def show(settings: Settings, rev: str, *, stat: bool, full: bool, as_json: bool)
             output.json(commit_json(commit, names) | what)
             return
         output.lines(commit_header(commit, names))
-        output.print()
+        if changed:
+            output.print()
         print_changes(output, changed.changes, stat=stat, full=full)

@@ -88,7 +88,7 @@ def commit_header(commit: Commit, names: Names) -> Iterator[Line]:
 def message_lines(commit: Commit) -> Iterator[Line]:
     """The message, indented."""
     for line in commit.message.splitlines():
-        yield ["    ", line]
+        yield ["    ", line] if line else []
 
 
 def first_line(text: str) -> str:

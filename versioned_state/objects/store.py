@@ -73,6 +73,7 @@ class Staging:
         self._store = store
         self._flush_at = flush_at
         self._staged: dict[Address, bytes] = {}
+        self._sent: set[Address] = set()
         self._size = 0
 
     def __len__(self) -> int:
@@ -90,6 +91,7 @@ class Staging:
             if self._flush_at is not None and self._size >= self._flush_at:
                 self._store.kv.apply({}, {}, objects=self.sealed())
                 self._staged.clear()
+                self._sent.clear()
                 self._size = 0
         return address
 
@@ -113,8 +115,13 @@ class Staging:
         return here
 
     def sealed(self) -> dict[str, bytes]:
-        """What is staged, as keys and stored bytes."""
-        return {object_key(address): seal(raw) for address, raw in self._staged.items()}
+        """What is staged and was not sent yet, as keys and stored bytes."""
+        sent = self._sent
+        return {object_key(address): seal(raw) for address, raw in self._staged.items() if address not in sent}
+
+    def sent(self) -> None:
+        """The store has what is staged, so that a batch that is tried again takes only what came since."""
+        self._sent.update(self._staged)
 
 
 def verified(address: Address, stored: bytes) -> bytes:

@@ -376,6 +376,7 @@ class Repository:
     def publish(self, ref: Ref, commit: Commit, staging: Staging) -> Ref | None:
         """Move a ref to a staged commit, with everything staged, in one batch. None: the ref had moved, and nothing else was changed."""
         moved = move_ref(self.store, ref, Address(bytes.fromhex(commit.id)), log=ref.log, objects=staging.sealed())
+        staging.sent()
         if moved is not None:
             with self._lock:
                 self._remember(commit)

@@ -253,22 +253,14 @@ class Versioned(State):
         """Publish a commit of what was staged, on the head or, where the branch has moved, on its new one."""
         ref, parent, tree = self._ref, self._head, staged.tree
         for attempt in range(_ATTEMPTS):
+            if tree is parent.tree and parent != self._head:
+                # The others made the very change that we would make.
+                self._stand_on(parent, ref, staged, parent)
+                return parent
             commit = write(tree, parent)
-            try:
-                moved = self.repository.publish(ref, commit, staged.staging)
-            except StorageError:
-                # The store may have done it all the same, and only the reply was lost.
-                self._in_doubt = _InDoubt(staged, commit, ref)
-                moved = self._find(commit, ref)
-                if moved is None:
-                    raise
-                self._in_doubt = None
+            moved = self._publish(ref, commit, staged)
             if moved is not None:
-                if parent != self._head and on_moved is OnMoved.MERGE:
-                    # Take in what the others committed, before what is ours becomes the head's.
-                    self._worktree.retarget(self._head.tree, parent.tree, except_keys=frozenset(staged.changes))
-                self._worktree.adopt(staged, tree)
-                self._ref, self._head = moved, commit
+                self._stand_on(commit, moved, staged, parent if on_moved is OnMoved.MERGE else self._head)
                 return commit
             if on_moved is OnMoved.REFUSE:
                 break
@@ -280,6 +272,27 @@ class Versioned(State):
                 tree = self._merge(staged, parent)
         actual = self._commit_of(self.repository.ref("branch", self.branch))
         raise BranchMovedError(self.branch, expected=self._head.id, actual=actual.id)
+
+    def _publish(self, ref: Ref, commit: Commit, staged: Staged) -> Ref | None:
+        """Move the branch to a commit; None where it had moved. What fails without a clear outcome is looked up at once, or kept in doubt."""
+        try:
+            return self.repository.publish(ref, commit, staged.staging)
+        except StorageError:
+            # The store may have done it all the same, and only the reply was lost.
+            self._in_doubt = _InDoubt(staged, commit, ref)
+            moved = self._find(commit, ref)
+            if moved is None:
+                raise
+            self._in_doubt = None
+            return moved
+
+    def _stand_on(self, commit: Commit, ref: Ref, staged: Staged, theirs: Commit) -> None:
+        """Make a commit that holds what we staged, on top of theirs, the head."""
+        if theirs != self._head:
+            # First take in what the others committed, then what is ours becomes the head's.
+            self._worktree.retarget(self._head.tree, theirs.tree, except_keys=frozenset(staged.changes))
+        self._worktree.adopt(staged, commit.tree)
+        self._ref, self._head = ref, commit
 
     def _find(self, commit: Commit, before: Ref) -> Ref | None:
         """The ref as of our commit, if the branch has it, be it below what others committed since. None also if nobody can tell."""

@@ -52,6 +52,8 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit]) -> Tree:
     Cost: the touched leaves, and one path to each. Built from an empty tree: everything, once.
     """
     top = nodes.get(tree.shape, tree.top)
+    if top.level == 0:
+        return _splice_leaf(nodes, tree.shape, top, edits)
     total = tree.count
     level = 0
     while True:
@@ -60,6 +62,18 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit]) -> Tree:
             return grow(nodes, tree.shape, runs[0].nodes)
         edits = [_as_edit(nodes, tree.shape, run) for run in runs]
         level += 1
+
+
+def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> Tree:
+    """The same for a tree of one leaf, as most states are: it is cut anew as a whole."""
+    gathered = _Gathered(shape, 0)
+    position = 0
+    for edit in edits:
+        gathered.feed_node(leaf, 0, position, edit.start)
+        gathered.feed(edit.items, None, edit.keys)
+        position = edit.end
+    gathered.feed_node(leaf, 0, position, leaf.count)
+    return grow(nodes, shape, gathered.cut())
 
 
 def build(nodes: Nodes, shape: Shape, level: int, edit: Edit) -> Tree:
@@ -132,10 +146,13 @@ class _Gathered:
     @property
     def at_cut(self) -> bool:
         """Whether a node ends with what was fed last."""
+        self._chunk()
+        return self._chunker.pending == 0
+
+    def _chunk(self) -> None:
         fed = self._chunked
         self._chunked = len(self._items)
         self._cuts += self._chunker.feed(self._items[fed:], self._keys and self._keys[fed:])
-        return self._chunker.pending == 0
 
     def feed(self, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> None:
         self._items += items
@@ -154,6 +171,9 @@ class _Gathered:
         self.feed(node.items[a:b], node.counts and node.counts[a:b], node.keys and node.keys[a:b])
 
     def cut(self) -> list[Node]:
+        """The nodes of all that was fed; the last one ends where that ends."""
+        if self._chunked < len(self._items):
+            self._chunk()
         sizes = self._cuts + ([self._chunker.pending] if self._chunker.pending else [])
         nodes = []
         a = 0
@@ -198,8 +218,7 @@ def _recut(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits:
                     end = first + node.count
             gathered.feed_node(node, first, position, end)
             position = end
-            at_cut = gathered.at_cut
-            if at_cut or end >= total:
+            if gathered.at_cut or end >= total:
                 break
             first, node = next(stream)
         runs.append(_Run(run_start, end, gathered.cut()))

@@ -1,0 +1,99 @@
+"""Fixtures of the command line's tests: a runner, stores, and snapshots.
+
+``VSTATE_UPDATE_SNAPSHOTS=1`` writes the files in ``snapshots/`` anew instead of comparing with them; read the difference.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.cli.stores import Trip, make_hostile, make_trip
+from versioned_state.cli.main import vstate as group
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+@dataclass
+class Result:
+    """What a command line printed, and how it ended."""
+
+    stdout: str
+    stderr: str
+    code: int
+
+    def shown(self, command: str) -> str:
+        """All of it as one text, for a snapshot."""
+        parts = [f"$ {command}\n", self.stdout]
+        if self.stderr:
+            parts.append(f"--- stderr\n{self.stderr}")
+        if self.code:
+            parts.append(f"--- exit {self.code}\n")
+        return "".join(parts)
+
+
+Vstate = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing of the user's: neither settings nor folder."""
+    for name in "VSTATE_STORE VSTATE_PAGER PAGER LESS NO_COLOR COLUMNS LINES FORCE_COLOR".split():
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def vstate() -> Vstate:
+    """Run a command line in this process: ``vstate("log", "main", store=path)``."""
+
+    def run(*args: str, store: Path | None = None, stdin: bytes = b"") -> Result:
+        options = [] if store is None else ["--store", str(store)]
+        result = CliRunner().invoke(group, [*options, *args], input=stdin, prog_name="vstate")
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return Result(result.stdout, result.stderr, result.exit_code)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def trip(tmp_path_factory: pytest.TempPathFactory) -> Trip:
+    """A store to look at. It is shared: do not write to it."""
+    return make_trip(tmp_path_factory.mktemp("trip") / "store")
+
+
+@pytest.fixture
+def own_trip(trip: Trip, tmp_path: Path) -> Trip:
+    """A copy of it, to write to or to damage."""
+    path = tmp_path / "own"
+    shutil.copytree(trip.path, path)
+    return Trip(path, trip.commits)
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Iterator[Path]:
+    """A store full of escape sequences and of pickles that make a file: it fails the test if that file ever appears."""
+    target = tmp_path / "unpickled"
+    make_hostile(tmp_path / "hostile", target)
+    yield tmp_path / "hostile"
+    assert not target.exists(), "something was unpickled"
+
+
+@pytest.fixture
+def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with the file of that name in ``snapshots/``."""
+
+    def compare(name: str, text: str) -> None:
+        file = SNAPSHOTS / f"{name}.txt"
+        if os.environ.get("VSTATE_UPDATE_SNAPSHOTS"):
+            file.write_text(text, encoding="utf-8")
+        assert file.exists(), f"there is no {file}; VSTATE_UPDATE_SNAPSHOTS=1 writes it"
+        assert text == file.read_text(encoding="utf-8")
+
+    return compare

@@ -1,0 +1,95 @@
+"""Values, keys, messages and names that would drive a terminal or run code: shown as what they are, and never obeyed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Vstate
+from tests.cli.stores import ESCAPES, control_characters, make_hostile
+from versioned_state import Disk, Repository
+
+KEY = '["key' + json.dumps(ESCAPES)[1:-1] + '"]'
+
+COMMANDS: list[list[str]] = [
+    *([name, *options] for name in ("log", "show") for options in ([], ["--stat"], ["--json"], ["HEAD~1"])),
+    ["log", "--oneline"],
+    ["log", "--all"],
+    ["show", "--full"],
+    ["show", "HEAD~1", "--full"],
+    *(["diff", *options] for options in ([], ["--stat"], ["--json"], ["--full"], ["HEAD~2", "HEAD"], ["HEAD~2", "HEAD~1", "--json"])),
+    *(["diff", "--path", path] for path in (KEY, "bomb", "list[2]")),
+    *(["get", *options, place] for options in ([], ["--json"]) for place in (KEY, "bomb", "list", "list[1]", "HEAD~1:nested", "HEAD:", "lone")),
+    ["get", "bomb.deeper"],
+    ["keys"],
+    ["keys", "--json"],
+    ["status"],
+    ["status", "--json"],
+    ["export"],
+    ["export", "--compact"],
+    ["export", "HEAD:bomb"],
+    # What is not there is shown in errors.
+    ["get", f"key{ESCAPES}".replace("\0", "")],
+    ["get", f'["{ESCAPES}"'.replace("\0", "")],
+    ["log", f"branch{ESCAPES}".replace("\0", "")],
+    [f"log{ESCAPES}".replace("\0", "")],
+    ["log", f"--{ESCAPES}".replace("\0", "")],
+]
+
+
+@pytest.mark.parametrize("color", ["auto", "always"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command).encode("ascii", "backslashreplace").decode())
+def test_nothing_drives_the_terminal_and_nothing_is_unpickled(color: str, command: list[str], vstate: Vstate, hostile: Path):
+    result = vstate("--color", color, *command, store=hostile)
+    shown = result.stdout + result.stderr
+    assert shown
+    assert control_characters(without_colors(shown) if color == "always" else shown) == set()
+    # And the fixture looks for the file that a pickle would make.
+
+
+def without_colors(shown: str) -> str:
+    """Without the colours that the command line itself sets, and nothing else of that kind."""
+    for code in (0, 1, *range(30, 38), *range(90, 98)):
+        shown = shown.replace(f"\x1b[{code}m", "")
+    return shown
+
+
+@pytest.mark.parametrize("command", [["get", KEY, "--json"], ["export", f"HEAD:{KEY}"]])
+def test_json_gives_back_the_text_exactly(command: list[str], vstate: Vstate, hostile: Path):
+    assert json.loads(vstate(*command, store=hostile).stdout) == f"value{ESCAPES}\nchanged{ESCAPES}"
+
+
+def test_raw_gives_back_the_text_exactly(vstate: Vstate, hostile: Path):
+    assert vstate("get", KEY, "--raw", store=hostile).stdout == f"value{ESCAPES}\nchanged{ESCAPES}"
+
+
+def test_a_lone_surrogate_is_shown(vstate: Vstate, hostile: Path):
+    assert vstate("get", "lone", store=hostile).stdout == "\\ud800\n"
+    assert vstate("get", "lone", "--json", store=hostile).stdout == '"\\ud800"\n'
+
+
+def test_an_object_shows_as_what_it_is(vstate: Vstate, hostile: Path):
+    assert vstate("get", "list[1]", store=hostile).stdout.startswith("<object tests.cli.stores.Bomb, ")
+    shown = json.loads(vstate("get", "list[1]", "--json", store=hostile).stdout)
+    assert shown["$object"]["type"] == "tests.cli.stores.Bomb"
+    assert shown["$object"]["imports"] == ["posix.system"]
+
+
+def test_the_trap_is_armed(tmp_path: Path):
+    make_hostile(tmp_path / "armed", tmp_path / "made")
+    with Repository(Disk(tmp_path / "armed"), pickle="allow") as repository:
+        repository.snapshot("main")["bomb"]
+    assert (tmp_path / "made").exists()
+
+
+def test_import_onto_a_branch_with_pickles_unpickles_nothing(vstate: Vstate, hostile: Path):
+    message = b'[{"role": "user", "content": "hi"}]'
+    result = vstate("import", "-", "--append", "--key", "bomb", store=hostile, stdin=message)
+    assert result.code == 1
+    assert "nothing was imported" in result.stderr
+    assert "error: " in result.stderr
+    assert vstate("import", "-", "--append", "--key", "fresh", store=hostile, stdin=message).code == 0
+    with Repository(Disk(hostile, read_only=True), pickle="refuse") as repository:
+        assert repository.snapshot("main")["fresh"] == [{"role": "user", "content": "hi"}]

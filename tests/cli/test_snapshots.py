@@ -1,0 +1,114 @@
+"""What each command prints, to the letter. The files in ``snapshots/`` are the expectation; conftest says how to renew them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import SNAPSHOTS, Vstate
+from tests.cli.stores import MINUTE, START, Trip
+from versioned_state.cli import text
+
+COMMANDS = {
+    "log": "log",
+    "log-oneline": "log --oneline",
+    "log-stat": "log --stat",
+    "log-oneline-stat": "log -n 2 --oneline --stat",
+    "log-json": "log --json",
+    "log-json-stat": "log -n 1 --json --stat",
+    "log-limit": "log -n 1",
+    "log-rev": "log idea~1",
+    "log-all": "log --all --oneline",
+    "log-merge": "log merged -n 3",
+    "log-first-parent": "log merged --first-parent --oneline",
+    "show": "show v1",
+    "show-head": "show",
+    "show-first": "show main~3",
+    "show-merge": "show merged",
+    "show-stat": "show v1 --stat",
+    "show-full": "show v1 --full",
+    "show-json": "show v1 --json",
+    "diff": "diff",
+    "diff-two": "diff main~3 idea",
+    "diff-dots": "diff main~3..idea",
+    "diff-dots-open": "diff v1..",
+    "diff-backwards": "diff v1 main~3",
+    "diff-path": "diff main~3 main --path budget",
+    "diff-path-stat": "diff main~3 main --path messages --stat",
+    "diff-same": "diff main main",
+    "diff-full": "diff main~3 v1 --full",
+    "diff-stat": "diff main~3 main --stat",
+    "diff-stat-json": "diff main~3 main --stat --json",
+    "diff-json": "diff main~3 v1 --json",
+    "diff-exit-code": "diff --exit-code --stat",
+    "get-text": "get notes",
+    "get-text-json": "get notes --json",
+    "get-dict": "get v1:budget",
+    "get-list": "get v1:messages",
+    "get-element": "get idea:messages[-1].role",
+    "get-quoted": """get 'main:["user/1"].name'""",
+    "get-namespace": "get @worker.job.done",
+    "get-set": "get seen",
+    "get-other": "get when --json",
+    "get-whole": "get main~3:",
+    "get-by-date": "get 'main@{2026-11-21T02:11:30}:prefs'",
+    "keys": "keys",
+    "keys-prefix": "keys main~3 m",
+    "keys-json": "keys --json",
+    "status": "status",
+    "status-few": "status -n 1",
+    "status-json": "status --json",
+    "export": "export",
+    "export-value": "export v1:prefs",
+    "export-compact": "export idea --compact",
+    "help": "--help",
+    **{f"help-{name}": f"{name} --help" for name in "log show diff get keys status import export demo completion".split()},
+    "error-revision": "log mian",
+    "error-id": "show 0123456789ab",
+    "error-no-revision": "log '~'",
+    "error-date": "show 'main@{yesterday}'",
+    "error-before": "show 'main@{2020-01-01}'",
+    "error-steps": "diff main~9 main",
+    "error-path": "get budgets.limit",
+    "error-path-deep": "get budget.limits",
+    "error-index": "get messages[9]",
+    "error-inside-a-text": "get notes.line",
+    "error-namespace": "get @worker.jobs",
+    "error-path-syntax": "get messages[",
+    "error-path-key": "get user/1",
+    "error-raw": "get budget --raw",
+    "error-raw-json": "get notes --raw --json",
+    "error-command": "lgo",
+    "error-option": "log --onelin",
+    "error-number": "log -n -1",
+    "error-missing": "get",
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_it_prints(name: str, vstate: Vstate, trip: Trip, snapshot: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(text, "now", lambda: START + 100 * MINUTE)
+    command = COMMANDS[name]
+    shown = vstate(*shlex.split(command), store=trip.path).shown(f"vstate {command}")
+    snapshot(name, trip.tidy(without_sizes(shown)))
+
+
+def without_sizes(shown: str) -> str:
+    """Sizes and counts of objects are the storage's business, and tested there."""
+    shown = re.sub(r"[\d.]+ KB", "N KB", re.sub(r"objects  \d+", "objects  N", shown))
+    return re.sub(r'("(?:objects|bytes_\w+)": )\d+', r"\1N", shown)
+
+
+def test_no_snapshot_is_left_over():
+    others = {"demo"}  # of test_demo
+    assert {file.stem for file in SNAPSHOTS.iterdir()} == set(COMMANDS) | others
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if "--json" in command and not name.startswith(("help", "error"))])
+def test_json_is_one_value_a_line(name: str, vstate: Vstate, trip: Trip):
+    for line in vstate(*shlex.split(COMMANDS[name]), store=trip.path).stdout.splitlines():
+        json.loads(line)

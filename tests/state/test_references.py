@@ -1,0 +1,424 @@
+"""A live value keeps its identity for the life of its handle: a reference held by the caller is what the state holds and watches.
+
+Every way in which the head or the content can move is tried with every kind of value. Where the type at a path changes, the old
+object is detached: that is the one exception.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.values.mutations import Thing, mutate, sample
+from tests.values.strategies import clone, exact, make_large
+from versioned_state import Memory, Repository, Versioned
+from versioned_state.errors import MergeConflictError
+
+
+class Undo(Exception):
+    pass
+
+
+# Ways to move. Each takes a handle whose value was committed as ``first``, then mutated and committed as ``second`` by ``change``,
+# and leaves the handle on one of the two; it returns which.
+
+Change = Callable[[Any], Any]
+
+
+def commit(state: Versioned, change: Change) -> str:
+    change(state["value"])
+    state.commit("second")
+    return "second"
+
+
+def reset(state: Versioned, change: Change) -> str:
+    change(state["value"])
+    state.commit("second")
+    state.reset("HEAD~1")
+    return "first"
+
+
+def reset_and_back(state: Versioned, change: Change) -> str:
+    change(state["value"])
+    second = state.commit("second")
+    state.reset("HEAD~1")
+    state.reset(second)
+    return "second"
+
+
+def reset_with_changes(state: Versioned, change: Change) -> str:
+    state["other"] = 1
+    state.commit()
+    change(state["value"])
+    state.reset("HEAD~1")
+    return "first"
+
+
+def discard(state: Versioned, change: Change) -> str:
+    change(state["value"])
+    state.discard()
+    return "first"
+
+
+def discard_a_replaced_value(state: Versioned, change: Change) -> str:
+    change(state["value"])
+    state["value"] = "replaced"
+    state["value"] = "replaced again"
+    state.discard()
+    return "first"
+
+
+def discard_a_deleted_value(state: Versioned, change: Change) -> str:
+    change(state["value"])
+    del state["value"]
+    state.discard()
+    return "first"
+
+
+def transaction(state: Versioned, change: Change) -> str:
+    with state.transaction("second"):
+        change(state["value"])
+    return "second"
+
+
+def transaction_that_fails(state: Versioned, change: Change) -> str:
+    with suppress(Undo), state.transaction("second"):
+        change(state["value"])
+        raise Undo
+    return "first"
+
+
+def transaction_that_fails_after_a_replacement(state: Versioned, change: Change) -> str:
+    with suppress(Undo), state.transaction("second"):
+        change(state["value"])
+        state["value"] = "replaced"
+        raise Undo
+    return "first"
+
+
+def transaction_within_one(state: Versioned, change: Change) -> str:
+    with state.transaction("second"):
+        change(state["value"])
+        with suppress(Undo), state.transaction():
+            state["value"] = 1
+            del state["value"]
+            raise Undo
+    return "second"
+
+
+def transaction_within_one_that_fails(state: Versioned, change: Change) -> str:
+    with suppress(Undo), state.transaction():
+        with state.transaction():
+            change(state["value"])
+        raise Undo
+    return "first"
+
+
+def _by_another(state: Versioned, change: Change) -> None:
+    other = Versioned(state.repository)
+    value = clone(other["value"])
+    change(value)
+    other["value"] = value
+    other.commit("second")
+
+
+def refresh(state: Versioned, change: Change) -> str:
+    _by_another(state, change)
+    state.refresh()
+    return "second"
+
+
+def merge(state: Versioned, change: Change) -> str:
+    _by_another(state, change)
+    state["ours"] = 1
+    state.commit()
+    assert state["ours"] == 1
+    return "second"
+
+
+def refresh_and_discard(state: Versioned, change: Change) -> str:
+    _by_another(state, change)
+    state["ours"] = 1
+    state.refresh()
+    state.discard()
+    assert "ours" not in state
+    return "second"
+
+
+def conflict(state: Versioned, change: Change) -> str:
+    _by_another(state, change)
+    before = exact(state["value"])
+    change(state["value"])
+    change(state["value"])
+    if exact(state["value"]) == before:
+        return "first"
+    mine = exact(state["value"])
+    with pytest.raises(MergeConflictError):
+        state.commit()
+    with pytest.raises(MergeConflictError):
+        state.refresh()
+    assert exact(state["value"]) == mine
+    state.discard()
+    state.refresh()
+    return "second"
+
+
+MOVES = [commit, reset, reset_and_back, reset_with_changes, discard, discard_a_replaced_value, discard_a_deleted_value, transaction]
+MOVES += [transaction_that_fails, transaction_that_fails_after_a_replacement, transaction_within_one, transaction_within_one_that_fails]
+MOVES += [refresh, merge, refresh_and_discard, conflict]
+
+VALUES: dict[str, tuple[Callable[[], Any], Change]] = {
+    "list": (lambda: [1, [2], {"a": [3]}], lambda v: v.append(len(v))),
+    "nested list": (lambda: [1, [2], {"a": [3]}], lambda v: v[2]["a"].append(9)),
+    "list that shrinks": (lambda: list(range(9)), lambda v: v.pop(0)),
+    "large list": (lambda: [{"n": n, "x": ["y" * (n % 60)]} for n in range(900)], lambda v: v[500]["x"].append(1)),
+    "large list, inserted": (lambda: [{"n": n} for n in range(900)], lambda v: v.insert(450, {"n": "new"})),
+    "list from large to empty": (lambda: [{"n": n} for n in range(900)], lambda v: v.clear()),
+    "large elements": (lambda: [["x" * 5000, [n]] for n in range(9)], lambda v: v[4][1].append(1)),
+    "sorted": (lambda: [3, 1, 2, 5, 4], lambda v: (v.sort(), v.append(0))),
+    "dict": (lambda: {"a": 1, "b": [2]}, lambda v: v.update(new=len(v))),
+    "dict, nested": (lambda: {"a": {"b": {"c": [1]}}}, lambda v: v["a"]["b"]["c"].append(1)),
+    "dict, order": (lambda: {"a": 1, "b": 2}, lambda v: v.update(a=v.pop("a"))),
+    "dict, key of another type": (lambda: {1: "x", 2: []}, lambda v: v.update({True: v.pop(1)})),
+    "large dict": (lambda: {f"k{n}": {"v": [n]} for n in range(800)}, lambda v: v["k400"]["v"].append(0)),
+    "large dict, deleted": (lambda: {f"k{n}": {"v": [n]} for n in range(800)}, lambda v: v.popitem()),
+    "set": (lambda: {1, 2}, lambda v: v.add(len(v) + 5)),
+    "large set": (lambda: set(range(3000)), lambda v: v.add(-len(v))),
+    "bytearray": (lambda: bytearray(b"abc"), lambda v: v.append(1)),
+    "large bytearray": (lambda: bytearray(200_000), lambda v: v.append(1)),
+    "deque": (lambda: deque([1, [2]], 99), lambda v: v.appendleft(0)),
+    "deque, nested": (lambda: deque([1, [2]], 99), lambda v: v[-1].append(0)),
+    "OrderedDict": (lambda: OrderedDict(a=[1], b=2), lambda v: v.move_to_end(next(iter(v)))),
+    "defaultdict": (lambda: defaultdict(list, a=[1]), lambda v: v["a"].append(2)),
+    "Counter": (lambda: Counter("aab"), lambda v: v.update("b")),
+    "array": (lambda: np.arange(9.0), lambda v: v.__iadd__(1)),
+    "large array": (lambda: np.zeros((300, 100)), lambda v: v.__iadd__(1)),
+    "object": (lambda: Thing(a=[1], b=2), lambda v: v.__dict__.update(b=v.b + 1)),
+    "object, nested": (lambda: Thing(a=[1], b=Thing(c={})), lambda v: v.b.c.update({len(v.b.c): 1})),
+    "object, attribute removed": (lambda: Thing(a=[1], b=2), lambda v: v.__dict__.popitem()),
+    "everything": (lambda: sample(random.Random(1), 5, data_only=False), lambda v: mutate(random.Random(2), v)),
+}
+
+
+@pytest.mark.parametrize("loaded", [False, True], ids=["given", "loaded"])
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
+@pytest.mark.parametrize("name", VALUES)
+def test_a_reference_is_what_the_state_holds(name, move, loaded):
+    make, change = VALUES[name]
+    first, second = make(), make()
+    change(second)
+    repository = Repository(Memory())
+    state = Versioned(repository)
+    state["value"] = make()
+    state["untouched"] = untouched = [["u"]]
+    state.commit("first")
+    if loaded:
+        state = Versioned(repository)
+        untouched = state["untouched"]
+    held = state["value"]
+
+    expected = first if move(state, change) == "first" else second
+    assert state["value"] is held
+    assert state["untouched"] is untouched
+    assert untouched == [["u"]]
+    assert exact(held) == exact(expected)
+    assert not state.status()
+
+    # It still is watched.
+    before = exact(held)
+    change(held)
+    if exact(held) != before:
+        assert {str(step.path).split("[")[0].split(".")[0].split("{")[0] for step in state.status()} == {"value"}
+        now = exact(held)
+        past = state.checkout(state.commit("third"))
+        assert exact(past["value"]) == now
+        state.reset("HEAD~1")
+        assert state["value"] is held
+        assert exact(held) == before
+    untouched[0].append("x")
+    assert [str(part) for part in state.status()] == ["+ untouched[0][1] = 'x'"]
+
+
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
+def test_references_deep_inside_are_kept_too(move):
+    state = Versioned()
+    state["value"] = {"messages": [{"n": n, "parts": [[n]]} for n in range(300)], "prefs": {"a": {"b": {1}}}, "tuple": ([1], {"k": [2]})}
+    state["value"]["buffers"] = [bytearray(b"x"), np.zeros(3)]
+    state.commit()
+    value = state["value"]
+    held = {
+        "messages": value["messages"],
+        "first": value["messages"][0],
+        "last parts": value["messages"][299]["parts"],
+        "innermost": value["messages"][299]["parts"][0],
+        "set": value["prefs"]["a"]["b"],
+        "buffer": value["buffers"][0],
+        "array": value["buffers"][1],
+    }
+
+    def change(v: Any) -> None:
+        v["messages"].insert(150, {"new": True})
+        del v["messages"][10]
+        v["messages"][-1]["parts"][0].append("x")
+        v["prefs"]["a"]["b"].add(2)
+        v["buffers"][0].append(1)
+        v["buffers"][1][0] += 1
+
+    move(state, change)
+    value = state["value"]
+    now = {
+        "messages": value["messages"],
+        "first": value["messages"][0],
+        "last parts": value["messages"][-1]["parts"],
+        "innermost": value["messages"][-1]["parts"][0],
+        "set": value["prefs"]["a"]["b"],
+        "buffer": value["buffers"][0],
+        "array": value["buffers"][1],
+    }
+    for name, part in held.items():
+        assert now[name] is part, name
+    held["innermost"].append("y")
+    held["set"].add("y")
+    assert sorted(str(change.path) for change in state.status()) == [
+        f"value.messages[{len(value['messages']) - 1}].parts[0][{len(held['innermost']) - 1}]",
+        "value.prefs.a.b",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_moves_over_everything(seed):
+    """The content is right after each, whatever was mutated before, and the containers at the top are never replaced."""
+    rng = random.Random(seed)
+    state = Versioned()
+    state["value"] = [sample(rng, 30, data_only=False), make_large("nested", 150, seed)]
+    state.commit()
+    held = state["value"]
+    for _ in range(8):
+        edits = rng.randrange(2**32)
+
+        def change(value: Any, edits: int = edits) -> None:
+            own = random.Random(edits)
+            for _ in range(own.choice((1, 4))):
+                mutate(own, value)
+
+        first, second = clone(held), clone(held)
+        change(second)
+        move = rng.choice(MOVES)
+        expected = first if move(state, change) == "first" else second
+        assert state["value"] is held
+        assert exact(held) == exact(expected), move.__name__
+        assert not state.status()
+
+
+TYPES: list[tuple[Any, Any]] = [([1], (1,)), ([1], {"a": 1}), ({"a": 1}, OrderedDict(a=1)), ({1}, frozenset({1})), (bytearray(b"a"), b"a")]
+TYPES += [(np.zeros(3), np.zeros(4)), (np.zeros(3), np.zeros(3, "f4")), (deque([1], 3), deque([1], 4)), ([1], None)]
+
+
+@pytest.mark.parametrize("move", [refresh, merge], ids=lambda move: move.__name__)
+@pytest.mark.parametrize(("old", "new"), TYPES, ids=str)
+def test_where_the_type_changes_the_old_object_is_detached(old, new, move):
+    state = Versioned()
+    state["value"] = {"at": clone(old), "list": [clone(old), 1]}
+    state.commit()
+    held, inner, outer = state["value"]["at"], state["value"]["list"][0], state["value"]
+    before = exact(held)
+
+    def change(value: Any) -> None:
+        value["at"] = clone(new)
+        value["list"][0] = clone(new)
+
+    move(state, change)
+    assert state["value"] is outer
+    assert state["value"]["at"] is not held
+    assert state["value"]["list"][0] is not inner
+    assert exact(held) == exact(inner) == before, "a detached object keeps its content"
+    assert exact(outer) == exact({"at": new, "list": [new, 1]})
+
+
+def test_merging_leaves_what_is_staged_alone():
+    state = Versioned()
+    state["ours"], state["theirs"], state["staged"] = [1], [1], [[1]]
+    state.commit()
+    ours, theirs, staged = state["ours"], state["theirs"], state["staged"]
+    other = Versioned(state.repository)
+    other["theirs"].append(2)
+    other["new"] = 1
+    other.commit()
+    staged[0].append("staged")
+    state.refresh()
+    assert (state["ours"], state["theirs"], state["staged"]) == ([1], [1, 2], [[1, "staged"]])
+    assert state["theirs"] is theirs
+    assert state["staged"] is staged
+    assert state["ours"] is ours
+    assert [str(change) for change in state.status()] == ["+ staged[0][1] = 'staged'"]
+    assert state["new"] == 1
+    assert state.commit().parents == (other.head.id,)
+
+
+def test_a_key_that_others_deleted_goes_and_its_value_is_detached():
+    state = Versioned()
+    state["gone"], state["kept"] = [1], [2]
+    state.commit()
+    held = state["gone"]
+    other = Versioned(state.repository)
+    del other["gone"]
+    other.commit()
+    state.refresh()
+    assert list(state) == ["kept"]
+    held.append(5)
+    assert not state.status()
+    state.reset("HEAD~1")
+    assert state["gone"] == [1]
+
+
+def test_both_sides_made_the_same_change():
+    for edit in (lambda s: s.__setitem__("a", 1), lambda s: s.__delitem__("k"), lambda s: s["k"].append(1)):
+        state = Versioned()
+        state["k"], state["l"] = [0], [1]
+        state.commit()
+        other = Versioned(state.repository)
+        edit(state)
+        edit(other)
+        other.commit()
+        state["l"].append(2)
+        state.refresh()
+        assert [str(change) for change in state.status()] == ["+ l[1] = 2"]
+        assert len(state) == len(list(state)) == len(other)
+        commit = state.commit()
+        assert dict(state.checkout(commit)) == {**other.copy(), "l": [1, 2]} == state.copy()
+
+
+def test_a_value_that_was_never_looked_at_is_still_right():
+    state = Versioned()
+    state["a"], state["b"] = [1], [1]
+    first = state.commit()
+    state["a"].append(2)
+    state["b"].append(2)
+    state.commit()
+    other = Versioned(state.repository)
+    held = other["a"]
+    other.reset(first)
+    assert (other["a"], other["b"]) == ([1], [1])
+    assert other["a"] is held
+
+
+def test_references_into_a_sequence_that_is_loaded_later():
+    state = Versioned()
+    state["list"] = [{"n": n} for n in range(400)]
+    state.commit()
+    other = Versioned(state.repository)
+    other.sequence("list").append({"new": 1})
+    held = other["list"]
+    assert held[400] == {"new": 1}
+    other.sequence("list").append({"newer": 1})
+    assert held[401] == {"newer": 1}
+    held[400]["new"] = 2
+    past = other.checkout(other.commit())
+    assert past["list"][400:] == [{"new": 2}, {"newer": 1}]
+    assert other["list"] is held
