@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.stores import Trip, make_hostile, make_trip
+from versioned_state import Disk, Versioned
 from versioned_state.cli.main import vstate as group
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -97,3 +98,16 @@ def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == file.read_text(encoding="utf-8")
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def big_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with more to print than a pipe or a pager's buffer holds."""
+    path = tmp_path_factory.mktemp("big") / "store"
+    with Versioned(Disk(path)) as state:
+        state["list"] = list(range(100_000))
+        state["text"] = "line\n" * 100_000
+        for count in range(300):
+            state["count"] = count
+            state.commit("message " * 100)
+    return path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import os
 import re
 from collections.abc import Iterable
@@ -67,7 +67,7 @@ def make_trip(path: Path) -> Trip:
 
         state.namespace("worker")["job"] = {"id": 7, "done": (1, 2)}
         state["seen"] = {"hotel", "train", "weather"}
-        state["when"] = datetime.datetime(2026, 6, 12, 7, 4, tzinfo=datetime.UTC)
+        state["when"] = dt.datetime(2026, 6, 12, 7, 4, tzinfo=dt.UTC)
         state["price"] = Decimal("98.50")
         commits.append(state.commit())
         commits.append(_merge(repository, commits[4], commits[3]))

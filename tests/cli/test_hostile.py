@@ -21,7 +21,11 @@ COMMANDS: list[list[str]] = [
     ["show", "HEAD~1", "--full"],
     *(["diff", *options] for options in ([], ["--stat"], ["--json"], ["--full"], ["HEAD~2", "HEAD"], ["HEAD~2", "HEAD~1", "--json"])),
     *(["diff", "--path", path] for path in (KEY, "bomb", "list[2]")),
-    *(["get", *options, place] for options in ([], ["--json"]) for place in (KEY, "bomb", "list", "list[1]", "HEAD~1:nested", "HEAD:", "lone")),
+    *(
+        ["get", *options, place]
+        for options in ([], ["--json"])
+        for place in (KEY, "bomb", "list", "list[1]", "HEAD~1:nested", "HEAD:", "lone")
+    ),
     ["get", "bomb.deeper"],
     ["keys"],
     ["keys", "--json"],

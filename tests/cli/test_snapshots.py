@@ -71,7 +71,6 @@ COMMANDS = {
     "error-id": "show 0123456789ab",
     "error-no-revision": "log '~'",
     "error-date": "show 'main@{yesterday}'",
-    "error-before": "show 'main@{2020-01-01}'",
     "error-steps": "diff main~9 main",
     "error-path": "get budgets.limit",
     "error-path-deep": "get budget.limits",
@@ -108,7 +107,9 @@ def test_no_snapshot_is_left_over():
     assert {file.stem for file in SNAPSHOTS.iterdir()} == set(COMMANDS) | others
 
 
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if "--json" in command and not name.startswith(("help", "error"))])
+@pytest.mark.parametrize(
+    "name", [name for name, command in COMMANDS.items() if "--json" in command and not name.startswith(("help", "error"))]
+)
 def test_json_is_one_value_a_line(name: str, vstate: Vstate, trip: Trip):
     for line in vstate(*shlex.split(COMMANDS[name]), store=trip.path).stdout.splitlines():
         json.loads(line)

@@ -72,7 +72,9 @@ def test_a_missing_store_is_not_made(command: str, vstate: Vstate, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("url", "word"), [("redis://host", "no backend"), ("ftp://x", "ftp"), ("memory:", "memory"), ("disk://x", "disk:PATH")])
+@pytest.mark.parametrize(
+    ("url", "word"), [("redis://host", "no backend"), ("ftp://x", "ftp"), ("memory:", "memory"), ("disk://x", "disk:PATH")]
+)
 def test_a_url_that_cannot_be_meant(url: str, word: str, vstate: Vstate):
     assert_error(vstate("--store", url, "log"), word, "hint: ")
     assert_error(vstate("--store", url, "import", "-", stdin=b'[{"role": "user"}]'), word, "hint: ")

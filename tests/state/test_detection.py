@@ -19,9 +19,7 @@ from hypothesis import given, strategies as st
 
 from tests.values.mutations import Str, Thing, mutate, sample
 from tests.values.strategies import any_values, clone, exact, make_large
-from versioned_state import Commit, Disk, Memory, Repository, Versioned, register
-
-register(Str, "test.detection.Str", str.__str__, Str)
+from versioned_state import Commit, Disk, Memory, Repository, Versioned
 
 
 def check(state: Versioned, content: dict[str, Any], before: Any) -> Commit | None:

@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 
 from tests.values.strategies import message
+from versioned_state import register
 
 
 class Str(str):
     __slots__ = ()
+
+
+register(Str, "tests.Str", str.__str__, Str)
 
 
 class Thing:

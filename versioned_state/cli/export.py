@@ -64,6 +64,8 @@ def _write(target: Path, lines: Iterable[str]) -> int:
         with unfinished.open("x", encoding="utf-8") as file:
             written = _write_lines(file, lines)
         unfinished.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from error
     finally:
         unfinished.unlink(missing_ok=True)
     return written

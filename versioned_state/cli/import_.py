@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from versioned_state.cli.importing.writer import BranchNames, Writer
 from versioned_state.cli.output import Output, Span
 from versioned_state.cli.settings import Settings, program, verb
 from versioned_state.cli.text import plural
+from versioned_state.errors import StateError
 
 _STEP = 16  # rounds between two looks at the progress bar: looking costs about as much as a round
 
@@ -66,7 +67,7 @@ class _Plan:
 def import_(settings: Settings, /, file: str, **options: Any) -> None:
     """Import FILE, or standard input for -, into the store, which is made if need be (default: ./.vstate).
 
-    FILE is JSON or JSON lines, plain or compressed with gzip, bzip2, xz or zstd. A list of messages becomes one branch with a
+    FILE is JSON or JSON lines, plain or compressed with gzip, bzip2 or xz. A list of messages becomes one branch with a
     commit for each message. A list of conversations, which are lists of messages or objects with one, becomes a branch for
     each; their other fields become keys of the state.
     """
@@ -83,6 +84,8 @@ def import_(settings: Settings, /, file: str, **options: Any) -> None:
                 plan.run(writer)
             except BaseException:
                 told.stop()
+                with suppress(StateError):  # the store may be what failed
+                    writer.recount()
                 _say_how_far(settings.output, writer)
                 raise
     _say_done(settings, writer, time.monotonic() - start)

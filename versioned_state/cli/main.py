@@ -6,9 +6,9 @@ Exit codes: 0 all is well, 1 the command failed (or ``diff --exit-code`` found c
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import os
 import sys
-from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -47,15 +47,23 @@ class Main(Verbs):
         try:
             result = super().invoke(context)
             sys.stdout.flush()
-        except BrokenPipeError:
-            # Whoever read from us has seen enough, as in `vstate log | head`. What is still in the buffer must not raise again at exit.
-            with suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
+        except OSError as error:
+            _drop_what_cannot_be_written()
+            if isinstance(error, BrokenPipeError):  # whoever read from us has seen enough, as in `vstate log | head`
+                return 0
+            raise
         return result
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(self.commands)  # in the order in which one comes to need them
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Make sure that what is still in the buffer of stdout does not raise again when Python exits."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(settings: Settings, error: Exception) -> int:
@@ -120,9 +128,12 @@ for command in (log, show, diff, get, keys, status, import_, export, demo, compl
 
 def main() -> None:
     """The entry point of ``vstate``."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that knows only ASCII
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell: vstate log >&-
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as the process lives
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # for a terminal that knows only ASCII
     vstate.main(prog_name="vstate")
 
 

@@ -43,11 +43,11 @@ def reading(given: str | None) -> Iterator[Repository]:
     """
     url = locate(given)
     try:
-        repository = _repository(open_store(url, read_only=True, create=False))
+        store = open_store(url, read_only=True, create=False)
     except (StoreNotFoundError, NotAStoreError) as error:
         error.hint = _HINT
         raise
-    with repository:
+    with _repository(store) as repository:
         yield repository
 
 

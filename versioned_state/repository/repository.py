@@ -233,9 +233,12 @@ class Repository:
         return names[0] if len(names) == 1 else "main"
 
     def _head_of(self, rev: str, branch: str | None) -> Commit:
-        name = branch or self.default_branch()
-        if name in self.branches:
-            return self.branches[name]
+        ref = self.ref("branch", branch or "main")
+        if ref.head is None and branch is None:
+            ref = self.ref("branch", self.default_branch())
+        if ref.head is not None:
+            return self.commit_at(ref.head)
+        name = ref.name
         near = tuple(islice(self.branches, 8))
         raise UnknownRevisionError(rev, near=near, reason=f"there is no branch {name!r}" if near else "there are no commits yet")
 

@@ -274,7 +274,7 @@ class Versioned(State):
         raise BranchMovedError(self.branch, expected=self._head.id, actual=actual.id)
 
     def _publish(self, ref: Ref, commit: Commit, staged: Staged) -> Ref | None:
-        """Move the branch to a commit; None where it had moved. What fails without a clear outcome is looked up at once, or kept in doubt."""
+        """Move the branch to a commit; None where it had moved. An outcome that is not known is looked up at once, or kept in doubt."""
         try:
             return self.repository.publish(ref, commit, staged.staging)
         except StorageError:

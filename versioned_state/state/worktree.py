@@ -143,6 +143,8 @@ class Worktree:
 
     def cell(self, key: bytes) -> bytes | None:
         """The cell of a key as of the head."""
+        if not self.tree.count:
+            return None
         return rank(self._nodes, self.tree, key)[1]
 
     def get(self, key: bytes) -> Any:

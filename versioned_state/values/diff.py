@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgpack
 
@@ -45,8 +45,7 @@ class CellChange:
 # Maps and sequences
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(NamedTuple):
     """A part of a tree that is still to be compared: a cell (level -1), or a node with all under it."""
 
     level: int

@@ -201,8 +201,7 @@ def _recut(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits:
     i = 0
     while i < len(edits):
         gathered = _Gathered(shape, level)
-        stream = nodes_from(nodes, shape, top, level, min(edits[i].start, total - 1))
-        first, node = next(stream)
+        first, node = _node_at(nodes, shape, top, level, min(edits[i].start, total - 1))
         run_start = position = first
         while True:
             end = first + node.count
@@ -213,14 +212,13 @@ def _recut(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits:
                 gathered.feed(edit.items, edit.counts, edit.keys)
                 position = edit.end
                 if position > end:
-                    stream = nodes_from(nodes, shape, top, level, min(position, total - 1))
-                    first, node = next(stream)
+                    first, node = _node_at(nodes, shape, top, level, min(position, total - 1))
                     end = first + node.count
             gathered.feed_node(node, first, position, end)
             position = end
             if gathered.at_cut or end >= total:
                 break
-            first, node = next(stream)
+            first, node = _node_at(nodes, shape, top, level, end)
         runs.append(_Run(run_start, end, gathered.cut()))
     return runs
 
@@ -233,6 +231,19 @@ def _index_at(counts: list[int], offset: int) -> int:
         index += 1
     assert offset == 0
     return index
+
+
+def _node_at(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int) -> tuple[int, Node]:
+    """The node of a level that covers an offset, and its own first offset. Cost: one path."""
+    node, first = top, 0
+    while node.level > level:
+        assert node.counts is not None
+        index = 0
+        while offset >= first + node.counts[index]:
+            first += node.counts[index]
+            index += 1
+        node = nodes.get(shape, node.items[index])
+    return first, node
 
 
 def nodes_from(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int) -> Iterator[tuple[int, Node]]:

@@ -62,9 +62,11 @@ def single_conversation(source: Source, messages_key: str | None) -> tuple[Conve
     if not source.is_list:
         return conversation_in(source, first, messages_key), items
     if messages_key is None and is_message(first.value):
-        messages = [*items] if source.in_memory else items
-        length = len(messages) if isinstance(messages, list) else None
-        return Conversation((_message_in(source, item) for item in messages), length, "the list"), iter(())
+        messages = (_message_in(source, item) for item in items)
+        if not source.in_memory:
+            return Conversation(messages, None, "the file"), iter(())
+        known = list(messages)
+        return Conversation(known, len(known), "the file"), iter(())
     return None, items
 
 

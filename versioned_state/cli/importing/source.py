@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, BinaryIO, Final
 
-import zstandard
-
 from versioned_state.errors import InvalidArgumentError
 
 
@@ -53,7 +51,6 @@ _OPENERS: Final[dict[bytes, Callable[[BinaryIO], Any]]] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ\0": lzma.LZMAFile,
-    b"\x28\xb5\x2f\xfd": lambda file: zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True),
 }
 
 
@@ -89,8 +86,9 @@ def _plain(file: io.BufferedReader[Any]) -> BinaryIO:
 
 def _lines(name: str, file: BinaryIO) -> Iterator[bytes]:
     try:
-        yield from file
-    except (EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError, OSError) as error:
+        for line in file:  # noqa: UP028 - "yield from" would close the file with the generator
+            yield line
+    except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise InvalidArgumentError(
@@ -132,7 +130,7 @@ def _parse(name: str, text: bytes, line: int) -> Any:
     except json.JSONDecodeError as error:
         raise InvalidArgumentError(
             f"{name}, line {line + error.lineno - 1}, column {error.colno}: not JSON: {error.msg}",
-            hint="it takes JSON or JSON lines, plain or compressed with gzip, bzip2, xz or zstd",
+            hint="it takes JSON or JSON lines, plain or compressed with gzip, bzip2 or xz",
         ) from error
     except (ValueError, RecursionError) as error:  # no text, a number of thousands of digits, brackets without end
         raise InvalidArgumentError(f"{name}, line {line}: not JSON that can be read: {error}") from error

@@ -31,6 +31,7 @@ class Writer:
         self.branches: list[str] = []
         self.rounds = 0
         self.complete = True  # the last branch has all that was to go there
+        self._began = 0, 0  # rounds written, and height of the last branch, before it
 
     def check_free(self, branch: str) -> None:
         """Raise ``RefExistsError`` where a branch is there already and is not to be appended to."""
@@ -75,7 +76,17 @@ class Writer:
         state = Versioned(self._repository, branch=branch, author=self._author)
         self.branches.append(branch)
         self.complete = False
+        self._began = self.rounds, state.head.height
         return state
+
+    def recount(self) -> None:
+        """Count what there is: an interrupt may have come after a round was written, and before it was counted."""
+        if self.branches:
+            rounds, height = self._began
+            head = self._repository.branches.get(self.branches[-1])
+            self.rounds = rounds + (0 if head is None else head.height - height)
+            if head is None:
+                self.branches.pop()
 
     def _commit(self, state: Versioned, message: str) -> None:
         # An item that equals the one before is a round all the same.

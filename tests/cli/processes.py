@@ -1,0 +1,71 @@
+"""The program in a process of its own: plain, in a pipe, or in a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "versioned_state.cli.main"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """An environment of which everything is known."""
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", "TERM": "xterm-256color", **more}
+
+
+def run(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the program with pipes."""
+    return subprocess.run([*COMMAND, *args], cwd=cwd, env=environment(**more), capture_output=True, timeout=60)
+
+
+@dataclass
+class Screen:
+    """What a program wrote to a terminal, and how it ended."""
+
+    text: str
+    code: int
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.replace("\r\n", "\n").splitlines()
+
+
+def run_in_terminal(*args: str, cwd: Path, columns: int = 80, typed: bytes = b"", **more: str) -> Screen:
+    """Run the program in a pseudo-terminal of so many columns, where somebody types that."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(
+        [*COMMAND, *args], cwd=cwd, env=environment(**more), stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+    )
+    os.close(slave)
+    try:
+        os.write(master, typed)
+        written = _read_all(master, until=time.monotonic() + 60)
+        return Screen(written.decode(), process.wait(timeout=10))
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def _read_all(master: int, *, until: float) -> bytes:
+    written = b""
+    while select.select([master], [], [], max(0.0, until - time.monotonic()))[0]:
+        try:
+            piece = os.read(master, 65536)
+        except OSError:  # Linux says so when the last one has closed the terminal
+            return written
+        if not piece:
+            return written
+        written += piece
+    raise TimeoutError(f"the program did not end; so far: {written!r}")

@@ -1,0 +1,130 @@
+"""The program as the shell sees it: exit codes, pipes that close, streams that are not there, what it imports."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import COMMAND, ROOT, environment, run
+from tests.cli.stores import Trip
+
+
+def bash(script: str, *, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in which ``vstate`` is the program."""
+    line = f'vstate() {{ {shlex.join(COMMAND)} "$@"; }}\n{script}'
+    return subprocess.run(["bash", "-c", line], cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["log"], 0),
+        ([], 0),
+        (["--version"], 0),
+        (["log", "--help"], 0),
+        (["diff", "--exit-code", "main", "main"], 0),
+        (["diff", "--exit-code", "main~1", "main"], 1),
+        (["log", "nothing"], 1),
+        (["get", "messages["], 1),
+        (["log", "--nothing"], 2),
+        (["nothing"], 2),
+        (["get"], 2),
+    ],
+)
+def test_exit_codes(args: list[str], code: int, trip: Trip, tmp_path: Path):
+    done = run(*args, cwd=tmp_path, VSTATE_STORE=str(trip.path))
+    assert done.returncode == code
+    assert bool(done.stderr) == (b"error: " in done.stderr) == (code != 0 and "--exit-code" not in args)
+    assert bool(done.stdout) == (not done.stderr and args[-2:] != ["main", "main"])
+
+
+def test_the_version_is_that_of_the_package(tmp_path: Path):
+    assert run("--version", cwd=tmp_path).stdout.startswith(b"vstate ")
+
+
+@pytest.mark.parametrize("command", ["get main:", "get main: --json", "export", "log", "get text --raw"])
+def test_a_pipe_that_closes_is_no_error(command: str, big_store: Path, tmp_path: Path):
+    done = bash(f"vstate {command} | head -c 10 > head; echo ${{PIPESTATUS[@]}}", cwd=tmp_path, VSTATE_STORE=str(big_store))
+    assert done.stderr == ""
+    assert done.stdout == "0 0\n"
+    assert (tmp_path / "head").stat().st_size == 10
+
+
+@pytest.mark.parametrize("command", ["get main:", "export", "log", "get text --raw"])
+def test_a_full_disk_is_one_line(command: str, big_store: Path, tmp_path: Path):
+    done = bash(f"vstate {command} > /dev/full", cwd=tmp_path, VSTATE_STORE=str(big_store))
+    assert done.stderr == "error: No space left on device\n"
+    assert done.returncode == 1
+
+
+def test_streams_may_be_closed(trip: Trip, tmp_path: Path):
+    assert bash("vstate log >&-", cwd=tmp_path, VSTATE_STORE=str(trip.path)).returncode == 0
+    assert bash("vstate log nothing 2>&-", cwd=tmp_path, VSTATE_STORE=str(trip.path)).returncode == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_terminal_that_knows_few_characters(encoding: str, trip: Trip, tmp_path: Path):
+    more = {"VSTATE_STORE": str(trip.path), "PYTHONIOENCODING": encoding, "LANG": "C"}
+    name = {"ascii": "Bruna Magalh\\xe3es", "latin-1": "Bruna Magalhães", "utf-8": "Bruna Magalhães"}[encoding]
+    assert name in run("log", cwd=tmp_path, **more).stdout.decode(encoding)
+    *_, commit = [json.loads(line) for line in run("log", "--json", "-n", "3", cwd=tmp_path, **more).stdout.splitlines()]
+    assert commit["author"] == "Bruna Magalhães"
+    assert run("log", "∅", cwd=tmp_path, **more).returncode == 1
+
+
+def test_an_unexpected_error_is_one_line_unless_the_traceback_is_asked_for(trip: Trip, tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "from versioned_state.cli import text\ndef broken(*_):\n    raise RuntimeError('broken\\x1b[2J')\ntext.iter_refs = broken\n"
+    )
+    more = {"VSTATE_STORE": str(trip.path), "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = run("log", cwd=tmp_path, **more)
+    assert done.stderr.decode().splitlines() == [
+        "error: RuntimeError: broken\\x1b[2J",
+        "hint: this should not happen; vstate --debug shows where it did",
+    ]
+    assert done.returncode == 1
+    for args in (["--debug", "log"], ["log", "--debug"]):
+        assert b"Traceback" in run(*args, cwd=tmp_path, **more).stderr
+
+
+def test_looking_does_not_load_what_it_does_not_need(trip: Trip):
+    """A log starts in the time of Python and the engine: no rich, no numpy, no pickles."""
+    script = (
+        "import sys\nfrom versioned_state.cli.main import vstate\ntry:\n    vstate.main(sys.argv[1:])\nexcept SystemExit:\n"
+        "    print(sorted({name.partition('.')[0] for name in sys.modules} & {'rich', 'numpy', 'pygments', 'asyncio'}))"
+    )
+    command = [sys.executable, "-c", script, "--store", str(trip.path), "log", "-n", "1", "--oneline"]
+    done = subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+# Completion
+
+
+def complete(words: str, *, cwd: Path, **more: str) -> list[str]:
+    """What the shell would offer for the last of these words."""
+    count = str(len(words.split(" ")) - 1)
+    done = run(cwd=cwd, _VSTATE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=count, **more)
+    assert done.stderr == b""
+    return [line.removeprefix("plain,") for line in done.stdout.decode().splitlines() if line]
+
+
+def test_the_shell_completes_commands_options_branches_and_tags(trip: Trip, tmp_path: Path):
+    assert complete("vstate s", cwd=tmp_path) == ["show", "status"]
+    assert "--oneline" in complete("vstate log --on", cwd=tmp_path)
+    assert complete(f"vstate --store {trip.path} log ", cwd=tmp_path) == ["idea", "main", "merged", "v1"]
+    assert complete(f"vstate --store {trip.path} diff main v", cwd=tmp_path) == ["v1"]
+    assert complete("vstate show m", cwd=tmp_path, VSTATE_STORE=str(trip.path)) == ["main", "merged"]
+    assert complete("vstate --store /nowhere log m", cwd=tmp_path) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_names_the_program(shell: str, tmp_path: Path):
+    done = run("completion", shell, cwd=tmp_path)
+    assert done.returncode == 0
+    assert b"_VSTATE_COMPLETE" in done.stdout

@@ -1,0 +1,145 @@
+"""In a real terminal: colours, the pager, the progress bar, the width. And what of it is gone in a pipe."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.processes import run, run_in_terminal
+from tests.cli.stores import Trip
+
+COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def test_a_terminal_gets_colours_and_a_pipe_does_not(trip: Trip, tmp_path: Path):
+    log = ["--store", str(trip.path), "--no-pager", "log", "--stat"]
+    screen = run_in_terminal(*log, cwd=tmp_path)
+    piped = run(*log, cwd=tmp_path)
+    assert screen.code == piped.returncode == 0
+    assert COLOR.search(screen.text)
+    assert COLOR.sub("", screen.text).replace("\r\n", "\n") == piped.stdout.decode()
+    assert b"\x1b" not in piped.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "colored"),
+    [
+        ([], {}, True),
+        ([], {"NO_COLOR": "1"}, False),
+        ([], {"NO_COLOR": ""}, True),
+        ([], {"TERM": "dumb"}, False),
+        (["--color", "never"], {}, False),
+        (["--color", "always"], {"NO_COLOR": "1"}, True),
+    ],
+)
+@pytest.mark.parametrize("command", ["show", "nothing"])
+def test_who_decides_on_colours(options: list[str], more: dict[str, Any], colored: Any, command: str, trip: Trip, tmp_path: Path):
+    screen = run_in_terminal(
+        "--store", str(trip.path), "--no-pager", *options, "show", *(["nothing"] if command == "nothing" else []), cwd=tmp_path, **more
+    )
+    assert ("error: " in COLOR.sub("", screen.text)) == (command == "nothing")
+    assert bool(COLOR.search(screen.text)) == colored
+
+
+def test_colours_can_be_had_in_a_pipe(trip: Trip, tmp_path: Path):
+    assert COLOR.search(run("--store", str(trip.path), "--color", "always", "log", cwd=tmp_path).stdout.decode())
+
+
+# The pager
+
+
+@pytest.fixture
+def pager(tmp_path: Path) -> str:
+    """A pager that leaves a trace and marks what goes through it."""
+    script = tmp_path / "pager"
+    script.write_text(f"#!/bin/sh\ntouch '{tmp_path}/started'\necho \"$LESS\" > '{tmp_path}/less'\nexec sed 's/^/paged: /'\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+@pytest.mark.parametrize("command", ["log", "show", "diff main~3 main", "get main:", "keys"])
+def test_long_output_is_paged(command: str, pager: str, trip: Trip, tmp_path: Path):
+    screen = run_in_terminal("--store", str(trip.path), *command.split(), cwd=tmp_path, PAGER=pager)
+    assert screen.code == 0
+    assert screen.lines
+    assert all(line.startswith("paged: ") for line in screen.lines)
+    assert (tmp_path / "less").read_text() == "FRX\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "more"),
+    [
+        (["--no-pager", "log"], {}),
+        (["log", "--no-pager"], {}),
+        (["log", "--json"], {}),
+        (["status"], {}),
+        (["log"], {"TERM": "dumb"}),
+        (["log"], {"VSTATE_PAGER": ""}),
+        (["log"], {"VSTATE_PAGER": "cat"}),
+        (["log"], {"VSTATE_PAGER": "no-such-program --at-all"}),
+        (["log"], {"VSTATE_PAGER": "a quote that ' does not end"}),
+        (["log", "nothing"], {}),  # an error is shown at once, without an empty screen before it
+        (["diff", "main", "main"], {}),  # nothing to show
+    ],
+)
+def test_what_is_not_paged(args: list[str], more: dict[str, Any], pager: str, trip: Trip, tmp_path: Path):
+    screen = run_in_terminal("--store", str(trip.path), *args, cwd=tmp_path, **({"PAGER": pager} | more))
+    assert "paged: " not in screen.text
+    assert not (tmp_path / "started").exists()
+    assert ("error: " in COLOR.sub("", screen.text)) == ("nothing" in args)
+
+
+def test_a_pipe_is_not_paged(pager: str, trip: Trip, tmp_path: Path):
+    assert b"paged" not in run("--store", str(trip.path), "log", cwd=tmp_path, PAGER=pager).stdout
+
+
+@pytest.mark.parametrize("pager", ["head -n 2", "true", "sh -c 'exec <&-; sleep 0.1'"])
+def test_leaving_the_pager_early_is_no_error(pager: str, big_store: Path, tmp_path: Path):
+    screen = run_in_terminal("--store", str(big_store), "get", "main:", cwd=tmp_path, PAGER=pager)
+    assert screen.code == 0
+    assert len(screen.lines) <= 2
+    assert "error" not in screen.text
+
+
+# The width
+
+
+@pytest.mark.parametrize("columns", [30, 47, 200])
+def test_lists_keep_to_the_width(columns: int, trip: Trip, tmp_path: Path):
+    for command in ("status", "log --oneline"):
+        screen = run_in_terminal("--store", str(trip.path), *command.split(), cwd=tmp_path, columns=columns, PAGER="cat")
+        rows = [COLOR.sub("", line) for line in screen.lines if "commit" not in line and re.search(r"\b[0-9a-f]{12}\b", line)]
+        assert rows
+        assert max(map(len, rows)) <= columns
+        assert any(row.endswith("…") for row in rows) == (columns < 100)
+
+
+def test_values_are_laid_out_for_the_width(trip: Trip, tmp_path: Path):
+    wide, narrow = (
+        run_in_terminal("--store", str(trip.path), "get", "main~2:messages", cwd=tmp_path, columns=columns, PAGER="cat")
+        for columns in (200, 40)
+    )
+    assert len(wide.lines) == 1
+    assert len(narrow.lines) > 4
+
+
+# The progress bar
+
+
+def test_an_import_shows_its_progress_and_leaves_none_of_it(tmp_path: Path):
+    file = tmp_path / "chat.jsonl"
+    file.write_text("".join(json.dumps([{"role": "user", "content": f"{n} {m}"} for m in range(20)]) + "\n" for n in range(150)))
+    screen = run_in_terminal("--store", "store", "import", "chat.jsonl", cwd=tmp_path)
+    assert screen.code == 0
+    shown = COLOR.sub("", screen.text)
+    assert re.search(r"importing [━╸╺ ]+ +100% [\d,]+ rounds", shown)
+    assert "imported 3,000 rounds onto 150 branches" in shown
+    assert "\x1b[2K" in screen.text.partition("imported ")[0].rpartition("rounds")[2]  # the bar's line was erased
+    piped = run("--store", "piped", "import", "chat.jsonl", cwd=tmp_path)
+    assert piped.stdout == b""
+    assert piped.stderr.decode().splitlines()[0].startswith("imported 3,000 rounds onto 150 branches")
+    assert b"\x1b" not in piped.stderr

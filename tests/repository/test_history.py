@@ -1,0 +1,343 @@
+"""Walks over the graph of commits give what naive walks give: ancestors, log, merge bases, revisions; and the reflog explains every move."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from versioned_state import Commit, Memory, Repository, Versioned
+from versioned_state.errors import AmbiguousRevisionError, InvalidArgumentError, UnknownRevisionError
+from versioned_state.objects.store import Staging
+from versioned_state.repository import history
+from versioned_state.repository.commit import ROOT_ID
+from versioned_state.storage import Counting
+
+
+class Clock:
+    """Microseconds that pass only when they are looked at."""
+
+    def __init__(self, now: int = 1_700_000_000_000_000) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        self.now += 1_000_000
+        return self.now
+
+
+def make_graph(repository: Repository, size: int, *, merges: float, seed: int) -> list[Commit]:
+    """Commits at random: each on top of an earlier one, or a merge of two."""
+    rng = random.Random(seed)
+    commits = [repository.read(ROOT_ID)]
+    for n in range(size):
+        parents = [rng.choice(commits[-6:])]
+        if rng.random() < merges:
+            other = rng.choice(commits)
+            if other not in parents:
+                parents.append(other)
+        staging = Staging(repository.objects)
+        commits.append(repository.write_commit(commits[0].tree, tuple(parents), staging=staging, message=str(n)))
+        repository.store.apply({}, {}, objects=staging.sealed())
+    return commits
+
+
+def ancestors(repository: Repository, commit: Commit) -> set[str]:
+    """The ids of a commit and all its ancestors, found by looking at every parent."""
+    seen: set[str] = set()
+    stack = [commit.id]
+    while stack:
+        id = stack.pop()
+        if id not in seen:
+            seen.add(id)
+            stack += repository.read(id).parents
+    return seen
+
+
+def back(repository: Repository, commit: Commit) -> Iterator[Commit]:
+    yield commit
+    while commit.parents:
+        commit = repository.read(commit.parents[0])
+        yield commit
+
+
+@pytest.mark.parametrize("merges", [0, 0.1, 0.5])
+def test_every_ancestor_by_number_is_what_a_walk_finds(merges):
+    repository = Repository(Memory())
+    for commit in make_graph(repository, 200, merges=merges, seed=1):
+        line = list(back(repository, commit))
+        assert commit.height == len(line) - 1
+        for count in {0, 1, 2, 3, len(line) // 2, len(line) - 1} & set(range(len(line))):
+            assert repository.commit(f"{commit.id}~{count}") == line[count]
+        with pytest.raises(UnknownRevisionError, match="commits before"):
+            repository.commit(f"{commit.id}~{len(line)}")
+
+
+def test_any_ancestor_is_a_few_reads_away():
+    store = Counting(Memory())
+    repository = Repository(store)
+    state = Versioned(repository)
+    for _ in range(1000):
+        state.commit(allow_empty=True)
+    for count in (1, 10, 500, 999, 777):
+        fresh = Repository(store)
+        store.reset()
+        assert fresh.commit(f"main~{count}").height == 1000 - count
+        assert store.counts.round_trips <= 45
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_merge_base_and_ancestry_are_what_sets_say(seed):
+    repository = Repository(Memory())
+    commits = make_graph(repository, 60, merges=0.35, seed=seed)
+    over = {commit.id: ancestors(repository, commit) for commit in commits}
+    rng = random.Random(seed)
+    for a, b in [rng.choices(commits, k=2) for _ in range(400)]:
+        common = over[a.id] & over[b.id]
+        best = {id for id in common if not any(id in over[other] and other != id for other in common)}
+        assert repository.merge_base(a, b).id in best
+        assert repository.merge_base(a, b) == repository.merge_base(b, a)
+        assert history.is_ancestor(a, b, repository.read) == (a.id in over[b.id])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_log_lists_every_ancestor_once_and_children_first(seed):
+    repository = Repository(Memory())
+    commits = make_graph(repository, 80, merges=0.3, seed=seed)
+    head = commits[-1]
+    listed = list(repository.log(head, include_root=True))
+    assert sorted(commit.id for commit in listed) == sorted(ancestors(repository, head))
+    place = {commit.id: index for index, commit in enumerate(listed)}
+    assert all(place[parent] > place[commit.id] for commit in listed for parent in commit.parents)
+    assert [commit.id for commit in repository.log(head)] == [commit.id for commit in listed if commit.parents]
+    assert list(repository.log(head, first_parent=True, include_root=True)) == list(back(repository, head))
+    assert list(repository.log(head, limit=5)) == listed[:5]
+
+
+def test_log_is_newest_first_across_branches():
+    clock = Clock()
+    repository = Repository(Memory(), clock=clock)
+    a, b = Versioned(repository, branch="a"), Versioned(repository, branch="b")
+    for n in range(6):
+        (a if n % 2 else b).commit(str(n), allow_empty=True)
+    staging = Staging(repository.objects)
+    merged = repository.write_commit(a.head.tree, (a.head, b.head), staging=staging, message="merge")
+    repository.store.apply({}, {}, objects=staging.sealed())
+    assert [commit.message for commit in repository.log(merged)] == ["merge", "5", "4", "3", "2", "1", "0"]
+
+
+# Revisions
+
+
+@pytest.fixture
+def line() -> Versioned:
+    """main with commits 0 to 5, a minute apart, and a tag v1 at 3."""
+    clock = Clock()
+    state = Versioned(Memory(), clock=clock)
+    for n in range(6):
+        clock.now += 59_000_000
+        state["n"] = n
+        state.commit(str(n))
+    state.repository.tags.create("v1", "main~2")
+    return state
+
+
+@pytest.mark.parametrize(
+    ("revision", "message"),
+    [("main", "5"), ("HEAD", "5"), ("@", "5"), ("HEAD~", "4"), ("HEAD~0", "5"), ("@~5", "0"), ("main^", "4"), ("main^1~2", "2"), ("main^^^", "2")]
+    + [("main^0", "5"), ("v1", "3"), ("v1~3", "0"), ("main~2~1", "2"), ("main@{0}", "5"), ("main@{2}", "3"), ("@{1}", "4"), ("HEAD@{3}^", "1")],
+)
+def test_revision(line, revision, message):
+    assert line.repository.commit(revision).message == message
+    assert line.checkout(revision)["n"] == int(message)
+    assert next(line.log(revision)).message == message
+
+
+def test_ids_full_short_and_in_capitals(line):
+    for commit in line.log():
+        for id in (commit.id, commit.short, commit.id[:8].upper(), commit.id + "~0"):
+            assert line.repository.commit(id) == commit
+        assert line.repository.commit(commit) is commit
+
+
+def test_by_date(line):
+    for commit in line.log():
+        when = commit.datetime.isoformat()
+        assert line.repository.commit(f"main@{{{when}}}") == commit
+        assert line.repository.commit(f"@{{{when.replace('+00:00', '')}}}") == commit
+    with pytest.raises(UnknownRevisionError, match="did not exist then"):
+        line.repository.commit("main@{1999-12-31}")
+
+
+@pytest.mark.parametrize(
+    "revision",
+    ["", "nothing", "main~99", "main^2", "main~x", "main@{99}", "main@{yesterday}", "main^^~~~~~~", "~", "^", "main@", "main@{", "v2", "v1@{1"]
+    + ["abc", "ffffffff", "main~-1", "x" * 3000, "\ud800", "main\0", "0" * 48, "a/../b", "@{}", "main~2@{1}"],
+)
+def test_an_unknown_revision_is_an_error_of_its_own(line, revision):
+    for call in (line.repository.commit, line.checkout, line.reset, line.diff, lambda r: list(line.log(r))):
+        with pytest.raises(UnknownRevisionError):
+            call(revision)
+    assert line.head.message == "5"
+    assert not line.status()
+
+
+def test_an_unknown_revision_offers_what_comes_close(line):
+    for name in ("release-1", "release-2", "v1.5"):
+        line.repository.tags.create(name)
+    with pytest.raises(UnknownRevisionError) as caught:
+        line.checkout("relaese-1")
+    assert set(caught.value.near) >= {"release-1", "release-2"}
+    assert "did you mean" in caught.value.hint
+    id = line.head.id
+    with pytest.raises(UnknownRevisionError) as caught:
+        line.checkout(id[:9] + ("0" if id[9] != "0" else "1"))
+    assert line.head.short in caught.value.near
+    assert len(caught.value.near) <= 8
+
+
+def test_an_id_that_several_share_is_ambiguous():
+    state = Versioned(clock=Clock())
+    seen: dict[str, Commit] = {}
+    while True:
+        commit = state.commit(allow_empty=True)
+        if (twin := seen.setdefault(commit.id[:4], commit)) != commit:
+            break
+    with pytest.raises(AmbiguousRevisionError) as caught:
+        state.repository.commit(commit.id[:4])
+    assert sorted(caught.value.candidates) == sorted([commit.short, twin.short])
+
+
+def test_a_name_wins_over_an_id_and_a_branch_over_a_tag(line):
+    name = line.repository.commit("main~3").id[:8]
+    line.repository.tags.create(name, "main~4")
+    assert line.repository.commit(name).message == "1"
+    line.repository.branches.create(name, "main~5")
+    assert line.repository.commit(name).message == "0"
+
+
+def test_only_commits_are_found_by_id(line):
+    line["large"] = [str(n) * 50 for n in range(900)]
+    line.commit()
+    for key in line.repository.store.keys("o/"):
+        id = key[2:]
+        try:
+            assert line.repository.commit(id[:10]).id == id
+        except UnknownRevisionError:
+            assert id not in {commit.id for commit in line.repository.log(include_root=True)}
+
+
+def test_a_revision_is_a_string_or_a_commit(line):
+    for revision in (1, None, b"main"):
+        with pytest.raises(InvalidArgumentError, match="revision"):
+            line.repository.commit(revision)
+
+
+# Branches, tags, reflog
+
+
+def test_branches_and_tags_are_mappings(line):
+    repository = line.repository
+    repository.branches.create("side/one", "v1")
+    assert list(repository.branches) == ["main", "side/one"]
+    assert len(repository.branches) == 2
+    assert repository.branches["side/one"].message == "3"
+    assert dict(repository.tags) == {"v1": repository.commit("main~2")}
+    assert "v1" not in repository.branches
+    assert repository.branches.delete("side/one").message == "3"
+    assert "side/one" not in repository.branches
+    assert list(repository.branches) == ["main"]
+    with pytest.raises(UnknownRevisionError):
+        repository.branches["side/one"]
+    with pytest.raises(KeyError):
+        repository.branches.delete("side/one")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "HEAD", "@", "a b", "a..b", "a~", "a^b", "a:b", "a?", "a*", "a[", "a\\b", "/a", "a/", "a//b", "-a", "a@{b", "a\nb", "\ud800", "a" * 256]
+    + [1, None, b"a"],
+)
+def test_a_bad_name_is_refused(line, name):
+    for refs in (line.repository.branches, line.repository.tags):
+        with pytest.raises(InvalidArgumentError, match="name"):
+            refs.create(name)
+    with pytest.raises(InvalidArgumentError, match="name"):
+        Versioned(line.repository, branch=name)
+
+
+@pytest.mark.parametrize("name", ["a", "user/1/session:2".replace(":", "-"), "é", "a.b", "x" * 255, "{", "#1", "a@b", "...".replace("..", "x")])
+def test_a_good_name_is_taken(line, name):
+    line.repository.branches.create(name)
+    assert line.repository.commit(name) == line.head
+    assert line.repository.commit(f"{name}~1").message == "4"
+
+
+def test_the_reflog_lists_commits_resets_deletes_and_creations(line):
+    state, repository = line, line.repository
+    state.reset("main~3")
+    state["n"] = "again"
+    state.commit("again")
+    repository.branches.delete("main")
+    repository.branches.create("main", "v1")
+    positions = [(p.action, None if p.commit is None else p.commit.message) for p in repository.reflog("main")]
+    assert positions == [
+        ("create", "3"),
+        ("delete", None),
+        ("commit", "again"),
+        ("reset", "2"),
+        ("commit", "5"),
+        ("commit", "4"),
+        ("commit", "3"),
+        ("commit", "2"),
+        ("commit", "1"),
+        ("commit", "0"),
+        ("commit", ""),
+    ]
+    assert repository.commit("main@{2}").message == "again"
+    assert repository.commit("main@{4}").message == "5"
+    with pytest.raises(UnknownRevisionError, match="deleted"):
+        repository.commit("main@{1}")
+
+
+def test_any_reset_can_be_taken_back(line):
+    for revision in ("main~4", "v1", "main~1", "main@{3}"):
+        before = line.head
+        line.reset(revision)
+        line.reset("main@{1}")
+        assert line.head == before
+        line.reset(revision)
+    assert [position.action for position in line.repository.reflog("main")][:2] == ["reset", "reset"]
+
+
+def test_a_branch_that_was_deleted_is_still_in_its_reflog(line):
+    head = line.head
+    line.repository.branches.delete("main")
+    assert line.repository.commit("main@{1}") == head
+    line.repository.branches.create("main", "main@{1}")
+    assert Versioned(line.repository)["n"] == 5
+
+
+def test_an_empty_repository():
+    repository = Repository(Memory())
+    assert list(repository.branches) == []
+    with pytest.raises(UnknownRevisionError, match="no commits yet"):
+        repository.commit("HEAD")
+    state = Versioned(repository)
+    assert list(state.log()) == []
+    assert list(state) == []
+    assert state.head.id == ROOT_ID
+    assert state.reset(state.head) == state.head
+    assert state.checkout("HEAD").copy() == {}
+
+
+def test_head_without_main_is_the_only_branch():
+    repository = Repository(Memory())
+    state = Versioned(repository, branch="work")
+    state["n"] = 1
+    commit = state.commit()
+    assert repository.commit("HEAD") == commit
+    repository.branches.create("other", commit)
+    with pytest.raises(UnknownRevisionError) as caught:
+        repository.commit("HEAD")
+    assert set(caught.value.near) == {"work", "other"}
