@@ -73,7 +73,7 @@ def iter_positions(ref: Ref, read_commit: Callable[[Address], Commit], read_log:
         if head is None:
             return
         commit = read_commit(head)
-        yield Position(commit, commit.time, "commit")
         if not commit.parents:
             return
+        yield Position(commit, commit.time, "commit")
         head = Address(bytes.fromhex(commit.parents[0]))

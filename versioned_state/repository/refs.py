@@ -46,14 +46,15 @@ def check_name(kind: RefKind, name: str) -> None:
     """Raise ``InvalidArgumentError`` for a name that revisions could not express. The rules are those of git, nearly."""
     if type(name) is not str:
         raise InvalidArgumentError(f"the name of a {kind} is a string, not {type(name).__name__}")
-    if not name or len(name.encode("utf-8", "surrogatepass")) > 255 or _BAD_NAME.search(name) or _has_surrogate(name):
+    if not name or len(name.encode("utf-8", "surrogatepass")) > 255 or _BAD_NAME.search(name) or has_surrogate(name):
         raise InvalidArgumentError(
             f"bad name for a {kind}: {name!r}",
             hint="1 to 255 bytes, without blanks, control characters, ~ ^ : ? * [ \\ .. @{ //, and with no / at either end",
         )
 
 
-def _has_surrogate(name: str) -> bool:
+def has_surrogate(name: str) -> bool:
+    """Whether a string has half of a character, so that it does not encode."""
     return any("\ud800" <= char <= "\udfff" for char in name)
 
 

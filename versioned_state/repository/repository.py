@@ -38,7 +38,7 @@ from versioned_state.repository import history
 from versioned_state.repository.commit import ROOT_ID, ROOT_RAW, Commit, new_commit, read_commit
 from versioned_state.repository.diff import Diff
 from versioned_state.repository.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
-from versioned_state.repository.refs import Ref, check_name, iter_refs, move_ref, read_ref
+from versioned_state.repository.refs import Ref, check_name, has_surrogate, iter_refs, move_ref, read_ref
 from versioned_state.repository.revisions import Back, Moves, Parent, parse_revision
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.storage import KVStore, Memory
@@ -206,6 +206,8 @@ class Repository:
             return rev
         if type(rev) is not str:
             raise InvalidArgumentError(f"a revision is a string or a Commit, not {type(rev).__name__}")
+        if not rev.isascii() and has_surrogate(rev):
+            raise UnknownRevisionError(rev.encode("unicode_escape").decode(), reason="it is no text that a name could be")
         parsed = parse_revision(rev)
         steps = list(parsed.steps)
         if steps and not isinstance(steps[0], Back | Parent):

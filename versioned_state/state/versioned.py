@@ -288,10 +288,11 @@ class Versioned(State):
 
     def _stand_on(self, commit: Commit, ref: Ref, staged: Staged, theirs: Commit) -> None:
         """Make a commit that holds what we staged, on top of theirs, the head."""
-        if theirs != self._head:
-            # First take in what the others committed, then what is ours becomes the head's.
-            self._worktree.retarget(self._head.tree, theirs.tree, except_keys=frozenset(staged.changes))
         self._worktree.adopt(staged, commit.tree)
+        if theirs != self._head:
+            # What is ours is the head's now, so that what remains is to take in what the others committed.
+            tree = commit.tree
+            self._worktree.retarget(self._head.tree, theirs.tree, head=tree, expected=tree, except_keys=staged.changes)
         self._ref, self._head = ref, commit
 
     def _find(self, commit: Commit, before: Ref) -> Ref | None:
@@ -340,14 +341,15 @@ class Versioned(State):
     def _take_in(self, base: Tree, theirs: Commit) -> None:
         """Stand on another commit, with our changes since ``base`` on top. Raises ``MergeConflictError``, and then changes nothing."""
         staged = self._worktree.stage(lenient=True)
-        nodes = Nodes(staged.staging)
+        nodes = Nodes(staged.staging, staging=staged.staging)
         ours = {key: update.cell for key, update in staged.changes.items()}
-        ours.update(dict.fromkeys(staged.failed, b""))
-        conflicts = find_conflicts(nodes, base, ours, theirs.tree)
+        conflicts = find_conflicts(nodes, base, {**ours, **dict.fromkeys(staged.failed, b"")}, theirs.tree)
         if conflicts:
             raise MergeConflictError(self.branch, conflicts)
-        changed = {key for key, _, _ in diff_maps(nodes, base, theirs.tree)}
-        self._worktree.retarget(base, theirs.tree, except_keys=frozenset(ours) - changed)
+        expected = edit_map(nodes, theirs.tree, ours)
+        # Without a conflict, what both changed is the same on both sides, and is taken in as theirs.
+        both = {key for key, _, _ in diff_maps(nodes, base, theirs.tree)}
+        self._worktree.retarget(base, theirs.tree, head=theirs.tree, expected=expected, except_keys=ours.keys() - both)
         self._head = theirs
 
     @_locked
@@ -380,7 +382,7 @@ class Versioned(State):
                 self._ref = ref
                 raise BranchMovedError(self.branch, expected=self._head.id, actual=actual)
         self._worktree.restore()
-        self._worktree.retarget(self._head.tree, target.tree)
+        self._worktree.retarget(self._head.tree, target.tree, head=target.tree, expected=target.tree)
         self._head = target
         return target
 

@@ -7,7 +7,7 @@ small dicts is some 1,600 packing calls. Keys are root keys throughout (see ``va
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -160,7 +160,7 @@ class Worktree:
         value, base = self._decoder.decode_live(cell) if cell is not None else ([], None)
         slot = Slot(value, cell, base)
         self._slots[key] = slot
-        self._watch(key, slot)
+        self._watch(key, slot, None if base is not None or type(value) in _IMMUTABLE else self._mark([value]))
         if lazy is not None:
             del self._lazy[key]
             if lazy.tail:
@@ -168,12 +168,12 @@ class Worktree:
                 self._assigned[key] = None
         return slot
 
-    def _watch(self, key: bytes, slot: Slot) -> None:
+    def _watch(self, key: bytes, slot: Slot, mark: Mark) -> None:
         if slot.base is not None:
             if not isinstance(slot.base, Pinned):
                 self._watched.add(key)
         elif type(slot.value) not in _IMMUTABLE:
-            self._single[key] = self._mark([slot.value])
+            self._single[key] = mark
 
     def _mark(self, values: list[Any]) -> Mark:
         try:
@@ -459,12 +459,37 @@ class Worktree:
                 self._slots[key].pack = pack
             self._packs.append(pack)
 
-    def retarget(self, old: Tree, new: Tree, *, except_keys: frozenset[bytes] = frozenset()) -> None:
-        """Patch live values in place from one root to another, which becomes the head. Values with changes of their own are excepted."""
+    def retarget(self, old: Tree, new: Tree, *, head: Tree, expected: Tree, except_keys: Collection[bytes] = ()) -> None:
+        """Patch live values in place by what differs between two roots.
+
+        Args:
+            head: the root of the head from here on.
+            expected: the root of the state as it must be then, with changes that are not committed.
+            except_keys: keys to leave as they are.
+        """
+        staging = self._nodes.staging
         for key, _, cell in list(diff_maps(self._nodes, old, new)):
             if key not in except_keys:
                 self._patch(key, cell, cell)
-        self.tree = new
+        self.tree = head
+        self._mend(expected, staging)
+
+    def _mend(self, expected: Tree, staging: Staging) -> None:
+        """Make the state what it must be after values were patched, where patching one of them changed another.
+
+        That is so where one object is in two places: it cannot have the content of both. Then the one that came out wrong is a new
+        object from here on. ``staging`` has the objects of ``expected``.
+        """
+        now = self.stage(lenient=True)
+        wrong = list(diff_maps(_over(self._nodes, now.staging, staging), now.tree, expected))
+        self._nodes.bind(staging)
+        for key, _, cell in wrong:
+            if key in now.failed:
+                continue
+            self._slots.pop(key, None)
+            self._forget(key)
+            self._assigned.pop(key, None)
+            self._patch(key, cell, self.cell(key))
 
     def _patch(self, key: bytes, cell: bytes | None, head_cell: bytes | None) -> None:
         """Give a live value the content of ``cell``, relative to a head that has ``head_cell``."""
@@ -477,25 +502,28 @@ class Worktree:
             if head_cell is None:
                 self._removed.discard(key)
                 self._assigned.pop(key, None)
+            else:
+                self._removed.add(key)
+                self._assigned[key] = None
             return
+        self._removed.discard(key)
+        if slot is None and cell == head_cell:
+            return
+        fresh, base = self._decoder.decode_live(cell)
+        # By what it must be, before parts of it become parts of the live value: should that come out otherwise, it will show.
+        mark = None if base is not None or type(fresh) in _IMMUTABLE else self._mark([fresh])
         if slot is None:
-            if cell == head_cell:
-                return
-            value, _ = self._decoder.decode_live(cell)
-            slot = self._slots[key] = Slot(value, head_cell, None)
+            slot = self._slots[key] = Slot(fresh, head_cell, None)
         else:
-            fresh, base = self._decoder.decode_live(cell)
             slot.value = sync(slot.value, fresh, self._marker)
-            if cell == head_cell:
-                slot.cell, slot.base = cell, base
         slot.pack = None
         self._forget(key)
-        self._removed.discard(key)
         if head_cell is None:
             self._added.add(key)
         if cell == head_cell:
+            slot.cell, slot.base = cell, base
             self._assigned.pop(key, None)
-            self._watch(key, slot)
+            self._watch(key, slot, mark)
         else:
             slot.cell = head_cell
             self._assigned[key] = None
@@ -526,9 +554,7 @@ class Worktree:
         self._nodes.bind(staging)
         for key, cell in differing.items():
             self._patch(key, cell, self.cell(key))
-            if cell is None and self.cell(key) is not None:
-                self._removed.add(key)
-                self._assigned[key] = None
+        self._mend(target, staging)
         if savepoint is None:
             staged = self.stage()
             assert not staged.changes, "what was restored is what the head has"

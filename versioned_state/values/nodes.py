@@ -172,6 +172,12 @@ class Nodes:
         """Go on with another overlay over the same store. What is cached stays: an address means the same everywhere."""
         self.reader = self._staging = staging
 
+    @property
+    def staging(self) -> Staging:
+        """Where new objects go."""
+        assert self._staging is not None, "these nodes are for reading"
+        return self._staging
+
     def get(self, shape: Shape, top: Node | bytes) -> Node:
         """The node at an address; an inlined one is passed through."""
         if type(top) is Node:
@@ -194,15 +200,13 @@ class Nodes:
 
     def add(self, shape: Shape, node: Node) -> Address:
         """Stage a new node; its address."""
-        assert self._staging is not None, "these nodes are for reading"
-        address = self._staging.add(write_node(shape, node))
+        address = self.staging.add(write_node(shape, node))
         self._keep(address, node)
         return address
 
     def add_raw(self, raw: bytes) -> Address:
         """Stage an object that is no node: a chunk, a packed value."""
-        assert self._staging is not None, "these nodes are for reading"
-        return self._staging.add(raw)
+        return self.staging.add(raw)
 
     def _keep(self, address: bytes, node: Node) -> None:
         cache = self._cache

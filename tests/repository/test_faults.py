@@ -1,0 +1,331 @@
+"""Every public operation, failing or crashing at its first store call, its second, and so on until it completes.
+
+Afterwards a store that is opened anew holds the state from before or the one from after, and never anything else. On a failure, what
+was staged is still there, references still hold, and the same call again does what the first one should have done, once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.values.strategies import exact
+from versioned_state import Memory, OnMoved, Repository, Versioned
+from versioned_state.errors import RefExistsError, UnknownRevisionError
+from versioned_state.storage import Fault, Faulty, InjectedCrash, InjectedFaultError, KVStore
+
+MESSAGES = [{"n": n, "text": f"message {n} " * (n % 20)} for n in range(200)]
+
+
+class Undo(Exception):
+    pass
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is done over a store that holds ``prepare``'s, by a handle that has staged ``stage``'s.
+
+    ``again``: what a repeated call may raise where the first one was done all the same, since it cannot tell whose doing it was.
+    """
+
+    act: Callable[[Versioned], Any]
+    stage: Callable[[Versioned], Any] = lambda state: None
+    others: Callable[[KVStore], Any] = lambda store: None
+    again: type[Exception] | None = None
+
+
+def prepare(store: KVStore) -> None:
+    """Three rounds on main, one on side, a tag."""
+    state = Versioned(store, clock=itertools.count(1).__next__)
+    state["messages"] = MESSAGES[:150]
+    state["prefs"] = {"theme": "dark", "deep": [{"x": [1]}]}
+    state["step"] = 0
+    state.commit("one")
+    state["step"] = 1
+    state.commit("two")
+    state.repository.tags.create("v1")
+    state.repository.branches.create("side")
+    state["messages"].append("three")
+    state["gone"] = 1
+    state.commit("three")
+
+
+def stage(state: Versioned) -> None:
+    state["messages"].append({"role": "user", "content": "x" * 200})
+    state["messages"][3]["n"] = "changed"
+    state["prefs"]["deep"][0]["x"].append(2)
+    state["new"] = [{"n": n} for n in range(100)]
+    state["step"] = 2
+    del state["gone"]
+
+
+def others(store: KVStore) -> None:
+    """What another handle commits meanwhile, to keys of its own."""
+    other = Versioned(store, clock=itertools.count(100).__next__)
+    other["theirs"] = [1, {"a": "x" * 300}]
+    other.commit("theirs one")
+    other["large"] = MESSAGES
+    other.commit("theirs two")
+
+
+def _transaction(state: Versioned) -> Any:
+    with state.transaction("four"):
+        state["messages"].append("in the transaction")
+        state["prefs"]["theme"] = "light"
+
+
+def _failing_transaction(state: Versioned) -> Any:
+    held = state["messages"]
+    before = exact(state.copy())
+    with suppress(Undo), state.transaction("four"):
+        state["messages"].append("in the transaction")
+        state["prefs"] = {}
+        del state["step"]
+        raise Undo
+    assert exact(state.copy()) == before
+    assert state["messages"] is held
+
+
+def _read_all(state: Versioned) -> Any:
+    snapshot = state.checkout("main~1")
+    return exact(snapshot.copy()), snapshot.at("messages[149].text"), len(snapshot), list(snapshot.iter_keys("m"))
+
+
+OPERATIONS: dict[str, Operation] = {
+    "commit": Operation(lambda s: s.commit("four").message, stage),
+    "commit with allow_empty": Operation(lambda s: s.commit("four", allow_empty=True).message),
+    "commit on a moved branch": Operation(lambda s: s.commit("four").message, stage, others),
+    "commit, replacing": Operation(lambda s: s.commit("four", on_moved=OnMoved.REPLACE).message, stage, others),
+    "commit without a message": Operation(lambda s: s.commit().message, stage),
+    "commit of what a sequence appended": Operation(lambda s: s.commit("four").message, lambda s: s.sequence("messages").extend(["a", "b"])),
+    "refresh": Operation(lambda s: s.refresh().message, lambda s: s["prefs"].update(ours=1), others),
+    "reset": Operation(lambda s: s.reset("v1~1").message, stage),
+    "reset to where it is": Operation(lambda s: s.reset("HEAD").message, stage),
+    "discard": Operation(lambda s: s.discard(), stage),
+    "transaction": Operation(_transaction, stage),
+    "transaction on a moved branch": Operation(_transaction, stage, others),
+    "transaction that fails": Operation(_failing_transaction, stage),
+    "create a branch": Operation(lambda s: s.repository.branches.create("new", "v1").message, stage, again=RefExistsError),
+    "delete a branch": Operation(lambda s: s.repository.branches.delete("side").message, stage, again=UnknownRevisionError),
+    "create a tag": Operation(lambda s: s.repository.tags.create("v2", "main").message, again=RefExistsError),
+    "delete a tag": Operation(lambda s: s.repository.tags.delete("v1").message, again=UnknownRevisionError),
+    "status": Operation(lambda s: str(s.status()), stage),
+    "diff": Operation(lambda s: str(s.diff("v1", "main")), stage),
+    "log": Operation(lambda s: [commit.message for commit in s.log()], stage),
+    "reflog": Operation(lambda s: [position.action for position in s.repository.reflog("main")], stage),
+    "checkout and read": Operation(_read_all, stage),
+    "load a value": Operation(lambda s: exact(s["prefs"])),
+    "load everything": Operation(lambda s: exact(s.copy())),
+    "keys": Operation(lambda s: (list(s), len(s), "step" in s, list(s.iter_keys("me"))), stage),
+    "read a sequence": Operation(lambda s: (len(s.sequence("messages")), s.sequence("messages")[100:103], s.sequence("messages")[-1])),
+    "release": Operation(lambda s: (s["prefs"], s.release("prefs"))[1]),
+    "branches": Operation(lambda s: (sorted(s.repository.branches), sorted(s.repository.tags), s.repository.merge_base("main", "v1").message)),
+}
+
+
+def see(store: KVStore) -> Any:
+    """All that a store holds, as whoever opens it finds it: of each branch and tag, its commits and the content of each."""
+    repository = Repository(store)
+    found = {}
+    for refs in (repository.branches, repository.tags):
+        for name in refs:
+            found[name] = [(commit.message, exact(repository.snapshot(commit).copy())) for commit in repository.log(refs[name])]
+    return found
+
+
+def begin(operation: Operation) -> tuple[Memory, Faulty, Versioned]:
+    """A store, the faults before it, and a handle that has staged what the operation is about."""
+    store = Memory()
+    prepare(store)
+    faulty = Faulty(store)
+    state = Versioned(faulty, clock=itertools.count(1000).__next__)
+    operation.stage(state)
+    operation.others(store)
+    return store, faulty, state
+
+
+def finished(operation: Operation) -> tuple[Any, Any, Any, Any]:
+    """Without faults: what is stored before and after, the result, and what the handle holds after it."""
+    store, _, state = begin(operation)
+    before = see(store)
+    result = operation.act(state)
+    return before, see(store), result, exact(state.copy())
+
+
+@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.value)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_failure_changes_nothing_or_is_made_good_by_doing_it_again(name, fault):
+    operation = OPERATIONS[name]
+    before, after, result, content = finished(operation)
+    for k in itertools.count(1):
+        store, faulty, state = begin(operation)
+        held = state.copy()
+        staged = {key: exact(value) for key, value in held.items()}
+        changes = str(state.status())
+        # A handle that holds only what it needs, so that the operation has something left to read.
+        store, faulty, state = begin(operation)
+        held = {key: state._worktree.get(b"k" + key.encode()) for key in held if b"k" + key.encode() in state._worktree._slots}
+
+        faulty.arm(k, fault=fault)
+        failed = False
+        try:
+            assert operation.act(state) == result
+        except InjectedFaultError:
+            failed = True
+        fired = faulty.fired
+        faulty.arm(None)
+
+        assert see(store) in (before, after), k
+        if failed and operation.stage is stage and name not in ("reset", "reset to where it is", "discard"):
+            # What was staged is there still, be it that the failed call was done, and has taken in what others did.
+            now = {key: exact(value) for key, value in state.copy().items()}
+            ours = ("messages", "prefs", "new", "step")
+            assert {key: now[key] for key in ours} == {key: staged[key] for key in ours}, k
+            assert "gone" not in now
+            for key in set(now) - set(ours):
+                assert (key, now[key]) in {**dict(content[1]), **staged}.items() or exact(key) in dict(content[1]), k
+            if see(store) == before:
+                assert str(state.status()) == changes, k
+
+        if failed:
+            try:
+                assert operation.act(state) == result
+            except (RefExistsError, UnknownRevisionError) as error:
+                assert operation.again is type(error), k
+        assert see(store) == after, k
+        assert exact(state.copy()) == content, k
+        for key, value in held.items():
+            if key in state and type(state[key]) is type(value) in (list, dict):
+                assert state[key] is value, (k, key)
+        assert_clean(state, store)
+        if not fired:
+            break
+
+
+def assert_clean(state: Versioned, store: KVStore) -> None:
+    """The handle and the store agree: what status says is the difference, and a commit of it reads back as what is held."""
+    state["last"] = ["x"]
+    commit = state.commit("last")
+    assert exact(Repository(store).snapshot(commit).copy()) == exact(state.copy())
+    assert not state.status()
+    assert Repository(store).branches["main"] == commit
+
+
+@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.value)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_after_a_crash_the_store_holds_what_was_before_or_what_came_after(name, fault):
+    operation = OPERATIONS[name]
+    before, after, _, _ = finished(operation)
+    for k in itertools.count(1):
+        store, faulty, state = begin(operation)
+        faulty.arm(k, fault=fault, crash=True)
+        with suppress(InjectedCrash):
+            operation.act(state)
+        assert see(store) in (before, after), k
+        assert_clean(Versioned(store), store)
+        if not faulty.fired:
+            break
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["fails", "crashes"])
+@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.value)
+def test_opening_an_empty_store(fault, crash):
+    for k in itertools.count(1):
+        store = Memory()
+        faulty = Faulty(store, at=k, fault=fault, crash=crash)
+        with suppress(InjectedFaultError, InjectedCrash):
+            Versioned(faulty)
+        fired = faulty.fired
+        assert see(store) == {}
+        if not crash:
+            faulty.arm(None)
+            assert list(Versioned(faulty)) == []
+        assert_clean(Versioned(store), store)
+        if not fired:
+            break
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["fails", "crashes"])
+@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.value)
+def test_the_first_commit(fault, crash):
+    for k in itertools.count(1):
+        store = Memory()
+        faulty = Faulty(store)
+        state = Versioned(faulty)
+        state["a"] = [1]
+        faulty.arm(k, fault=fault, crash=crash)
+        with suppress(InjectedFaultError, InjectedCrash):
+            state.commit("first")
+        fired = faulty.fired
+        assert see(store) in ({}, {"main": [("first", exact({"a": [1]}))]})
+        if not crash:
+            faulty.arm(None)
+            state["a"].append(2)
+            state.commit("second")
+            seen = see(store)["main"]
+            assert seen[0][1] == exact({"a": [1, 2]})
+            assert [message for message, _ in seen] in (["second", "first"], ["second"])
+        assert_clean(Versioned(store), store)
+        if not fired:
+            break
+
+
+def test_opening_a_store_that_is_there():
+    store = Memory()
+    prepare(store)
+    expected = see(store)
+    for fault in Fault:
+        for k in itertools.count(1):
+            faulty = Faulty(store, at=k, fault=fault)
+            with suppress(InjectedFaultError):
+                assert exact(Versioned(faulty).copy()) == expected["main"][0][1]
+            assert see(store) == expected
+            if not faulty.fired:
+                break
+
+
+def test_a_lost_reply_is_noticed_even_if_others_went_on_since():
+    """The commit is found below what others put on top of it, and is not repeated."""
+    for k in range(1, 4):
+        store, faulty, state = begin(Operation(lambda s: None, stage))
+        faulty.arm(k, fault=Fault.AFTER)
+        with suppress(InjectedFaultError):
+            state.commit("four")
+        faulty.arm(None)
+        landed = len(see(store)["main"]) == 4
+        others(store)
+        state["messages"].append("since")
+        state.commit("five")
+        messages = [message for message, _ in see(store)["main"]]
+        assert messages.count("four") == landed
+        assert messages[0] == "five"
+        assert state["messages"][-1] == "since"
+        assert_clean(state, store)
+
+
+def test_many_failures_in_a_row():
+    """Every second call fails, for ever: what gets through is still right."""
+    store = Memory()
+    faulty = Faulty(store)
+    state = Versioned(faulty)
+    state["list"] = []
+    rounds = 0
+    for n in range(200):
+        state["list"].append(n)
+        faulty.arm(1 + n % 5, fault=list(Fault)[n % 3])
+        with suppress(InjectedFaultError):
+            state.commit(str(n))
+            rounds += 1
+        faulty.arm(None)
+        head = Repository(store).snapshot("main")["list"] if "main" in Repository(store).branches else []
+        assert head == list(range(len(head)))
+        assert len(head) >= rounds
+    state.commit("end")
+    assert Repository(store).snapshot("main")["list"] == list(range(200))
+    lengths = [len(Repository(store).snapshot(commit)["list"]) for commit in Repository(store).log("main")]
+    assert lengths == sorted(set(lengths), reverse=True), "no round is there twice"
