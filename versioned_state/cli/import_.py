@@ -85,7 +85,7 @@ def import_(settings: Settings, /, file: str, **options: Any) -> None:
             except BaseException:
                 told.stop()
                 with suppress(StateError):  # the store may be what failed
-                    pass
+                    writer.recount()
                 _say_how_far(settings.output, writer)
                 raise
     _say_done(settings, writer, time.monotonic() - start)

@@ -50,7 +50,7 @@ class _Item(NamedTuple):
 
     level: int
     item: Any
-    count: int
+    size: int
     key: bytes
 
 
@@ -102,7 +102,7 @@ def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
     while left and right:
         x, y = left[-1], right[-1]
         if x.level == y.level and x.item == y.item:
-            common += x.count
+            common += x.size
             left.pop()
             right.pop()
             continue
