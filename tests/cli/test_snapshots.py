@@ -70,6 +70,7 @@ COMMANDS = {
     "error-revision": "log mian",
     "error-id": "show 0123456789ab",
     "error-no-revision": "log '~'",
+    "error-before": "show 'main@{2020-01-01}'",
     "error-date": "show 'main@{yesterday}'",
     "error-steps": "diff main~9 main",
     "error-path": "get budgets.limit",

@@ -232,12 +232,14 @@ def test_status_shows_what_can_be_read_beside_what_cannot(vstate: Vstate, own_tr
 
 def test_a_store_that_cannot_be_written_is_read_and_left_alone(vstate: Vstate, own_trip: Trip):
     before = {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in own_trip.path.iterdir()}
+    folder = own_trip.path.stat().st_mtime_ns  # no file was made there either, not even for a moment
     own_trip.path.chmod(0o500)
     (own_trip.path / "store.sqlite3").chmod(0o400)
     try:
         for command in READING:
             assert vstate(*command.split(), store=own_trip.path).code == 0
         assert {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in own_trip.path.iterdir()} == before
+        assert own_trip.path.stat().st_mtime_ns == folder
     finally:
         own_trip.path.chmod(0o700)
 

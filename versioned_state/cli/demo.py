@@ -116,7 +116,7 @@ def _place(folder: str | None) -> Path:
 
 def _title(output: Output, text: str) -> None:
     output.print()
-    output.crop(Span(f"── {text} " + "─" * max(0, 76 - len(text)), "title"))
+    output.crop(Span(f"── {text} {'─' * (76 - len(text))}".rstrip(), "title"))
     output.print()
 
 

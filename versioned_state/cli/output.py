@@ -27,8 +27,8 @@ Style = Literal["id", "ref", "time", "author", "meta", "path", "added", "removed
 # The 16 colours of the terminal, which its user chose, and no others.
 _STYLES: dict[Style, dict[str, Any]] = {
     "id": {"fg": "yellow"},
-    "ref": {"fg": "cyan", "bold": True},
-    "time": {"fg": "blue"},
+    "ref": {"fg": "green", "bold": True},
+    "time": {"fg": "cyan"},
     "author": {"fg": "magenta"},
     "meta": {"fg": "bright_black"},
     "path": {"bold": True},
@@ -192,8 +192,11 @@ def crop(parts: Iterable[Part], width: int) -> Line:
     shown: Line = []
     room = width - 1
     for part in line:
-        text = _cut(escape(_text(part)), room)
+        whole = escape(_text(part))
+        text = _cut(whole, room)
         shown.append(text if isinstance(part, str) else Span(text, part.style))
+        if text != whole:
+            break
         room -= columns(text)
     return [*shown, "…"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -49,7 +50,9 @@ class Settings:
 def program() -> str:
     """How this program is called again: by its name where the shell finds it, or else by its path."""
     called = Path(sys.argv[0])
-    return "vstate" if shutil.which("vstate") or called.name != "vstate" else os.path.relpath(called)
+    if shutil.which("vstate") or called.name != "vstate":
+        return "vstate"
+    return shlex.quote(min(os.path.relpath(called), str(called.absolute()), key=len))
 
 
 def _setter(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:

@@ -155,14 +155,15 @@ class Repository:
             raise FormatError(self.format_version, FORMAT_VERSION)
 
     def _create(self) -> None:
-        if next(iter(self.store.keys()), None) is not None:
+        root_key = object_key(Address(bytes.fromhex(ROOT_ID)))
+        # The root commit alone is what a creation leaves that was cut off.
+        if any(key != root_key for key in islice(self.store.keys(), 2)):
             raise NotAStoreError(
                 "the store holds keys, but no format record of ours; it was not touched",
                 hint="it belongs to something else, or its format record was lost: restore it from a backup",
             )
-        root = {object_key(Address(bytes.fromhex(ROOT_ID))): seal(ROOT_RAW)}
         try:
-            created = self.store.apply({FORMAT: None}, {FORMAT: _write_format(FORMAT_VERSION)}, objects=root)
+            created = self.store.apply({FORMAT: None}, {FORMAT: _write_format(FORMAT_VERSION)}, objects={root_key: seal(ROOT_RAW)})
         except ReadOnlyError as error:
             raise StoreNotFoundError("the store is empty, and is open for reading only") from error
         if not created:

@@ -15,18 +15,22 @@ from versioned_state.values.diff import diff_lists
 from versioned_state.values.fingerprint import Marker
 
 
-def sync(live: Any, target: Any, marker: Marker) -> Any:
+def sync(live: Any, target: Any, marker: Marker, claimed: dict[int, Any]) -> Any:
     """``live`` with the content of ``target``, in place where it can be; otherwise ``target``. Cost: the size of both.
 
-    ``target`` must be nobody else's: parts of it become parts of ``live``.
+    Args:
+        target: nobody else's: parts of it become parts of ``live``.
+        claimed: by id, the live objects that have their place in the new content already. One that was in two places stays in the
+            first, and the second gets an object of its own.
     """
     cls = type(live)
-    if live is target or cls is not type(target):
+    if live is target or cls is not type(target) or id(live) in claimed:
         return target
+    claimed[id(live)] = live
     if cls is list:
-        _sync_list(live, target, marker)
+        _sync_list(live, target, marker, claimed)
     elif isinstance(live, dict):
-        _sync_dict(live, target, marker)
+        _sync_dict(live, target, marker, claimed)
     elif cls is set:
         # Elements that are equal stay, so that what is in both keeps its identity.
         live &= target
@@ -37,7 +41,7 @@ def sync(live: Any, target: Any, marker: Marker) -> Any:
         if live.maxlen != target.maxlen:
             return target
         parts = list(live)
-        _sync_list(parts, list(target), marker)
+        _sync_list(parts, list(target), marker, claimed)
         live.clear()
         live.extend(parts)
     elif is_array(live):
@@ -45,7 +49,7 @@ def sync(live: Any, target: Any, marker: Marker) -> Any:
             return target
         live[...] = target
     elif _is_plain_object(cls):
-        _sync_dict(live.__dict__, target.__dict__, marker)
+        _sync_dict(live.__dict__, target.__dict__, marker, claimed)
     else:
         return target
     return live
@@ -63,14 +67,14 @@ def _is_plain_object(cls: type) -> bool:
     )
 
 
-def _sync_dict(live: dict[Any, Any], target: dict[Any, Any], marker: Marker) -> None:
+def _sync_dict(live: dict[Any, Any], target: dict[Any, Any], marker: Marker, claimed: dict[int, Any]) -> None:
     if isinstance(live, defaultdict) and isinstance(target, defaultdict):
         live.default_factory = target.default_factory
     # Equal keys may be of different types (1, True), so keys come from the target and values from where they were.
     old = dict(live)
     new = {}
     for key, value in target.items():
-        new[key] = sync(old[key], value, marker) if key in old else value
+        new[key] = sync(old[key], value, marker, claimed) if key in old else value
     if list(map(_key, live)) == list(map(_key, new)):
         for key, value in new.items():
             if live[key] is not value:
@@ -87,7 +91,7 @@ def _key(key: Any) -> Any:
     return (type(key), repr(key)) if type(key) is not str else key
 
 
-def _sync_list(live: list[Any], target: list[Any], marker: Marker) -> None:
+def _sync_list(live: list[Any], target: list[Any], marker: Marker, claimed: dict[int, Any]) -> None:
     old = [_mark(value, marker, index) for index, value in enumerate(live)]
     new = [_mark(value, marker, -1 - index) for index, value in enumerate(target)]
     prefix = 0
@@ -99,13 +103,15 @@ def _sync_list(live: list[Any], target: list[Any], marker: Marker) -> None:
         suffix += 1
     old_end, new_end = len(old) - suffix, len(new) - suffix
     result = live[:prefix]
+    claimed.update((id(part), part) for part in live[:prefix])
+    claimed.update((id(part), part) for part in live[old_end:])
     i = prefix
     for part in diff_lists(old[prefix:old_end], new[prefix:new_end]):
         start, end = prefix + part.old_start, prefix + part.old_end
         new_start, new_stop = prefix + part.new_start, prefix + part.new_end
         result += live[i:start]
         both = min(end - start, new_stop - new_start)
-        result += [sync(live[start + k], target[new_start + k], marker) for k in range(both)]
+        result += [sync(live[start + k], target[new_start + k], marker, claimed) for k in range(both)]
         result += target[new_start + both : new_stop]
         i = end
     result += live[i:]

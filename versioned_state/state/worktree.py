@@ -468,9 +468,10 @@ class Worktree:
             except_keys: keys to leave as they are.
         """
         staging = self._nodes.staging
+        claimed: dict[int, Any] = {}
         for key, _, cell in list(diff_maps(self._nodes, old, new)):
             if key not in except_keys:
-                self._patch(key, cell, cell)
+                self._patch(key, cell, cell, claimed)
         self.tree = head
         self._mend(expected, staging)
 
@@ -489,9 +490,9 @@ class Worktree:
             self._slots.pop(key, None)
             self._forget(key)
             self._assigned.pop(key, None)
-            self._patch(key, cell, self.cell(key))
+            self._patch(key, cell, self.cell(key), {})
 
-    def _patch(self, key: bytes, cell: bytes | None, head_cell: bytes | None) -> None:
+    def _patch(self, key: bytes, cell: bytes | None, head_cell: bytes | None, claimed: dict[int, Any]) -> None:
         """Give a live value the content of ``cell``, relative to a head that has ``head_cell``."""
         slot = self._slots.get(key)
         self._lazy.pop(key, None)
@@ -515,7 +516,7 @@ class Worktree:
         if slot is None:
             slot = self._slots[key] = Slot(fresh, head_cell, None)
         else:
-            slot.value = sync(slot.value, fresh, self._marker)
+            slot.value = sync(slot.value, fresh, self._marker, claimed)
         slot.pack = None
         self._forget(key)
         if head_cell is None:
@@ -552,8 +553,9 @@ class Worktree:
         for key in now.failed:
             differing.setdefault(key, rank(_over(self._nodes, now.staging, staging), target, key)[1])
         self._nodes.bind(staging)
+        claimed: dict[int, Any] = {}
         for key, cell in differing.items():
-            self._patch(key, cell, self.cell(key))
+            self._patch(key, cell, self.cell(key), claimed)
         self._mend(target, staging)
         if savepoint is None:
             staged = self.stage()

@@ -1,0 +1,225 @@
+"""What is too deep, too large or not data is refused with one typed error, and nothing is lost by it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.values.strategies import exact
+from versioned_state import Memory, Repository, Versioned
+from versioned_state.errors import LimitExceededError, StateError
+from versioned_state.values.codec import MAX_DEPTH
+
+
+def nest(wrap: Callable[[Any], Any], depth: int, innermost: Any = 1) -> Any:
+    value = innermost
+    for _ in range(depth):
+        value = wrap(value)
+    return value
+
+
+WRAPS: dict[str, Callable[[Any], Any]] = {
+    "list": lambda v: [v],
+    "tuple": lambda v: (v,),
+    "dict": lambda v: {"k": v},
+    "frozenset": lambda v: frozenset([v]),
+    "large list": lambda v: [v, "x" * 3000, "y" * 3000],
+    "large dict": lambda v: {"k": v, **{f"k{n}": "x" * 100 for n in range(60)}},
+    "mixed": lambda v: [({"k": v},)],
+    "key": lambda v: {(v if isinstance(v, (int, tuple)) else 0,): 1} if isinstance(v, (int, tuple)) else (0,),
+}
+
+
+@pytest.mark.parametrize("name", WRAPS)
+def test_deep_values_are_stored_or_refused_and_what_is_stored_can_be_read(name):
+    wrap = WRAPS[name]
+    stored = refused = 0
+    for depth in (1, 20, 40, 60, 100, MAX_DEPTH - 2, MAX_DEPTH - 1, MAX_DEPTH, MAX_DEPTH + 1, 300, 5000):
+        value = nest(wrap, depth)
+        state = Versioned()
+        state["kept"] = [1]
+        state.commit()
+        state["kept"].append(2)
+        state["deep"] = value
+        try:
+            commit = state.commit()
+        except LimitExceededError as error:
+            refused += 1
+            assert "deep" in str(error)
+            assert error.limit == MAX_DEPTH
+            assert state["deep"] is value
+            del state["deep"]
+            assert [str(change) for change in state.status()] == ["+ kept[1] = 2"]
+            assert state.checkout(state.commit()).copy() == {"kept": [1, 2]}
+        else:
+            stored += 1
+            assert depth <= MAX_DEPTH
+            again = Versioned(Repository(state.repository.store))
+            assert exact(again["deep"]) == exact(value) == exact(state.checkout(commit)["deep"])
+            assert not again.status()
+            str(state.diff("HEAD~1", "HEAD"))
+    assert stored >= 5 or name in ("mixed", "key")
+    assert refused >= 1
+
+
+def test_the_limit_does_not_depend_on_how_deep_the_caller_is():
+    """Nor does reading need more room than writing did."""
+    value = nest(WRAPS["tuple"], MAX_DEPTH - 3)
+    state = Versioned()
+    state["deep"] = value
+    commit = state.commit()
+
+    def deeper(frames: int) -> Any:
+        return deeper(frames - 1) if frames else state.checkout(commit)["deep"]
+
+    assert deeper(sys.getrecursionlimit() // 3) == value
+
+
+def test_deep_values_in_a_thread_with_a_small_stack():
+    done: list[Any] = []
+
+    def work() -> None:
+        state = Versioned()
+        state["deep"] = nest(WRAPS["list"], MAX_DEPTH - 2)
+        done.append(state.checkout(state.commit())["deep"])
+
+    before = threading.stack_size(512 * 1024)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    assert len(done) == 1
+
+
+@pytest.mark.parametrize("exponent", [63, 64, 100, 4300, 15_000, 100_000])
+def test_huge_ints(exponent):
+    for value in (10**exponent, -(10**exponent)):
+        state = Versioned()
+        state["n"] = value
+        state["in"] = {"list": [value], value: value}
+        commit = state.commit()
+        assert state.checkout(commit)["n"] == value
+        assert exact(state.checkout(commit)["in"]) == exact({"list": [value], value: value})
+        state["in"]["list"][0] += 1
+        for change in state.status():
+            assert len(str(change)) < 40_000 or exponent > 30_000
+            change.to_json()
+
+
+def test_lone_surrogates_everywhere():
+    state = Versioned(author="\udc80")
+    bad = "a\ud800\udc00\udfff"
+    state[bad] = {bad: [bad, {bad: (bad,)}], "text": bad * 3000, "set": {bad}}
+    space = state.namespace(bad)
+    space[bad] = bad
+    commit = state.commit(bad, meta={bad: bad})
+    assert (commit.message, commit.meta, commit.author) == (bad, {bad: bad}, "\udc80")
+    again = Versioned(Repository(state.repository.store))
+    assert exact(again.copy()) == exact(state.copy())
+    assert again.namespace(bad)[bad] == bad
+    assert next(iter(again.log())).message == bad
+    state[bad]["text"] += "\ud800"
+    assert len(state.status()) == 1
+    str(state.status()).encode()
+    str(state.repository.diff(commit, "HEAD~1")).encode()
+    assert again.checkout(commit).at(f"{state.status().changes[0].path}") == bad * 3000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"message": "x" * 70_000}, "message"),
+        ({"message": "é" * 40_000}, "message"),
+        ({"author": "x" * 70_000}, "author"),
+        ({"meta": {"k": "x" * 70_000}}, "meta"),
+        ({"meta": {"deep": nest(WRAPS["list"], 300)}}, "depth"),
+    ],
+)
+def test_a_commit_takes_so_much_text_and_no_more(arguments, what):
+    state = Versioned()
+    state["k"] = [1]
+    with pytest.raises(LimitExceededError, match=what):
+        state.commit(**arguments)
+    assert len(state.status()) == 1
+    assert state.commit("fine").message == "fine"
+
+
+def test_keys_of_any_length():
+    state = Versioned()
+    for size in (0, 1, 1000, 100_000):
+        state["k" * size] = size
+        state["dict"] = {"k" * size: size, ("t" * size,): size}
+        commit = state.commit()
+        assert state.checkout(commit)["k" * size] == size
+        assert state.checkout(commit)["dict"] == {"k" * size: size, ("t" * size,): size}
+    large = {f"{n}" + "k" * 3000: n for n in range(500)}
+    state["large"] = large
+    assert state.checkout(state.commit())["large"] == large
+
+
+def test_a_key_beyond_what_an_object_holds_is_refused_and_nothing_is_lost():
+    state = Versioned()
+    state["fine"] = 1
+    for bad in ({"k" * 3_000_000: 1}, {f"{n}" + "k" * 400_000: n for n in range(9)}):
+        state["dict"] = bad
+        try:
+            assert state.checkout(state.commit())["dict"] == bad
+        except LimitExceededError:
+            assert state["dict"] is bad
+            assert len(state.status()) or True
+    del state["dict"]
+    state["k" * 3_000_000] = 1
+    try:
+        assert state.checkout(state.commit())["k" * 3_000_000] == 1
+    except LimitExceededError:
+        del state["k" * 3_000_000]
+        assert state.commit()
+
+
+def test_large_pieces():
+    state = Versioned()
+    state["text"] = "x" * 5_000_000
+    state["list"] = ["y" * 2_000_000, b"z" * 2_000_000, ("t" * 2_000_000,)]
+    state["array"] = np.zeros(700_000)
+    state["many"] = list(range(300_000))
+    past = state.checkout(state.commit())
+    assert exact(past.copy()) == exact(state.copy())
+
+
+def test_a_failing_status_or_diff_is_a_state_error_too():
+    state = Versioned()
+    state["deep"] = nest(WRAPS["list"], 1000)
+    for call in (state.status, lambda: state.diff("HEAD"), state.commit, lambda: state.transaction().__enter__()):
+        with pytest.raises(StateError):
+            call()
+    state.discard()
+    assert not state.status()
+    assert "deep" not in state
+    with state.transaction("works"):
+        state["fine"] = 1
+    assert state.head.message == "works"
+
+
+def test_memory_of_a_commit_is_bounded_by_what_it_touches():
+    """Less than three times the values that it touches."""
+    import tracemalloc
+
+    state = Versioned(Memory())
+    rng = np.random.default_rng(1)
+    state["array"] = rng.integers(0, 2**62, 1_000_000)
+    state["buffer"] = bytearray(rng.bytes(8_000_000))
+    state["text"] = "line of text, quite ordinary\n" * 300_000
+    size = 8_000_000 + 8_000_000 + 8_700_000
+    tracemalloc.start()
+    state.commit()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    stored = sum(len(value) for _, value in state.repository.store.items())
+    assert peak - stored < 2 * size, "what Memory keeps is the store's"
