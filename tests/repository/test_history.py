@@ -292,7 +292,6 @@ def test_the_reflog_lists_commits_resets_deletes_and_creations(line):
         ("commit", "2"),
         ("commit", "1"),
         ("commit", "0"),
-        ("commit", ""),
     ]
     assert repository.commit("main@{2}").message == "again"
     assert repository.commit("main@{4}").message == "5"

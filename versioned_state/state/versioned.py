@@ -246,14 +246,14 @@ class Versioned(State):
         def write(tree: Tree, parent: Commit) -> Commit:
             return self.repository.write_commit(tree, (parent,), staging=staged.staging, message=text, author=who, meta=meta)
 
-        commit = self._land(staged, write, on_moved)
+        commit = self._land(staged, write, on_moved, allow_empty=allow_empty)
         return replace(commit, skipped=skipped) if skipped else commit
 
-    def _land(self, staged: Staged, write: Callable[[Tree, Commit], Commit], on_moved: OnMoved) -> Commit:
+    def _land(self, staged: Staged, write: Callable[[Tree, Commit], Commit], on_moved: OnMoved, *, allow_empty: bool) -> Commit:
         """Publish a commit of what was staged, on the head or, where the branch has moved, on its new one."""
         ref, parent, tree = self._ref, self._head, staged.tree
         for attempt in range(_ATTEMPTS):
-            if tree is parent.tree and parent != self._head:
+            if tree is parent.tree and parent != self._head and not allow_empty:
                 # The others made the very change that we would make.
                 self._stand_on(parent, ref, staged, parent)
                 return parent
@@ -262,12 +262,16 @@ class Versioned(State):
             if moved is not None:
                 self._stand_on(commit, moved, staged, parent if on_moved is OnMoved.MERGE else self._head)
                 return commit
-            if on_moved is OnMoved.REFUSE:
-                break
             if attempt:
                 backoff(attempt)
             ref = self.repository.ref("branch", self.branch)
-            parent = self._commit_of(ref)
+            found = self._commit_of(ref)
+            if found == parent:
+                # Only its record changed: it was created where it was, or reset to there and back.
+                continue
+            if on_moved is OnMoved.REFUSE:
+                break
+            parent = found
             if on_moved is OnMoved.MERGE:
                 tree = self._merge(staged, parent)
         actual = self._commit_of(self.repository.ref("branch", self.branch))
@@ -369,22 +373,26 @@ class Versioned(State):
         """
         self._settle()
         target = self._resolve(rev)
-        ref = self._ref
-        if target.id == ROOT_ID and ref.head is None:
-            self._worktree.restore()
-            return self._head
-        if ref.head is None or target != self._head:
-            moved = self.repository.move(ref, target, action="reset", author=self.author)
-            self._ref = self.repository.ref("branch", self.branch)
-            actual = None if self._ref.head is None else self._ref.head.hex()
-            # Where an earlier reset to the same commit lost its reply, the branch is there already.
-            if not moved and actual != target.id:
-                self._ref = ref
-                raise BranchMovedError(self.branch, expected=self._head.id, actual=actual)
+        if target != self._head or self._ref.head is None:
+            self._point_to(target)
         self._worktree.restore()
         self._worktree.retarget(self._head.tree, target.tree, head=target.tree, expected=target.tree)
         self._head = target
         return target
+
+    def _point_to(self, target: Commit) -> None:
+        """Move the branch from our head to another commit. Raises ``BranchMovedError`` where it is neither at the one nor at the other."""
+        ref = self._ref
+        for _ in range(2):
+            moved = self.repository.move(ref, target, action="reset", author=self.author)
+            ref = self.repository.ref("branch", self.branch)
+            stands = self._commit_of(ref)
+            if moved or stands == target:  # it may be there already, by an earlier reset whose reply was lost
+                self._ref = ref
+                return
+            if stands != self._head:
+                break
+        raise BranchMovedError(self.branch, expected=self._head.id, actual=stands.id)
 
     @contextmanager
     def transaction(self, message: str = "", **commit_options: Any) -> Iterator[Versioned]:

@@ -1,0 +1,474 @@
+"""Whoever can write to a store can write anything: whatever the bytes, a decoder gives a value or a ``StateError``.
+
+It never gives another exception, never unpickles, never takes memory out of proportion, and never hangs. Each decoder is fed bytes
+of its own kind with random damage, and some that were made to do harm.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import zstandard
+from blake3 import blake3
+
+from tests.storage.processes import run
+from tests.values.mutations import sample
+from tests.values.raw import Bench
+from tests.values.strategies import make_large
+from versioned_state import Commit, Memory, Repository, Versioned
+from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
+from versioned_state.objects.address import address_of
+from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
+from versioned_state.objects.layout import object_key
+from versioned_state.repository.commit import read_commit
+from versioned_state.repository.reflog import LogEntry, read_entry
+from versioned_state.repository.refs import Ref, parse_ref
+from versioned_state.repository.repository import _read_format
+from versioned_state.values.codec import Code, array, extension
+from versioned_state.values.nodes import Node, Shape, read_node
+
+ROUNDS = 1500
+"""Damaged versions of each sample."""
+
+
+def damaged(rng: random.Random, sample: bytes) -> bytes:
+    """A sample with a few bytes changed, removed, repeated or put in, or something else altogether."""
+    if rng.random() < 0.02:
+        return rng.randbytes(rng.randrange(40))
+    data = bytearray(sample)
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        at = rng.randrange(len(data) + 1)
+        match rng.randrange(6):
+            case 0 | 1:
+                data[at : at + 1] = bytes([rng.choice((0, 1, 0x7F, 0x80, 0xC0, 0xC1, 0xC7, 0xD4, 0xDD, 0xDF, 0xFF, rng.randrange(256)))])
+            case 2:
+                del data[at : at + rng.randrange(1, 9)]
+            case 3:
+                data[at:at] = rng.randbytes(rng.randrange(1, 5))
+            case 4:
+                data[at:at] = data[rng.randrange(len(data) + 1) :][: rng.randrange(1, 30)]
+            case 5:
+                del data[at:]
+    return bytes(data)
+
+
+def feed(samples: list[bytes], decode: Callable[[bytes], Any], check: Callable[[Any], Any] = id, *, rounds: int = ROUNDS) -> None:
+    """Decode damaged versions of each sample; what does decode must be as sound as ``check`` says."""
+    rng = random.Random(7)
+    decoded = 0
+    for original in samples:
+        decode(original)
+        for _ in range(rounds // len(samples) + 1):
+            data = damaged(rng, original)
+            try:
+                value = decode(data)
+            except StateError:
+                continue
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is what this test is about
+                raise AssertionError(f"{type(error).__name__}: {error}, for {data!r}") from error
+            check(value)
+            decoded += 1
+    assert decoded, "damage that is never let through is no test of what follows"
+
+
+SAMPLES: list[Any] = [
+    sample(random.Random(1), 2),
+    [None, True, 1, 2**70, 0.5, 1 + 2j, "text", b"bytes", bytearray(b"b"), (1, [2]), {1, "a"}, frozenset({1}), range(1, 9, 2)],
+    *(sample(random.Random(2), 3)[name] for name in ("array", "deque", "default", "counter", "prefs")),
+    *(make_large(kind, 400, 1) for kind in ("list", "dict", "text", "bytes", "array", "set", "tuple")),
+]
+
+
+def test_cells():
+    bench = Bench()
+    feed([bench.encode(value) for value in SAMPLES], bench.decode)
+
+
+def test_cells_of_times_paths_and_numbers():
+    import datetime as dt
+    from decimal import Decimal
+    from fractions import Fraction
+    from pathlib import PurePosixPath, PureWindowsPath
+    from uuid import UUID
+    from zoneinfo import ZoneInfo
+
+    import numpy as np
+
+    zone = dt.timezone(dt.timedelta(hours=1), "x")
+    values = [dt.date(2026, 1, 1), dt.datetime(2026, 1, 1, tzinfo=zone), dt.time(1, tzinfo=dt.UTC), dt.timedelta(1), zone, ZoneInfo("UTC")]
+    values += [Decimal("1.5"), Fraction(1, 3), UUID(int=1), PurePosixPath("a/b"), PureWindowsPath("c:\\"), np.float32(1), np.datetime64("2026")]
+    values += [np.zeros((2, 3), ">i4"), np.zeros(2, [("a", "i4"), ("b", "U3")])]
+    bench = Bench()
+    feed([bench.encode(value) for value in values], bench.decode, rounds=6000)
+
+
+@pytest.mark.parametrize("shape", list(Shape))
+def test_nodes(shape):
+    bench = Bench()
+    for value in SAMPLES:
+        bench.encode(value)
+    raws = []
+    for key in bench.kv.keys("o/"):
+        raw = unseal(bench.kv.get(key) or b"")
+        try:
+            read_node(shape, raw)
+        except CorruptObjectError:
+            continue
+        raws.append(raw)
+    assert len(raws) > 5
+
+    def sound(node: Node) -> None:
+        assert node.counts is None or len(node.counts) == len(node.items)
+        assert node.keys is None or len(node.keys) == len(node.items)
+        assert (node.keys is None) == (shape is not Shape.MAP)
+        assert all(type(item) is bytes for item in node.items)
+
+    feed(raws[:40], lambda raw: read_node(shape, raw), sound)
+
+
+def test_objects_that_are_parts_of_a_value():
+    """Damage below the hash: each object is put in its store under the address of what it has become."""
+    for value in SAMPLES[-7:]:
+        bench = Bench()
+        bench.encode(value)
+        before = dict(bench.kv.items("o/"))
+        raws = {key: unseal(stored) for key, stored in before.items()}
+        cell = bench.encode(value)
+        rng = random.Random(3)
+        for _ in range(60):
+            # A reference to damaged bytes is as good as any other: their address is put where the old one stood.
+            key = rng.choice(sorted(raws))
+            bad = damaged(rng, raws[key])[:MAX_OBJECT]
+            store = Memory()
+            swapped = {k: raw.replace(bytes.fromhex(key[2:]), address_of(bad)) for k, raw in raws.items()}
+            top = cell.replace(bytes.fromhex(key[2:]), address_of(bad))
+            for raw in (*swapped.values(), bad):
+                store.set(object_key(address_of(raw)), seal(raw))
+            try:
+                Bench(store).decode(top)
+            except StateError:
+                pass
+
+
+def commits() -> tuple[Repository, list[bytes]]:
+    state = Versioned(author="author")
+    state["a"] = 1
+    state.commit("first", meta={"k": [1]})
+    state["a"] = [str(n) * 20 for n in range(200)]
+    state.namespace("n")["b"] = {"c": (1, 2)}
+    state.commit("second \ud800")
+    return state.repository, [state.repository.objects.read(bytes.fromhex(commit.id)) for commit in state.log()]  # type: ignore[arg-type]
+
+
+def test_commits():
+    repository, raws = commits()
+
+    def sound(commit: Commit) -> None:
+        assert type(commit.time) is type(commit.height) is type(commit.generation) is int
+        assert 0 <= commit.height <= commit.generation
+        assert type(commit.message) is str
+        assert commit.author is None or type(commit.author) is str
+        assert all(len(bytes.fromhex(id)) == 24 for id in (*commit.parents, commit.root, commit.jump or commit.id))
+        assert dict(commit.meta) is not None
+        assert commit.datetime.year
+        repr(commit)
+
+    feed(raws, lambda raw: _commit(repository, raw), sound, rounds=6000)
+
+
+def _commit(repository: Repository, raw: bytes) -> Commit:
+    address = address_of(raw)
+    repository.store.set(object_key(address), seal(raw))
+    return repository.read(address.hex())
+
+
+def test_log_entries():
+    state = Versioned()
+    state.commit(allow_empty=True)
+    state.reset("HEAD~1")
+    ref = state.repository.ref("branch", "main")
+    assert ref.log is not None
+    raw = state.repository.objects.read(ref.log)
+
+    def sound(entry: LogEntry) -> None:
+        assert all(address is None or (type(address) is bytes and len(address) == 24) for address in (entry.old, entry.new, entry.previous))
+        assert (type(entry.time), type(entry.action)) == (int, str)
+
+    feed([raw], lambda raw: read_entry(address_of(raw), raw), sound)
+
+
+def test_refs():
+    state = Versioned()
+    state.commit(allow_empty=True)
+    stored = state.repository.store.get("ref/branch/main") or b""
+
+    def sound(ref: Ref) -> None:
+        assert all(address is None or (type(address) is bytes and len(address) == 24) for address in (ref.head, ref.log))
+
+    def with_checksum(body: bytes) -> Ref:
+        return parse_ref("branch", "main", body + blake3(b"ref/branch/main\0" + body).digest(length=8))
+
+    with pytest.raises(AssertionError, match="damage"):
+        feed([stored], lambda data: parse_ref("branch", "main", data), sound)
+    feed([stored[:-8]], with_checksum, sound, rounds=3000)
+
+
+def test_format_records():
+    store = Memory()
+    Repository(store)
+    stored = store.get("format") or b""
+    with pytest.raises(AssertionError, match="damage"):
+        feed([stored], _read_format)
+    feed([stored[:-8]], lambda body: _read_format(body + blake3(body).digest(length=8)), lambda version: isinstance(version, int))
+
+
+def test_envelopes():
+    def decode(data: bytes) -> bytes:
+        try:
+            return unseal(data)
+        except ValueError as error:
+            raise StateError(str(error)) from error
+
+    def sound(raw: bytes) -> None:
+        assert type(raw) is bytes
+        assert len(raw) <= MAX_OBJECT
+
+    feed([seal(b"short"), seal(b"long " * 300), seal(random.Random(1).randbytes(5000)), seal(b"")], decode, sound, rounds=6000)
+
+
+# Made to do harm
+
+
+def peak(work: Callable[[], Any]) -> int:
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_envelope_cannot_take_more_memory_than_it_says():
+    bomb = zstandard.ZstdCompressor(write_content_size=True).compress(bytes(64 << 20))
+    for data in (b"\x01\0\0\x0a" + bomb, b"\x01\x0f\xff\xff" + bomb, b"\x01\xff\xff\xff" + bomb, b"\x01\0\0\0" + bomb):
+        unsealed = pytest.raises(ValueError)
+
+        def work(data: bytes = data, unsealed: Any = unsealed) -> None:
+            with unsealed:
+                unseal(data)
+
+        assert peak(work) < 4 << 20
+    streamed = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(64 << 20))
+    assert peak(lambda: pytest.raises(ValueError, unseal, b"\x01\0\0\x0a" + streamed)) < 4 << 20
+
+
+def ext(code: int, payload: Any) -> bytes:
+    return extension(code, payload if isinstance(payload, bytes) else msgpack.packb(payload))
+
+
+CELLS: dict[str, bytes] = {
+    "array that says it has many elements": b"\xdd\xff\xff\xff\xff",
+    "map that says it has many entries": b"\xdf\xff\xff\xff\xff",
+    "text that says it is long": b"\xdb\xff\xff\xff\xff",
+    "tuple that says it has many elements": ext(Code.TUPLE, b"\xdd\xff\xff\xff\xff"),
+    "numpy array without data": ext(Code.NUMPY_ARRAY, ["<f8", [1 << 28], b""]),
+    "numpy array of many nothings": ext(Code.NUMPY_ARRAY, ["<f8", [0, 1 << 62], b""]),
+    "numpy array with a negative shape": ext(Code.NUMPY_ARRAY, ["<f8", [-1], b"12345678"]),
+    "numpy array of objects": ext(Code.NUMPY_ARRAY, ["|O", [1], b"12345678"]),
+    "numpy array of objects in a structure": ext(Code.NUMPY_ARRAY, [[["a", "|O"]], [1], b"12345678"]),
+    "numpy array of a wide type": ext(Code.NUMPY_ARRAY, ["V2000000000", [1], b"1"]),
+    "numpy scalar of objects": ext(Code.NUMPY_SCALAR, ["O", b"12345678"]),
+    "numpy dtype that is no dtype": ext(Code.NUMPY_ARRAY, ["i4, (2,", [1], b"1"]),
+    "fraction by zero": ext(Code.FRACTION, [1, 0]),
+    "range without a step": ext(Code.RANGE, [1, 2, 0]),
+    "date out of range": ext(Code.DATE, [0, 0, 0]),
+    "timedelta out of range": ext(Code.TIMEDELTA, [10**18, 0, 0]),
+    "timezone out of range": ext(Code.TIMEZONE, [9, 0, 0]),
+    "zone with a path": ext(Code.ZONEINFO, b"../../etc/passwd"),
+    "zone without a name": ext(Code.ZONEINFO, b""),
+    "zone with NUL": ext(Code.ZONEINFO, b"a\0b"),
+    "decimal of no number": ext(Code.DECIMAL, b"1e999999999999999999999999"),
+    "path of no kind": ext(Code.PATH, ["Path", "/"]),
+    "path with NUL": ext(Code.PATH, ["PosixPath", "a\0b"]),
+    "set of lists": ext(Code.SET, [[1]]),
+    "dict with a list for a key": b"\x81\x90\x01",
+    "tagged without a name": ext(Code.TAGGED, [1, 2]),
+    "tagged built-in with other data": ext(Code.TAGGED, ["deque", 5]),
+    "defaultdict of code": ext(Code.TAGGED, ["defaultdict", ["eval", {}]]),
+    "counter of a list": ext(Code.TAGGED, ["Counter", [1]]),
+    "object without parts": ext(Code.OBJECT, []),
+    "unknown extension": ext(77, b"x"),
+    "tree without a top": ext(Code.LIST_TREE, [5]),
+    "tree that counts wrongly": ext(Code.LIST_TREE, [5, [b"\x10\x91\x01"]]),
+    "tree that counts below zero": ext(Code.LIST_TREE, [-5, [b"\x10\x91\x01"]]),
+    "tree of another shape": ext(Code.DICT_TREE, [1, [b"\x10\x91\x01"]]),
+    "msgpack's own timestamp": msgpack.packb(msgpack.Timestamp(0, 0)),
+    "msgpack's own bytes": msgpack.packb(b"abc"),
+    "bytes after the end": b"\x01\x02",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_cell_made_to_do_harm(name):
+    cell = CELLS[name]
+
+    def work() -> None:
+        start = time.monotonic()
+        try:
+            value = Bench().decode(cell)
+        except StateError:
+            pass
+        else:
+            assert name in ("numpy array of many nothings", "counter of a list", "msgpack's own bytes", "tagged built-in with other data"), value
+        assert time.monotonic() - start < 2
+
+    assert peak(work) < 8 << 20
+
+
+def test_nesting_without_end():
+    for unit in (b"\x91", b"\x81\x01", bytes([0xC7])):
+        for depth in (200, 5000, 200_000):
+            data = unit * depth + b"\x01"
+            with pytest.raises(StateError):
+                Bench().decode(data)
+    cell = b"\x01"
+    for _ in range(400):
+        cell = extension(Code.TUPLE, array([cell]))
+    with pytest.raises(LimitExceededError):
+        Bench().decode(cell)
+
+
+LAUGHS = """
+    import resource, sys
+    resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+    import msgpack
+    from tests.values.raw import Bench
+    from versioned_state import Memory
+    from versioned_state.errors import StateError
+    from versioned_state.objects.address import Kind, address_of
+    from versioned_state.objects.envelope import seal
+    from versioned_state.values.codec import Code, extension
+    store = Memory()
+
+    def put(raw):
+        store.set("o/" + address_of(raw).hex(), seal(raw))
+        return address_of(raw)
+
+    if sys.argv[1] == "shared nodes":
+        # Each inner node names the one below it ten times: 10**20 elements in 20 objects, and all counts add up.
+        count, address = 10, put(bytes([Kind.SEQUENCE_LEAF]) + msgpack.packb([0] * 10))
+        for level in range(1, 20):
+            address = put(bytes([Kind.SEQUENCE_NODE]) + msgpack.packb([level, [count] * 10, address * 10]))
+            count *= 10
+        cell = extension(Code.LIST_TREE, msgpack.packb([min(count, 2**63), address]))
+    elif sys.argv[1] == "shared values":
+        # A list of ten references to a list of ten references, and so on: a billion laughs.
+        cell = b"\\x01"
+        for level in range(20):
+            leaf = put(bytes([Kind.SEQUENCE_LEAF]) + bytes([0x9A]) + cell * 10)
+            cell = extension(Code.LIST_TREE, msgpack.packb([10, leaf]))
+    else:
+        # One chunk a million times.
+        chunk = put(bytes([Kind.CHUNK]) + bytes(1 << 16))
+        node = put(bytes([Kind.SEQUENCE_NODE]) + msgpack.packb([1, [1 << 16] * 20_000, chunk * 20_000]))
+        top = put(bytes([Kind.SEQUENCE_NODE]) + msgpack.packb([2, [20_000 << 16] * 20_000, node * 20_000]))
+        cell = extension(Code.BYTES_BLOB, msgpack.packb([20_000 * 20_000 << 16, top]))
+    try:
+        Bench(store).decode(cell)
+    except StateError as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize("kind", ["shared nodes", "shared values", "shared chunks"])
+def test_a_few_objects_cannot_become_more_than_memory_holds(kind):
+    """What is read is bounded by what is stored, not by what sharing makes of it."""
+    assert run(LAUGHS, kind).stdout in ("LimitExceededError\n", "CorruptObjectError\n")
+
+
+def test_ints_that_are_slow_to_make_are_not_made():
+    """Of a megabyte of digits, in a fraction: the greatest common divisor would take minutes."""
+    rng = random.Random(1)
+    big = [rng.randbytes(400_000) for _ in range(2)]
+    cell = extension(Code.FRACTION, array([extension(Code.BIGINT, b"\x01" + digits) for digits in big]))
+    start = time.monotonic()
+    with pytest.raises(StateError):
+        Bench().decode(cell)
+    assert time.monotonic() - start < 5
+
+
+class Harmful:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_whoever_only_looks_never_unpickles(tmp_path):
+    """Log, status, diff, show and every reader of data, over a commit in which a pickle was planted that leaves a trace."""
+    trace = tmp_path / "trace"
+    store = Memory()
+    state = Versioned(store)
+    state["data"] = {"a": [1]}
+    state.commit("before")
+    state["bad"] = [Harmful(trace), {"in": Harmful(trace)}]
+    state["large"] = ["x" * 3000, Harmful(trace), *range(2000)]
+    state.commit("planted")
+    state["data"]["a"].append(2)
+    after = state.commit("after")
+    assert not trace.exists()
+
+    repository = Repository(store)
+    list(repository.log())
+    for revision in ("HEAD", "HEAD~1", "HEAD~2"):
+        described = repository.snapshot(revision, describe=True)
+        repr(described.copy())
+        assert repository.snapshot(revision)["data"]["a"][0] == 1
+        diff = repository.diff("HEAD~2", revision)
+        str(diff), diff.to_json(), diff.stat(), [change.lines() for change in diff], [change.old for change in diff]
+    reader = Versioned(Repository(store))
+    reader["data"]["a"].append(3)
+    str(reader.status())
+    reader.commit()
+    reader.sequence("large")[0]
+    other = Versioned(Repository(store), branch="other")
+    other["data"] = 5
+    other.commit()
+    other.reset(after)
+    refusing = Versioned(Repository(store, pickle="refuse"))
+    for key in ("bad", "large"):
+        with pytest.raises(StateError):
+            refusing[key]
+    assert refusing["data"]["a"] == [1, 2, 3]
+    assert not trace.exists()
+
+    pickle.loads(pickle.dumps(Harmful(trace)))
+    assert trace.exists(), "the trap does work"
+
+
+def test_pickles_in_every_place_of_a_cell_are_only_described(tmp_path):
+    trace = tmp_path / "trace"
+    data = pickle.dumps(Harmful(trace))
+    planted = extension(Code.OBJECT, array([msgpack.packb("x"), b"\xc0", b"\xc2", extension(Code.BYTES, data)]))
+    bench = Bench()
+    for cell in (planted, array([planted]), extension(Code.TUPLE, array([planted])), extension(Code.TAGGED, array([msgpack.packb("deque"), planted]))):
+        try:
+            repr(bench.decode(cell))
+        except StateError:
+            pass
+    for stored in (data, b"\x80\x04" + data, bytes([Code.OBJECT]) + data):
+        try:
+            bench.decode(stored)
+        except StateError:
+            pass
+    assert not trace.exists()
