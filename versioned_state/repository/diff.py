@@ -16,7 +16,7 @@ from versioned_state.values.diff import CellChange, ChangeKind, diff_maps, diff_
 from versioned_state.values.encoder import Encoder
 from versioned_state.values.keys import is_internal, path_of
 from versioned_state.values.nodes import Nodes
-from versioned_state.values.path import Namespace, Path
+from versioned_state.values.path import Index, Key, Namespace, Path, Step
 from versioned_state.values.pickles import PicklePolicy
 from versioned_state.values.tree import Tree
 
@@ -157,9 +157,9 @@ class Diff:
         return [Change(change, self._decoder) for change in self._find()]
 
     def under(self, path: str | Path) -> list[Change]:
-        """The changes at a path or below it."""
+        """The changes at a path or below it, and those of a whole value that has something there on either side."""
         steps = (Path.parse(path) if isinstance(path, str) else path).steps
-        return [change for change in self.changes if change.path.steps[: len(steps)] == steps]
+        return [change for change in self.changes if change.path.steps[: len(steps)] == steps or _covers(change, steps)]
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)
@@ -183,6 +183,28 @@ class Diff:
 
     def __repr__(self) -> str:
         return f"<Diff of {len(self)} changes>"
+
+
+def _covers(change: Change, steps: tuple[Step, ...]) -> bool:
+    """Whether a change of a whole value is one of the part to which these steps lead, too."""
+    count = len(change.path)
+    if change.reordered or count >= len(steps) or change.path.steps != steps[:count]:
+        return False
+    return any(_has(value, steps[count:]) for value in (change.old, change.new))
+
+
+def _has(value: Any, steps: tuple[Step, ...]) -> bool:
+    for step in steps:
+        try:
+            if isinstance(step, Index) and type(value) in (list, tuple):
+                value = value[step.index]
+            elif isinstance(step, Key) and type(value) is dict:
+                value = value[step.key]
+            else:
+                return False
+        except (IndexError, KeyError):
+            return False
+    return True
 
 
 def _top(path: Path) -> Path:

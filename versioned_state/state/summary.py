@@ -10,6 +10,7 @@ from versioned_state.values.decoder import tree_of
 from versioned_state.values.keys import is_internal, path_of
 
 _NAMED: Final = 5
+_NAME: Final = 40
 
 
 def summarize(worktree: Worktree, staged: Staged) -> str:
@@ -23,6 +24,7 @@ def summarize(worktree: Worktree, staged: Staged) -> str:
             words.append(f"and {count - _NAMED} more")
             break
         name = str(path_of(key))
+        name = name if len(name) <= _NAME else name[:_NAME] + "…"
         old = worktree.cell(key)
         if update.cell is None:
             words.append(f"{name} removed")

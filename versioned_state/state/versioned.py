@@ -373,7 +373,7 @@ class Versioned(State):
         """
         self._settle()
         target = self._resolve(rev)
-        if target != self._head or self._ref.head is None:
+        if target != self._head:
             self._point_to(target)
         self._worktree.restore()
         self._worktree.retarget(self._head.tree, target.tree, head=target.tree, expected=target.tree)

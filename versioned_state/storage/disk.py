@@ -280,7 +280,10 @@ class Disk(KVStore):
     def _checked(self, value: object) -> bytes:
         # SQLite keeps any type in any column; a file that somebody else made may make use of that.
         if type(value) is not bytes:
-            raise CorruptStoreError(f"{self._file} is damaged: it holds a value of type {type(value).__name__}")
+            raise CorruptStoreError(
+                f"{self._file} is damaged: it holds a value of type {type(value).__name__}",
+                hint="restore it from a backup or another copy",
+            )
         return value
 
     def _is_fresh(self, connection: Connection) -> bool:

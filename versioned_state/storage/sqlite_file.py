@@ -212,6 +212,9 @@ def translate(error: sqlite3.Error | OverflowError, file: Path) -> StateError:
     # Values beyond 1 GB, and in Python's own check beyond 2 GB.
     if code == sqlite3.SQLITE_TOOBIG or isinstance(error, (sqlite3.DataError, OverflowError)):
         return LimitExceededError("a value", limit=1_000_000_000)
+    if isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error):
+        # Text where bytes belong, which only somebody else could have put there.
+        code = sqlite3.SQLITE_CORRUPT
     kind, message, hint = _MEANINGS.get(code) or _MEANINGS.get(code & 0xFF) or _UNKNOWN
     return kind(f"{file} {message} ({error})", hint=hint)
 
