@@ -352,11 +352,36 @@ def test_nesting_without_end():
             data = unit * depth + b"\x01"
             with pytest.raises(StateError):
                 Bench().decode(data)
-    cell = b"\x01"
-    for _ in range(400):
-        cell = extension(Code.TUPLE, array([cell]))
-    with pytest.raises(LimitExceededError):
-        Bench().decode(cell)
+
+
+@pytest.mark.parametrize("code", ["TUPLE", "FROZENSET", "TAGGED", "LIST_TREE"])
+def test_nesting_of_extensions_without_end(code):
+    """In a process of its own, since what this is about ends a process without a word."""
+    program = """
+        import sys
+        import msgpack
+        from tests.values.raw import Bench
+        from versioned_state.errors import StateError
+        from versioned_state.values.codec import Code, array, extension
+        for depth in (100, 130, 400, 3000):
+            cell = b"\\x01"
+            for _ in range(depth):
+                match sys.argv[1]:
+                    case "TAGGED":
+                        cell = extension(Code.TAGGED, array([b"\\xa1x", cell]))
+                    case "LIST_TREE":
+                        cell = extension(Code.LIST_TREE, array([b"\\x01", array([msgpack.packb(b"\\x10\\x91" + cell)])]))
+                    case name:
+                        cell = extension(Code[name], array([cell]))
+            try:
+                Bench().decode(cell)
+                print(depth, "read")
+            except StateError as error:
+                print(depth, type(error).__name__)
+    """
+    lines = run(program, code).stdout.splitlines()
+    assert lines[0] == "100 read"
+    assert lines[2:] == ["400 LimitExceededError", "3000 LimitExceededError"]
 
 
 LAUGHS = """

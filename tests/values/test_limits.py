@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.storage.processes import run
 from tests.values.strategies import exact
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import LimitExceededError, StateError
@@ -92,22 +92,25 @@ def test_the_limit_does_not_depend_on_how_deep_the_caller_is():
     assert deeper(sys.getrecursionlimit() // 3) == value
 
 
-def test_deep_values_in_a_thread_with_a_small_stack():
-    done: list[Any] = []
+@pytest.mark.parametrize("name", ["list", "tuple", "dict", "frozenset", "large list"])
+def test_deep_values_in_a_thread_with_a_small_stack(name):
+    program = """
+        import sys, threading
+        from tests.values.test_limits import MAX_DEPTH, WRAPS, nest
+        from versioned_state import Versioned
 
-    def work() -> None:
-        state = Versioned()
-        state["deep"] = nest(WRAPS["list"], MAX_DEPTH - 2)
-        done.append(state.checkout(state.commit())["deep"])
+        def work():
+            state = Versioned()
+            state["deep"] = nest(WRAPS[sys.argv[1]], MAX_DEPTH - 2)
+            state.checkout(state.commit())["deep"]
+            print("read")
 
-    before = threading.stack_size(512 * 1024)
-    try:
+        threading.stack_size(1 << 20)
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    finally:
-        threading.stack_size(before)
-    assert len(done) == 1
+    """
+    assert run(program, name).stdout == "read\n"
 
 
 @pytest.mark.parametrize("exponent", [63, 64, 100, 4300, 15_000, 100_000])

@@ -29,10 +29,10 @@ from versioned_state.values.codec import (
     pack_surrogates,
     payload_of,
 )
+from versioned_state.values.examine import CONTAINERS, exceeds, find_cycle, find_inside
 from versioned_state.values.fingerprint import GROUP_BYTES, GROUP_SIZE, Groups, Mark, Marker, Run, find_runs, fingerprint, is_plain_mark
 from versioned_state.values.keys import path_of
 from versioned_state.values.nodes import Nodes, Shape, array_header, map_header, read_node, write_node
-from versioned_state.values.path import Path
 from versioned_state.values.tree import Edit, Tree, edit_map, empty, splice, splice_cells
 
 T = TypeVar("T")
@@ -43,10 +43,8 @@ ELEMENT_INLINE: Final = 4096
 ENTRY_INLINE: Final = 128
 """The same for a value in a map: a state's values change one by one, and a leaf is written whole."""
 
-_CONTAINERS: Final = frozenset({list, dict, tuple, set, frozenset})
 _AS_A_WHOLE: Final = (Pinned, Marked)
 _SMALL: Final = frozenset({bool, int, float, complex, type(None)})
-_SIZED: Final = frozenset({str, bytes, bytearray})
 _TREES: Final = {tuple: Code.TUPLE_TREE, set: Code.SET_TREE, frozenset: Code.FROZENSET_TREE}
 
 
@@ -135,14 +133,14 @@ class Encoder:
                 return encode()
             except (TooDeepError, RecursionError):
                 self._depth = 0
-                looped = _find_cycle(value)
+                looped = find_cycle(value)
                 if looped is None or looped in self._cyclic:
                     raise LimitExceededError("the depth of a value", limit=MAX_DEPTH, path=_show(path)) from None
                 self._cyclic.add(looped)
                 self._is_plain = _is_plain_scalar
             except _PickleError as error:
                 self._depth = 0
-                where = _show(path) + (_find_inside(value, error.value) or "")
+                where = _show(path) + (find_inside(value, error.value) or "")
                 if isinstance(error.cause, PickleRefusedError):
                     self.policy.check_write(where, pickles.type_name_of(error.value))
                 raise UnserializableValueError(where, pickles.type_name_of(error.value), str(error.cause)) from error.cause
@@ -194,13 +192,13 @@ class Encoder:
                 return base.cell, base
             if id(value) in self._cyclic:
                 return self._object(value, limit)
-            if cls not in _CONTAINERS and cls not in WRITERS:
+            if cls not in CONTAINERS and cls not in WRITERS:
                 return self._other(value, base, limit)
-            if not _exceeds(value, ELEMENT_INLINE):
+            if not exceeds(value, ELEMENT_INLINE):
                 cell = self._inline(value)
                 if len(cell) <= limit:
                     return cell, None
-                if len(cell) <= ELEMENT_INLINE and cls in _CONTAINERS:
+                if len(cell) <= ELEMENT_INLINE and cls in CONTAINERS:
                     return self._packed(cell)
             return self._large(value, cls, base)
         finally:
@@ -219,7 +217,7 @@ class Encoder:
             return cell, Pinned(cls, cell, value, chunks)
         if cls is bytearray:
             return self._buffered(value, cls, base if isinstance(base, Buffer) else None)
-        if cls not in _CONTAINERS:
+        if cls not in CONTAINERS:
             return self._packed(self._inline(value))
         cells, _, _ = self._cells(list(value))
         if cls is not tuple:
@@ -255,7 +253,7 @@ class Encoder:
                 return writer(value)
             except NotDataError:
                 return self._object(value, None)[0]
-        if cls not in _CONTAINERS:
+        if cls not in CONTAINERS:
             return self._other(value, None, None)[0]
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -494,7 +492,7 @@ class Encoder:
 
     def _tagged(self, value: Any, name: str, data: Any, limit: int | None) -> tuple[bytes, Baseline | None]:
         head = pack_surrogates(name)
-        if limit is None or not _exceeds(data, limit):
+        if limit is None or not exceeds(data, limit):
             cell = extension(Code.TAGGED, array([head, self._inline(data)]))
             if limit is None or len(cell) <= limit:
                 return cell, None
@@ -579,79 +577,3 @@ def _common_ends(old: list[Any], new: list[Any]) -> tuple[int, int]:
     while suffix < least - prefix and same(old[-1 - suffix], new[-1 - suffix]):
         suffix += 1
     return prefix, suffix
-
-
-def _exceeds(value: Any, limit: int) -> bool:
-    """Whether the packed form is surely longer than ``limit``. Cost: looks at no more than about ``limit`` parts."""
-    return _left(value, limit, 0) < 0
-
-
-def _left(value: Any, budget: int, depth: int) -> int:
-    """What is left of ``budget`` bytes at the most. A part counts a byte, or its length where it has one; a key counts one."""
-    cls = type(value)
-    if cls in _SIZED:
-        return budget - 1 - len(value)
-    if cls not in _CONTAINERS:
-        return budget - 1
-    budget -= 1 + (2 * len(value) if cls is dict else len(value))
-    if depth > MAX_DEPTH:
-        return budget
-    for part in value.values() if cls is dict else value:
-        if budget < 0:
-            break
-        cls = type(part)
-        if cls in _SIZED:
-            budget -= len(part)
-        elif cls in _CONTAINERS:
-            budget = _left(part, budget + 1, depth + 1)
-    return budget
-
-
-def _children(value: Any) -> Any:
-    cls = type(value)
-    if cls is dict:
-        return value.values()
-    return value if cls in (list, tuple, set, frozenset) else ()
-
-
-def _find_cycle(value: Any) -> int | None:
-    """The id of a container that contains itself, or None."""
-    on_path: set[int] = set()
-    done: set[int] = set()
-    stack = [(value, iter(_children(value)))]
-    on_path.add(id(value))
-    while stack:
-        current, parts = stack[-1]
-        for part in parts:
-            if type(part) not in _CONTAINERS or id(part) in done:
-                continue
-            if id(part) in on_path:
-                return id(part)
-            on_path.add(id(part))
-            stack.append((part, iter(_children(part))))
-            break
-        else:
-            stack.pop()
-            on_path.discard(id(current))
-            done.add(id(current))
-    return None
-
-
-def _find_inside(value: Any, target: Any) -> str | None:
-    """The path of an object inside a value, as a string that continues the value's own path; None where it is not found."""
-    stack: list[tuple[Any, Path]] = [(value, Path())]
-    seen: set[int] = set()
-    while stack:
-        current, path = stack.pop()
-        if current is target:
-            return path.suffix()
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        if type(current) is dict:
-            stack += [(part, path.key(key)) for key, part in current.items()]
-        elif type(current) in (list, tuple):
-            stack += [(part, path.index(index)) for index, part in enumerate(current)]
-        elif type(current) in (set, frozenset):
-            stack += [(part, path) for part in current]
-    return None

@@ -1,0 +1,87 @@
+"""Questions about a value that are answered by walking it: is it large, does it contain itself, where in it is that? Layer: values."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from versioned_state.values.codec import MAX_DEPTH
+from versioned_state.values.path import Path
+
+CONTAINERS: Final = frozenset({list, dict, tuple, set, frozenset})
+_SIZED: Final = frozenset({str, bytes, bytearray})
+
+
+def exceeds(value: Any, limit: int) -> bool:
+    """Whether the packed form is surely longer than ``limit``. Cost: looks at no more than about ``limit`` parts."""
+    return _left(value, limit, 0) < 0
+
+
+def _left(value: Any, budget: int, depth: int) -> int:
+    """What is left of ``budget`` bytes at the most. A part counts a byte, or its length where it has one; a key counts one."""
+    cls = type(value)
+    if cls in _SIZED:
+        return budget - 1 - len(value)
+    if cls not in CONTAINERS:
+        return budget - 1
+    budget -= 1 + (2 * len(value) if cls is dict else len(value))
+    if depth > MAX_DEPTH:
+        return budget
+    for part in value.values() if cls is dict else value:
+        if budget < 0:
+            break
+        cls = type(part)
+        if cls in _SIZED:
+            budget -= len(part)
+        elif cls in CONTAINERS:
+            budget = _left(part, budget + 1, depth + 1)
+    return budget
+
+
+def find_cycle(value: Any) -> int | None:
+    """The id of a container that contains itself, or None."""
+    on_path: set[int] = set()
+    done: set[int] = set()
+    stack = [(value, iter(_children(value)))]
+    on_path.add(id(value))
+    while stack:
+        current, parts = stack[-1]
+        for part in parts:
+            if type(part) not in CONTAINERS or id(part) in done:
+                continue
+            if id(part) in on_path:
+                return id(part)
+            on_path.add(id(part))
+            stack.append((part, iter(_children(part))))
+            break
+        else:
+            stack.pop()
+            on_path.discard(id(current))
+            done.add(id(current))
+    return None
+
+
+def find_inside(value: Any, target: Any) -> str | None:
+    """The path of an object inside a value, as a string that continues the value's own path; None where it is not found."""
+    stack: list[tuple[Any, Path]] = [(value, Path())]
+    seen: set[int] = set()
+    while stack:
+        current, path = stack.pop()
+        if current is target:
+            return path.suffix()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        if type(current) is dict:
+            stack += [(part, path.key(key)) for key, part in current.items()]
+        elif type(current) in (list, tuple):
+            stack += [(part, path.index(index)) for index, part in enumerate(current)]
+        elif type(current) in (set, frozenset):
+            stack += [(part, path) for part in current]
+    return None
+
+
+def _children(value: Any) -> Any:
+    cls = type(value)
+    if cls is dict:
+        return value.values()
+    return value if cls in (list, tuple, set, frozenset) else ()
