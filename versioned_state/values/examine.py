@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from versioned_state.values.arrays import is_array
 from versioned_state.values.codec import MAX_DEPTH
 from versioned_state.values.path import Path
 
 CONTAINERS: Final = frozenset({list, dict, tuple, set, frozenset})
+_SCALARS: Final = frozenset({bool, int, float, type(None)})
 _SIZED: Final = frozenset({str, bytes, bytearray})
 
 
@@ -34,6 +36,8 @@ def _left(value: Any, budget: int, depth: int) -> int:
             budget -= len(part)
         elif cls in CONTAINERS:
             budget = _left(part, budget + 1, depth + 1)
+        elif cls not in _SCALARS and is_array(part):
+            budget -= part.nbytes
     return budget
 
 

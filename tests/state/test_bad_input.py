@@ -1,0 +1,438 @@
+"""What bad input gets: a typed error that names the thing, and nothing lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.storage.processes import fork, join
+from versioned_state import Disk, Live, Memory, Repository, Versioned, errors
+from versioned_state.errors import (
+    CorruptStoreError,
+    HandleClosedError,
+    InvalidArgumentError,
+    NotAStoreError,
+    PickleRefusedError,
+    ReadOnlyError,
+    StateError,
+    StorageFullError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreNotFoundError,
+    UnserializableValueError,
+)
+
+
+@pytest.fixture
+def state() -> Iterator[Versioned]:
+    """A state with a commit and a staged change; after the test that change is staged still, and can be committed."""
+    state = Versioned()
+    state["kept"] = [1]
+    state.commit("first")
+    state["kept"].append(2)
+    yield state
+    assert state["kept"] == [1, 2]
+    assert state.head.message == "first"
+    for key in set(state) - {"kept"}:
+        del state[key]
+    assert [str(change) for change in state.status()] == ["+ kept[1] = 2"]
+    state.commit("second")
+    assert dict(state.checkout("HEAD")) == {"kept": [1, 2]}
+
+
+# Values that cannot be stored
+
+
+class Locked:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class Raising:
+    def __reduce__(self) -> Any:
+        raise RuntimeError("no, thank you")
+
+
+class NoZone(dt.tzinfo):
+    def __reduce__(self) -> Any:
+        raise RuntimeError("no zone")
+
+
+BAD: dict[str, Any] = {
+    "a lock": threading.Lock(),
+    "an object with a lock": Locked(),
+    "an object that refuses": Raising(),
+    "a generator": (n for n in ()),
+    "an open file": None,
+    "a time in somebody's own zone": dt.datetime(2026, 1, 1, tzinfo=NoZone()),
+    "an array of locks": np.array([threading.Lock()], object),
+}
+PLACES: dict[str, tuple[Any, str]] = {
+    "at the top": (lambda bad: bad, "bad"),
+    "in a list": (lambda bad: [1, [2, bad]], "bad[1][1]"),
+    "in a dict": (lambda bad: {"a": {"b c": bad}}, 'bad.a["b c"]'),
+    "under a key that is no string": (lambda bad: {1: {(2, "x"): bad}}, "bad{1}{(2, 'x')}"),
+    "in a tuple": (lambda bad: (1, (bad,)), "bad[1][0]"),
+    "in a large list": (lambda bad: [*map(str, range(3000)), {"x": bad}], "bad[3000].x"),
+    "in a large dict": (lambda bad: {**{f"k{n}": "x" * 50 for n in range(500)}, "here": [bad]}, "bad.here[0]"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", BAD)
+def test_a_value_that_cannot_be_stored(state, name, place, tmp_path):
+    bad = BAD[name] or (tmp_path / "file").open("w")
+    wrap, path = PLACES[place]
+    state["bad"] = value = wrap(bad)
+    for call in (state.commit, state.status, lambda: state.diff("HEAD")):
+        with pytest.raises(UnserializableValueError) as caught:
+            call()
+        assert caught.value.path == path
+        assert caught.value.type_name == f"{type(bad).__module__}.{type(bad).__qualname__}"
+        assert path in str(caught.value)
+        assert isinstance(caught.value, TypeError)
+        assert caught.value.__cause__ is not None or caught.value.reason
+    assert state["bad"] is value
+    if hasattr(bad, "close"):
+        bad.close()
+
+
+def test_committing_the_rest(state):
+    state["bad"] = [threading.Lock()]
+    state["worse"] = {"a": threading.Lock()}
+    state["good"] = 1
+    commit = state.commit("rest", skip_unserializable=True)
+    assert sorted(commit.skipped) == ["bad[0]", "worse.a"]
+    assert dict(state.checkout(commit)) == {"good": 1, "kept": [1, 2]}
+    assert len(state["bad"]) == 1, "it is still there"
+    with pytest.raises(UnserializableValueError):
+        state.status()
+    state["bad"][0] = "mended"
+    del state["worse"]
+    assert [str(change) for change in state.status()] == ["+ bad = ['mended']"]
+    assert not state.commit().skipped
+    state.reset("HEAD~2")
+    assert state["kept"] == [1]
+    state["kept"].append(2)
+
+
+def test_a_stored_value_that_turned_bad_stays_as_it_was_in_the_commit(state):
+    state["kept"].append(threading.Lock())
+    commit = state.commit(skip_unserializable=True)
+    assert commit.id == state.head.id
+    assert commit.skipped == ("kept[2]",)
+    assert dict(state.checkout("HEAD")) == {"kept": [1]}
+    state["kept"].pop()
+
+
+def test_discard_and_rollback_with_values_that_cannot_be_stored(state):
+    class Undo(Exception):
+        pass
+
+    with pytest.raises(Undo), state.transaction():
+        state["bad"] = threading.Lock()
+        state["kept"].append(threading.Lock())
+        raise Undo
+    assert state["kept"] == [1, 2]
+    assert "bad" not in state
+    with pytest.raises(UnserializableValueError), state.transaction():
+        state["bad"] = threading.Lock()
+        state["kept"].append(3)
+    assert state["kept"] == [1, 2]
+    assert "bad" not in state
+
+
+def test_a_transaction_with_a_value_that_cannot_be_stored_before_it(state):
+    state["bad"] = threading.Lock()
+    with pytest.raises(UnserializableValueError), state.transaction():
+        raise AssertionError("it does not begin")  # pragma: no cover
+
+
+# Keys
+
+
+@pytest.mark.parametrize("key", [1, None, b"a", ("a",), 1.5, type("Key", (str,), {})("a")], ids=repr)
+def test_a_key_that_is_no_string(state, key):
+    space = state.namespace("space")
+    live = Live()
+    calls = [
+        lambda: state.__setitem__(key, 1),
+        lambda: state[key],
+        lambda: state.__delitem__(key),
+        lambda: state.sequence(key),
+        lambda: state.release(key),
+        lambda: state.update({key: 1}),
+        lambda: state.setdefault(key, 1),
+        lambda: state.pop(key, None),
+        lambda: state.get(key),
+        lambda: space.__setitem__(key, 1),
+        lambda: space[key],
+        lambda: state.checkout("HEAD")[key],
+        lambda: live.__setitem__(key, 1),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="keys of a state are strings, not"):
+            call()
+    assert key not in state
+    assert key not in state.checkout("HEAD")
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", None, 1, b"a"])
+def test_a_bad_name_of_a_namespace(state, name):
+    for owner in (state, state.namespace("fine"), Live(), state.checkout("HEAD")):
+        with pytest.raises(InvalidArgumentError, match="namespace"):
+            owner.namespace(name)
+
+
+def test_keys_that_are_not_there(state):
+    for mapping in (state, state.namespace("n"), state.checkout("HEAD"), Live()):
+        with pytest.raises(KeyError, match="missing"):
+            mapping["missing"]
+        assert mapping.get("missing") is None
+    for mapping in (state, state.namespace("n"), Live()):
+        with pytest.raises(KeyError, match="missing"):
+            del mapping["missing"]
+        assert mapping.pop("missing", 5) == 5
+
+
+def test_a_sequence_over_what_is_no_list(state):
+    state["dict"] = {"a": 1}
+    with pytest.raises(TypeError, match="list"):
+        state.sequence("dict")
+    other = Versioned(state.repository, branch="other")
+    other["dict"], other["tuple"] = {"a": 1}, (1,)
+    other.commit()
+    for key in ("dict", "tuple"):
+        with pytest.raises(TypeError, match="list"):
+            Versioned(state.repository, branch="other").sequence(key)
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"branch": "a b"}, {"branch": ""}, {"branch": None}, {"pickle": "always"}, {"pickle": True}, {"pickle_key": b"short"}, {"pickle_key": "x" * 32}],
+    ids=repr,
+)
+def test_bad_options(arguments):
+    with pytest.raises(InvalidArgumentError):
+        Versioned(Memory(), **arguments)
+
+
+def test_options_that_are_the_repositorys():
+    for options in ({"pickle": "refuse"}, {"pickle_key": b"k" * 32}, {"clock": lambda: 1}):
+        with pytest.raises(InvalidArgumentError, match="Repository"):
+            Versioned(Repository(), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("meta", [{1: 2}, {"a": threading.Lock()}, {"a": [{"b": object()}]}, "text", [1]])
+def test_bad_meta(state, meta):
+    with pytest.raises((StateError, TypeError), match="meta"):
+        state.commit(meta=meta)
+
+
+@pytest.mark.parametrize("arguments", [{"message": 5}, {"message": b"a"}, {"author": 5}, {"on_moved": "merge"}], ids=repr)
+def test_bad_arguments_of_commit(state, arguments):
+    with pytest.raises((StateError, TypeError), match=next(iter(arguments))):
+        state.commit(**arguments)
+
+
+@pytest.mark.parametrize("limit", [-1, "5", 1.5])
+def test_a_bad_limit_of_log(state, limit):
+    with pytest.raises((StateError, TypeError, ValueError)):
+        list(state.log(limit=limit))
+
+
+# Snapshots
+
+
+def test_writing_to_a_snapshot(state):
+    past = state.checkout("HEAD")
+    calls = [
+        lambda: past.__setitem__("a", 1),
+        lambda: past.__delitem__("kept"),
+        lambda: past.update({"a": 1}),
+        lambda: past.pop("kept"),
+        lambda: past.popitem(),
+        lambda: past.clear(),
+        lambda: past.setdefault("a", 1),
+        lambda: past.namespace("n").__setitem__("a", 1),
+    ]
+    for call in calls:
+        with pytest.raises(ReadOnlyError, match="read-only"):
+            call()
+        assert isinstance(ReadOnlyError(""), TypeError)
+    assert dict(past) == {"kept": [1]}
+
+
+# Stores
+
+
+def test_a_folder_that_is_no_store(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(NotAStoreError):
+        Versioned(Disk(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    with pytest.raises(StoreNotFoundError):
+        Versioned(Disk(tmp_path / "nothing", create=False))
+    with pytest.raises(StateError):
+        Versioned(Disk(tmp_path / "notes.txt"))
+
+
+def test_a_damaged_store(tmp_path):
+    with Versioned(Disk(tmp_path / "store")) as state:
+        state["a"] = ["x" * 1000] * 50
+        state.commit()
+    (file,) = [path for path in (tmp_path / "store").iterdir() if path.stat().st_size > 4096]
+    whole = file.read_bytes()
+    for damaged in (whole[:100], b"\0" * len(whole), whole[:4096] + os.urandom(len(whole) - 4096), b""):
+        file.write_bytes(damaged)
+        with pytest.raises((CorruptStoreError, NotAStoreError, errors.StorageError)):
+            Versioned(Disk(tmp_path / "store"))["a"]
+    file.write_bytes(whole)
+    with Versioned(Disk(tmp_path / "store")) as state:
+        assert state["a"] == ["x" * 1000] * 50
+
+
+def test_a_full_disk(tmp_path):
+    with Versioned(Disk(tmp_path / "store", size_limit=400_000)) as state:
+        state["kept"] = [1]
+        first = state.commit()
+        state["kept"].append(2)
+        state["large"] = bytearray(os.urandom(2_000_000))
+        with pytest.raises(StorageFullError) as caught:
+            state.commit()
+        assert caught.value.limit == 400_000
+        assert state.head == first
+        assert state["kept"] == [1, 2]
+        assert len(state["large"]) == 2_000_000
+        del state["large"]
+        assert state.checkout(state.commit()).copy() == {"kept": [1, 2]}
+    with Versioned(Disk(tmp_path / "store")) as state:
+        assert state["kept"] == [1, 2]
+
+
+def test_a_second_process_in_the_middle_of_a_write(tmp_path):
+    import sqlite3
+    import time
+
+    with Versioned(Disk(tmp_path / "store", timeout=0.2)) as state:
+        state["kept"] = [1]
+        state.commit()
+        (file,) = [path for path in (tmp_path / "store").iterdir() if path.suffix not in ("-wal", "-shm") and path.read_bytes()[:6] == b"SQLite"]
+        blocker = sqlite3.connect(file, isolation_level=None)
+        blocker.execute("BEGIN IMMEDIATE")
+        state["kept"].append(2)
+        start = time.monotonic()
+        with pytest.raises(StoreBusyError):
+            state.commit()
+        assert time.monotonic() - start < 5
+        assert state.checkout("HEAD")["kept"] == [1], "reads do not wait"
+        assert len(state.status()) == 1
+        blocker.execute("ROLLBACK")
+        blocker.close()
+        assert state.checkout(state.commit())["kept"] == [1, 2]
+
+
+def test_a_folder_without_permission(tmp_path):
+    def work() -> None:
+        if os.geteuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        try:
+            Versioned(Disk(Path("/proc/nothing/here")))
+        except StateError:
+            pass
+        else:
+            raise AssertionError
+        try:
+            Versioned(Disk("/root/versioned-state-test"))
+        except StateError:
+            return
+        raise AssertionError
+
+    join(fork(work))
+
+
+# After close
+
+
+def test_after_close():
+    for store in (Memory(),):
+        state = Versioned(store)
+        state["a"] = [1]
+        commit = state.commit()
+        held, sequence, space, past = state["a"], state.sequence("a"), state.namespace("n"), state.checkout(commit)
+        state.close()
+        state.close()
+        calls = [
+            lambda: state["a"],
+            lambda: state.__setitem__("a", 1),
+            lambda: list(state),
+            lambda: len(state),
+            lambda: "a" in state,
+            state.status,
+            state.commit,
+            lambda: list(state.log()),
+            lambda: state.checkout(commit),
+            lambda: state.diff(commit),
+            lambda: state.reset(commit),
+            state.refresh,
+            state.discard,
+            lambda: state.sequence("a"),
+            lambda: state.transaction().__enter__(),
+            lambda: space["a"],
+            lambda: space.__setitem__("a", 1),
+            lambda: sequence.append(1),
+            lambda: len(sequence),
+            lambda: sequence[0],
+        ]
+        for index, call in enumerate(calls):
+            with pytest.raises(HandleClosedError):
+                print(index, call())
+        with pytest.raises((HandleClosedError, StoreClosedError)):
+            past["a"]
+        assert held == [1]
+        assert "closed" in repr(state)
+
+
+def test_a_shared_repository_outlives_its_handles():
+    repository = Repository()
+    with Versioned(repository) as state:
+        state["a"] = 1
+        state.commit()
+    assert Versioned(repository)["a"] == 1
+    repository.close()
+    with pytest.raises(StoreClosedError):
+        Versioned(repository)
+
+
+# Pickled objects where they are refused
+
+
+def test_reading_a_pickled_object_where_it_is_refused_names_the_policy_and_the_way_out(state):
+    other = Versioned(state.repository, branch="other")
+    other["object"], other["data"] = Locked.__new__(Locked), [1]
+    other.commit()
+    refusing = Versioned(Repository(state.repository.store, pickle="refuse"), branch="other")
+    with pytest.raises(PickleRefusedError, match="pickle='refuse'") as caught:
+        refusing["object"]
+    assert caught.value.policy == "refuse"
+    assert caught.value.type_name.endswith("Locked")
+    assert "pickle=" in caught.value.hint
+    assert refusing["data"] == [1]
+
+
+def test_every_error_is_a_state_error_with_facts():
+    """The tree in the module's docstring is the tree of the classes."""
+    drawn = [line.split("──")[1].split()[0] for line in (errors.__doc__ or "").splitlines() if "── " in line and "Error" in line]
+    defined = [name for name, cls in vars(errors).items() if isinstance(cls, type) and issubclass(cls, StateError) and cls is not StateError]
+    assert sorted(drawn) == sorted(defined)
