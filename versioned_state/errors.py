@@ -14,6 +14,7 @@ Grouped by what the caller does next::
     │   ├── PickleRefusedError         the policy refuses to pickle or unpickle
     │   ├── ReadOnlyError              also TypeError: a write to a snapshot or read-only store
     │   ├── HandleClosedError          a call on a closed handle
+    │   ├── TransactionError           a call that cannot be undone, within a transaction
     │   ├── UnknownRevisionError       also KeyError
     │   ├── AmbiguousRevisionError     also KeyError
     │   ├── UnknownPathError           also KeyError: nothing at that path
@@ -89,7 +90,7 @@ class MergeConflictError(StateError):
         super().__init__(
             f"conflict on branch {branch!r} at {shown}: both sides changed it; "
             "nothing was committed, and the staged changes are still there",
-            hint="set those keys to what they should be after refresh(), or discard() your own changes",
+            hint="discard(), refresh() and change them again; or commit(on_moved=OnMoved.REPLACE) keeps your whole state instead of theirs",
         )
         self.branch = branch
         self.conflicts = tuple(conflicts)
@@ -150,6 +151,10 @@ class ReadOnlyError(StateError, TypeError):
 
 class HandleClosedError(StateError):
     """A call on a state, snapshot or repository after its ``close()``."""
+
+
+class TransactionError(StateError):
+    """A call within a transaction that the transaction could not undo; nothing was changed."""
 
 
 class UnknownRevisionError(StateError, KeyError):

@@ -22,10 +22,11 @@ _WORTH_COMPRESSING = 100
 """Bytes from which zstd gains more than its frame costs, measured on leaves of real conversations."""
 
 _CONTENT = frozenset({Kind.SEQUENCE_LEAF, Kind.MAP_LEAF, Kind.CHUNK})
-"""The kinds that hold values. The others are mostly addresses, which do not compress: on 5,308 real commits zstd gained nothing."""
+"""The kinds that hold values. The others are mostly addresses, which hardly compress: over 5,308 real commits it would make the store
+1.2 % smaller, and compress twice as often."""
 
 _LEVEL = 1
-"""Level 3 saves 1.5 % more and takes a third longer; a higher one is several times dearer."""
+"""Level 3 saves 2 % more and takes 10 to 30 % longer; a higher one is several times dearer."""
 
 
 class _Codecs(threading.local):

@@ -31,7 +31,7 @@ class LogEntry:
 
 def write_entry(ref: Ref, new: Address | None, *, time: int, author: str | None, action: str) -> bytes:
     """The raw bytes of the entry for moving ``ref`` to ``new``, kind first."""
-    body: bytes = msgpack.packb([ref.kind, ref.name, ref.head, new, time, author, action, ref.log])
+    body: bytes = msgpack.packb([ref.kind, ref.name, ref.head, new, time, author, action, ref.log], unicode_errors="surrogatepass")
     return bytes((Kind.LOG_ENTRY,)) + body
 
 
@@ -39,7 +39,7 @@ def read_entry(address: Address, raw: bytes) -> LogEntry:
     """The entry in these raw bytes. Raises ``CorruptObjectError``."""
     expect(raw, address, Kind.LOG_ENTRY)
     try:
-        _kind, _name, old, new, time, author, action, previous = msgpack.unpackb(memoryview(raw)[1:])
+        _kind, _name, old, new, time, author, action, previous = msgpack.unpackb(memoryview(raw)[1:], unicode_errors="surrogatepass")
         if type(time) is not int or type(action) is not str or not (author is None or type(author) is str):
             raise ValueError("a field of another type")
         if any(a is not None and (type(a) is not bytes or len(a) != ADDRESS_SIZE) for a in (old, new, previous)):

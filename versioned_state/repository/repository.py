@@ -113,7 +113,8 @@ class Repository:
 
     Args:
         store: where everything lies; memory if there is none. An empty one is made a repository, in one small write.
-        pickle, pickle_key: when values that are not data are pickled and unpickled; see ``docs``. ``"own"``: where the store is private.
+        pickle, pickle_key: when values that are not data are pickled and unpickled: ``"own"``, where the store is private. See
+            ``docs/reference.md``.
         author: who commits, unless a call says otherwise.
         clock: microseconds since 1970; for tests and imports.
 

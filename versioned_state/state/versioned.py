@@ -10,7 +10,14 @@ from functools import wraps
 from threading import RLock
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
-from versioned_state.errors import BranchMovedError, HandleClosedError, InvalidArgumentError, MergeConflictError, StorageError
+from versioned_state.errors import (
+    BranchMovedError,
+    HandleClosedError,
+    InvalidArgumentError,
+    MergeConflictError,
+    StorageError,
+    TransactionError,
+)
 from versioned_state.objects.address import Address
 from versioned_state.repository import history
 from versioned_state.repository.commit import ROOT_ID, Commit
@@ -215,7 +222,8 @@ class Versioned(State):
         """Commit what was changed since the head; the commit, which is then the head. All or nothing.
 
         With nothing changed it makes no commit and returns the head. Where the branch has moved, our changes go on top of its new
-        head, and live values take in what others changed. Cost: packing what was loaded, and writing what changed.
+        head, and live values take in what others changed; where they made the very change that we would make, it is their
+        commit that is returned. Cost: packing what was loaded, and writing what changed.
 
         Args:
             message: what the round was; without one, a summary of the change.
@@ -229,11 +237,16 @@ class Versioned(State):
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value that cannot be stored, by path.
             MergeConflictError: others changed a key that we changed too.
+            TransactionError: within a transaction.
             BranchMovedError: with ``OnMoved.REFUSE``, or because it would not stop moving.
             StorageError: the store failed. A commit that may have reached it all the same is found by the next call.
 
             After any of them, what was staged still is.
         """
+        self._outside_transactions("commit")
+        for name, text in (("message", message), ("author", author)):
+            if text is not None and type(text) is not str:
+                raise TypeError(f"{name} is a string, not {type(text).__name__}")
         self._settle()
         staged = self._worktree.stage(lenient=skip_unserializable, flush=True)
         skipped = tuple(error.path for error in staged.failed.values())
@@ -334,6 +347,7 @@ class Versioned(State):
         Raises:
             MergeConflictError: others changed a key that we changed too. Nothing was changed.
         """
+        self._outside_transactions("refresh")
         self._settle()
         ref = self.repository.ref("branch", self.branch)
         theirs = self._commit_of(ref)
@@ -359,6 +373,7 @@ class Versioned(State):
     @_locked
     def discard(self) -> None:
         """Drop everything that was changed since the head. Live values are mended in place; replaced ones come back."""
+        self._outside_transactions("discard")
         self._worktree.restore()
 
     @_locked
@@ -371,6 +386,7 @@ class Versioned(State):
             UnknownRevisionError: nothing was changed.
             BranchMovedError: another handle moved the branch since this one last saw it. Nothing was changed.
         """
+        self._outside_transactions("reset")
         self._settle()
         target = self._resolve(rev)
         if target != self._head:
@@ -399,21 +415,26 @@ class Versioned(State):
         """All of a block, or nothing of it: it is committed when it ends, and undone when it raises.
 
         What was changed before it is part of the commit, and is still there after a failure. A transaction within another one is undone
-        by itself, and committed with the outer one. Takes the options of ``commit``.
+        by itself, and committed with the outer one. Takes the options of ``commit``. Within it, ``commit``, ``refresh``, ``reset`` and
+        ``discard`` are refused, since they could not be undone.
         """
-        with self._lock:
-            savepoint = self._save()
-            self._savepoints.append(savepoint)
+        savepoint = self._save()
+        self._savepoints.append(savepoint)
         try:
             yield self
-            if len(self._savepoints) == 1:
+            self._savepoints.remove(savepoint)
+            if not self._savepoints:
                 self.commit(message, **commit_options)
         except BaseException:
+            if savepoint in self._savepoints:
+                self._savepoints.remove(savepoint)
             with self._lock:
                 self._worktree.restore(savepoint)
             raise
-        finally:
-            self._savepoints.remove(savepoint)
+
+    def _outside_transactions(self, call: str) -> None:
+        if self._savepoints:
+            raise TransactionError(f"{call}() within a transaction; nothing was changed", hint="leave the block first: its end commits it")
 
     @_locked
     def _save(self) -> Savepoint:

@@ -52,7 +52,7 @@ class Code(IntEnum):
     NUMPY_ARRAY = 20
     TAGGED = 21
     OBJECT = 22
-    # From here on the payload is [count, address] or [count, nil, node]: a tree.
+    # From here on the payload is [count, address] or [count, [node]]: a tree.
     LIST_TREE = 32
     TUPLE_TREE = 33
     SET_TREE = 34
@@ -195,10 +195,16 @@ def _write_time(v: dt.time) -> bytes:
     return extension(Code.TIME, array([*_ints(v.hour, v.minute, v.second, v.microsecond, v.fold), _write_tzinfo(v.tzinfo)]))
 
 
+_SAFETY: Final = {SafeUUID.unknown: b"", SafeUUID.safe: b"\x00", SafeUUID.unsafe: b"\x01"}
+
+
 def _write_uuid(value: UUID) -> bytes:
-    if value.is_safe is not SafeUUID.unknown:
-        raise NotDataError("a UUID that says whether it was made safely")
-    return extension(Code.UUID, value.bytes)
+    return extension(Code.UUID, value.bytes + _SAFETY[value.is_safe])
+
+
+def _read_uuid(payload: bytes) -> UUID:
+    safety = {mark: is_safe for is_safe, mark in _SAFETY.items()}
+    return UUID(bytes=payload[:16], is_safe=safety[payload[16:]])
 
 
 def _write_path(value: PurePosixPath | PureWindowsPath) -> bytes:
@@ -276,7 +282,7 @@ RAW_READERS: Final[dict[int, Callable[[bytes], Any]]] = {
     Code.COMPLEX: lambda payload: complex(*struct.unpack(">dd", payload)),
     Code.ZONEINFO: _read_zoneinfo,
     Code.DECIMAL: lambda payload: Decimal(payload.decode()),
-    Code.UUID: lambda payload: UUID(bytes=payload),
+    Code.UUID: _read_uuid,
 }
 """What is read from a payload of raw bytes."""
 

@@ -1,0 +1,82 @@
+"""What the package exports is decided here, and nowhere by accident."""
+
+from __future__ import annotations
+
+import versioned_state
+from versioned_state import errors, storage
+
+
+def test_public_names():
+    assert versioned_state.__all__ == [
+        "Cache",
+        "Change",
+        "Commit",
+        "Conflict",
+        "Diff",
+        "Disk",
+        "KVStore",
+        "Live",
+        "Memory",
+        "ObjectInfo",
+        "OnMoved",
+        "Path",
+        "Repository",
+        "Sequence",
+        "Snapshot",
+        "State",
+        "StateError",
+        "Tagged",
+        "Versioned",
+        "open_store",
+        "register",
+    ]
+    assert all(getattr(versioned_state, name).__doc__ for name in versioned_state.__all__)
+
+
+def test_public_names_of_storage():
+    assert storage.__all__ == [
+        "Cache",
+        "Counting",
+        "Counts",
+        "Disk",
+        "Fault",
+        "Faulty",
+        "InjectedCrash",
+        "InjectedFaultError",
+        "KVStore",
+        "Memory",
+        "ReadOnly",
+        "SingleProcessStore",
+        "Wrapper",
+        "open_store",
+    ]
+
+
+def test_public_errors():
+    assert sorted(name for name in vars(errors) if name.endswith("Error")) == [
+        "AmbiguousRevisionError",
+        "BranchMovedError",
+        "CorruptObjectError",
+        "CorruptRefError",
+        "CorruptStoreError",
+        "FormatError",
+        "HandleClosedError",
+        "InvalidArgumentError",
+        "InvalidPathError",
+        "LimitExceededError",
+        "MergeConflictError",
+        "MissingObjectError",
+        "NotAStoreError",
+        "PickleRefusedError",
+        "ReadOnlyError",
+        "RefExistsError",
+        "StateError",
+        "StorageError",
+        "StorageFullError",
+        "StoreBusyError",
+        "StoreClosedError",
+        "StoreNotFoundError",
+        "UnknownPathError",
+        "UnknownRevisionError",
+        "UnserializableValueError",
+    ]
