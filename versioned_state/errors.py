@@ -29,7 +29,7 @@ Grouped by what the caller does next::
         └── the store needs repair
             ├── CorruptStoreError      the store's own file is damaged
             ├── CorruptObjectError     bytes that do not match their address
-            ├── MissingObjectError     also KeyError: an object that should be there
+            ├── MissingObjectError     an object that should be there; no KeyError: missing is not absent
             └── CorruptRefError        a ref that is damaged, or gone where it was
 
 An error carries its facts as attributes and says what remains. Only where it says otherwise has anything changed.
@@ -257,8 +257,11 @@ class CorruptObjectError(StorageError):
         self.reason = reason
 
 
-class MissingObjectError(StorageError, KeyError):
-    """An object that a commit, a tree or a ref names is not in the store."""
+class MissingObjectError(StorageError):
+    """An object that a commit, a tree or a ref names is not in the store.
+
+    It is no ``KeyError``, which ``get`` with a default would take for a key that was never there.
+    """
 
     def __init__(self, id: str, kind: str = "object") -> None:
         super().__init__(f"{kind} {id} is missing from the store", hint="restore it from a backup or another copy")

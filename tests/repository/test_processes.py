@@ -72,16 +72,18 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path, long_run):
     assert len(known) > 20, "the writers had time to do something"
 
 
-def committer(store: Path, name: str, rounds: int) -> None:
-    """A process that commits to keys of its own on the one branch."""
+def committer(store: Path, name: str, rounds: int, begin: float) -> None:
+    """A process that commits to keys of its own on the one branch, from a given time on."""
     with Versioned(Disk(store, timeout=30)) as state:
         state[name] = []
+        time.sleep(max(begin - time.monotonic(), 0))
         for n in range(rounds):
             state[name].append(n)
             state.namespace(name)["step"] = n
             commit = state.commit(f"{name} {n}", meta={"writer": name, "n": n})
             assert commit == state.head
             assert state[name] == list(range(n + 1))
+            time.sleep(random.random() * 0.002)  # or one of them would hold the store while the others wait
 
 
 def test_processes_that_commit_to_one_branch_at_once(tmp_path):
@@ -89,7 +91,8 @@ def test_processes_that_commit_to_one_branch_at_once(tmp_path):
     store = tmp_path / "store"
     writers, rounds = ["a", "b", "c", "d"], 50
     Versioned(Disk(store)).close()
-    join(*(fork(lambda name=name: committer(store, name, rounds)) for name in writers))  # type: ignore[misc]
+    begin = time.monotonic() + 0.2
+    join(*(fork(lambda name=name: committer(store, name, rounds, begin)) for name in writers))  # type: ignore[misc]
     with Repository(Disk(store)) as repository:
         line = list(repository.log("main", first_parent=True))
         assert len(line) == len(writers) * rounds == repository.branches["main"].height
@@ -97,12 +100,15 @@ def test_processes_that_commit_to_one_branch_at_once(tmp_path):
         for name in writers:
             own = [commit.meta["n"] for commit in reversed(line) if commit.meta["writer"] == name]
             assert own == list(range(rounds))
+        turns = sum(a.meta["writer"] != b.meta["writer"] for a, b in zip(line, line[1:], strict=False))
+        assert turns > 20, "they did get in each other's way"
         content = repository.snapshot("main")
         assert content.copy() == {name: list(range(rounds)) for name in writers}
         assert all(content.namespace(name)["step"] == rounds - 1 for name in writers)
         for commit, parent in zip(line, line[1:], strict=False):
-            changed = {change.path.steps[0].key for change in repository.diff(parent, commit) if len(change.path) and hasattr(change.path.steps[0], "key")}
-            assert changed == {commit.meta["writer"]}, "a commit changes what its writer changed"
+            name = commit.meta["writer"]
+            changed = {str(change.path).partition("[")[0] for change in repository.diff(parent, commit)}
+            assert changed == {name, f"@{name}.step"}, "a commit changes what its writer changed"
 
 
 def test_threads_with_a_handle_each(tmp_path):

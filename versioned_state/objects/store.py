@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from versioned_state.errors import CorruptObjectError, MissingObjectError
@@ -49,14 +49,9 @@ class ObjectStore:
             raise MissingObjectError(missing.hex())
         return {(address := keys[key]): verified(address, stored) for key, stored in found.items()}
 
-    def find_addresses(self, prefix: str) -> list[Address]:
-        """Addresses whose hex begins with ``prefix``, at most 9, in the order of the store: one range of keys."""
-        found = []
-        for key in self.kv.keys(OBJECTS + prefix):
-            found.append(address_in(key))
-            if len(found) == 9:
-                break
-        return found
+    def iter_addresses(self, prefix: str) -> Iterator[Address]:
+        """Addresses whose hex begins with ``prefix``, in the order of the store: one range of keys."""
+        return map(address_in, self.kv.keys(OBJECTS + prefix))
 
 
 class Staging:

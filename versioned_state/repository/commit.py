@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgpack
 
-from versioned_state.errors import CorruptObjectError, InvalidArgumentError, LimitExceededError
+from versioned_state.errors import CorruptObjectError, LimitExceededError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of, expect
 from versioned_state.values.decoder import decode_inline, read_tree
 from versioned_state.values.nodes import Shape, write_node
@@ -22,8 +22,8 @@ MAX_TEXT: Final = 1 << 16
 """Bytes of a message, an author, or packed meta: a commit is read by every log."""
 
 
-_EARLIEST: Final = -62_135_596_800_000_000
-_LATEST: Final = 253_402_300_799_999_999
+EARLIEST: Final = -62_135_596_800_000_000
+LATEST: Final = 253_402_300_799_999_999
 """Microseconds from the start of the year 1 to the end of the year 9999, as far as a datetime goes."""
 
 
@@ -89,8 +89,6 @@ def new_commit(
     jump: str | None,
 ) -> tuple[Commit, bytes]:
     """A commit and its raw bytes, kind first. Raises ``LimitExceededError`` for a text beyond ``MAX_TEXT``."""
-    if not _EARLIEST <= time <= _LATEST:
-        raise InvalidArgumentError(f"the clock gave {time}, which is no time in microseconds between the years 1 and 9999")
     for what, text in (("a message", message), ("an author", author or "")):
         if len(text) > MAX_TEXT // 4 and len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
             raise LimitExceededError(f"{what} of {len(text)} characters", limit=MAX_TEXT)
@@ -122,7 +120,7 @@ def read_commit(address: Address, raw: bytes) -> Commit:
         ids = tuple(parents[i : i + ADDRESS_SIZE].hex() for i in range(0, len(parents), ADDRESS_SIZE))
         if len(parents) % ADDRESS_SIZE or (jump is not None and len(jump) != ADDRESS_SIZE):
             raise ValueError("an address of another size")
-        if not 0 <= height <= generation or (height > 0) != bool(ids) or not _EARLIEST <= time <= _LATEST:
+        if not 0 <= height <= generation or (height > 0) != bool(ids) or not EARLIEST <= time <= LATEST:
             raise ValueError("its place in history, or its time, cannot be")
         tree = read_tree(Shape.MAP, [count, top])
     except (ValueError, TypeError, msgpack.UnpackException) as error:

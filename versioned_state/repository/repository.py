@@ -35,7 +35,7 @@ from versioned_state.objects.envelope import seal
 from versioned_state.objects.layout import FORMAT, RefKind, object_key
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository import history
-from versioned_state.repository.commit import ROOT_ID, ROOT_RAW, Commit, new_commit, read_commit
+from versioned_state.repository.commit import EARLIEST, LATEST, ROOT_ID, ROOT_RAW, Commit, new_commit, read_commit
 from versioned_state.repository.diff import Diff
 from versioned_state.repository.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
 from versioned_state.repository.refs import Ref, check_name, has_surrogate, iter_refs, move_ref, read_ref
@@ -52,6 +52,7 @@ FORMAT_VERSION: Final = 1
 _MAGIC: Final = b"versioned-state\n"
 _COMMITS_KEPT: Final = 512
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
+_SAME_PREFIX: Final = 4096
 _NEAR_REFS: Final = 1000
 """How many refs are looked at for names that come close to an unknown one: enough to help, and never a scan of a service."""
 
@@ -256,12 +257,17 @@ class Repository:
     def _by_id(self, rev: str, prefix: str) -> Commit:
         digits = prefix.lower()
         if len(digits) >= 4 and len(digits) <= HEX_SIZE and all(c in "0123456789abcdef" for c in digits):
-            found = [c for a in self.objects.find_addresses(digits) if (c := self._find_commit(a)) is not None]
+            found = self._commits_by_prefix(digits)
             if len(found) == 1:
                 return found[0]
             if found:
                 raise AmbiguousRevisionError(rev, [commit.short for commit in found[:8]])
         raise UnknownRevisionError(rev, near=self._near(prefix))
+
+    def _commits_by_prefix(self, prefix: str) -> list[Commit]:
+        """The commits whose id begins so, at most 9. Cost: reads the objects whose address begins so, up to a bound."""
+        addresses = islice(self.objects.iter_addresses(prefix), _SAME_PREFIX)
+        return list(islice((c for a in addresses if (c := self._find_commit(a)) is not None), 9))
 
     def _find_commit(self, address: Address) -> Commit | None:
         raw = self.objects.read(address)
@@ -273,7 +279,7 @@ class Repository:
         if len(name) >= 4:
             head = name[: len(name) - 1].lower()
             if all(c in "0123456789abcdef" for c in head):
-                near += [c.short for a in self.objects.find_addresses(head) if (c := self._find_commit(a)) is not None]
+                near += [commit.short for commit in self._commits_by_prefix(head)]
         return near[:8]
 
     # Log
@@ -282,6 +288,8 @@ class Repository:
         self, rev: str | Commit = "HEAD", *, limit: int | None = None, first_parent: bool = False, include_root: bool = False
     ) -> Iterator[Commit]:
         """Commits from a revision back, newest first, without the empty root commit. Cost: one read for each that is taken."""
+        if limit is not None and limit < 0:
+            raise InvalidArgumentError(f"limit={limit}: it is 0 or more")
         start = self.commit(rev)
         commits = history.first_parents(start, self.read) if first_parent else history.walk([start], self.read)
         chosen = commits if include_root else (commit for commit in commits if commit.parents)
@@ -342,7 +350,7 @@ class Repository:
         Returns whether it still stood where ``ref`` says; if not, nothing was changed.
         """
         new = None if commit is None else Address(bytes.fromhex(commit.id))
-        raw = write_entry(ref, new, time=self.clock(), author=author or self.author, action=action)
+        raw = write_entry(ref, new, time=self._now(), author=author or self.author, action=action)
         log = address_of(raw)
         return move_ref(self.store, ref, new, log=log, objects={object_key(log): seal(raw)}) is not None
 
@@ -362,7 +370,7 @@ class Repository:
         commit, raw = new_commit(
             tree,
             parents,
-            time=self.clock(),
+            time=self._now(),
             author=self.author if author is None else author,
             message=message,
             meta_cell=self._meta_cell(meta) if meta else None,
@@ -371,9 +379,17 @@ class Repository:
         staging.add(raw)
         return commit
 
+    def _now(self) -> int:
+        now = self.clock()
+        if type(now) is not int or not EARLIEST <= now <= LATEST:
+            raise InvalidArgumentError(f"the clock gave {now!r}, which is no int of microseconds between the years 1 and 9999")
+        return now
+
     def _meta_cell(self, meta: Mapping[str, Any]) -> bytes:
-        if any(type(key) is not str for key in meta):
-            raise InvalidArgumentError("meta takes string keys")
+        if not isinstance(meta, Mapping) or any(  # type: ignore[redundant-expr]
+            type(key) is not str for key in meta
+        ):
+            raise InvalidArgumentError("meta is a dict with string keys")
         encoder = Encoder(Nodes(self.objects), PicklePolicy("refuse", private=False))
         try:
             return encoder.encode_inline(dict(meta), "meta")
@@ -416,7 +432,10 @@ def _read_format(stored: bytes) -> int:
         raise NotAStoreError("the store has a format record that is not ours; it was not touched")
     if blake3(body).digest(length=8) != checksum:
         raise CorruptObjectError(FORMAT, "the format record does not match its checksum")
-    version = msgpack.unpackb(body[len(_MAGIC) :])
+    try:
+        version = msgpack.unpackb(body[len(_MAGIC) :])
+    except (ValueError, msgpack.UnpackException) as error:
+        raise CorruptObjectError(FORMAT, f"the format record does not decode: {error}") from error
     if type(version) is not int:
         raise CorruptObjectError(FORMAT, "the format record holds no version")
     return version

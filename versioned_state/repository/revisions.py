@@ -20,7 +20,7 @@ from typing import Final
 
 from versioned_state.errors import UnknownRevisionError
 
-_STEP: Final = re.compile(r"~(?P<back>\d*)|\^(?P<parent>\d*)|@\{(?P<position>[^}]*)\}")
+_STEP: Final = re.compile(r"~(?P<back>[0-9]{0,9})|\^(?P<parent>[0-9]{0,9})|@\{(?P<position>[^}]*)\}")
 _BASE: Final = re.compile(r"@(?!\{)|(?:(?!@\{)[^~^])*")
 
 
@@ -88,7 +88,7 @@ def _step(text: str, found: re.Match[str], *, first: bool) -> Step:
         return Parent(int(parent or 1))
     if not first:
         raise UnknownRevisionError(text, reason="@{…} goes right behind the name of a branch or tag")
-    if position.isdigit():
+    if re.fullmatch("[0-9]{1,9}", position):
         return Moves(int(position))
     try:
         at = datetime.fromisoformat(position)

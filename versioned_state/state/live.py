@@ -21,6 +21,7 @@ class Live(State):
         self._namespaces: dict[str, Live] = {}
 
     def __getitem__(self, key: str) -> Any:
+        user_key(key)
         return self._values[key]
 
     def __setitem__(self, key: str, value: Any) -> None:

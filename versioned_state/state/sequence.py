@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence as AbstractSequence
+from collections.abc import Callable, Iterable, Iterator, Sequence as AbstractSequence
 from threading import RLock
 from typing import Any, overload
 
@@ -18,13 +18,15 @@ class Sequence(AbstractSequence[Any]):
     appended is stored as it is at the next commit. While the list is loaded as well (``state[key]``), this is a view of that.
     """
 
-    def __init__(self, worktree: Worktree, key: bytes, lock: RLock) -> None:
+    def __init__(self, worktree: Worktree, key: bytes, lock: RLock, check_open: Callable[[], None]) -> None:
         self._worktree = worktree
+        self._check_open = check_open
         self._key = key
         self._lock = lock
         self._stored()
 
     def _live(self) -> list[Any] | None:
+        self._check_open()
         if not self._worktree.is_live(self._key):
             return None
         value = self._worktree.get(self._key)
@@ -43,7 +45,7 @@ class Sequence(AbstractSequence[Any]):
         """Put values at the end."""
         added = list(values)
         with self._lock:
-            self._live()
+            self._stored()  # raises where the key holds no list by now
             self._worktree.extend(self._key, added)
 
     def __len__(self) -> int:

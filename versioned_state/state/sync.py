@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 from versioned_state.values.arrays import is_array
-from versioned_state.values.codec import is_plain
+from versioned_state.values.codec import TooDeepError, is_plain
 from versioned_state.values.diff import diff_lists
 from versioned_state.values.fingerprint import Marker
 
@@ -120,5 +120,9 @@ def _sync_list(live: list[Any], target: list[Any], marker: Marker, claimed: dict
 
 def _mark(value: Any, marker: Marker, otherwise: int) -> Any:
     """What stands for an element in the alignment; one that cannot be marked equals no other."""
-    mark, _ = marker.mark([value], plain=is_plain(value))
+    try:
+        plain = is_plain(value)
+    except (TooDeepError, RecursionError):
+        plain = False
+    mark, _ = marker.mark([value], plain=plain)
     return ("none", otherwise) if mark is None else mark

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import wraps
-from threading import RLock
+from threading import RLock, get_ident
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 from versioned_state.errors import (
@@ -61,8 +62,7 @@ def _locked(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
     @wraps(method)
     def wrapper(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._lock:
-            if self._closed:
-                raise HandleClosedError("this state was closed", hint="open another one over the same store")
+            self._check_open()
             return method(self, *args, **kwargs)
 
     return cast("Callable[Concatenate[Any, P], R]", wrapper)
@@ -120,6 +120,7 @@ class Versioned(State):
         self._lock = RLock()
         self._closed = False
         self._savepoints: list[Savepoint] = []
+        self._transacting = 0
         self._in_doubt: _InDoubt | None = None
         self._ref = self.repository.ref("branch", branch)
         self._head = self._commit_of(self._ref)
@@ -127,6 +128,12 @@ class Versioned(State):
 
     def _commit_of(self, ref: Ref) -> Commit:
         return self.repository.read(ROOT_ID) if ref.head is None else self.repository.commit_at(ref.head)
+
+    def _theirs(self, ref: Ref) -> Commit:
+        """Where others moved the branch. Raises ``BranchMovedError`` where they deleted it, which is no state to merge with."""
+        if ref.head is None and self._head.id != ROOT_ID:
+            raise BranchMovedError(self.branch, expected=self._head.id, actual=None)
+        return self._commit_of(ref)
 
     # A dict
 
@@ -174,6 +181,22 @@ class Versioned(State):
     def __len__(self) -> int:
         return self._worktree.count(USER, USER + b"\xff")
 
+    @_locked
+    def clear(self) -> None:
+        """Remove every key; namespaces stay."""
+        for key in list(self._worktree.iter_keys(USER, USER + b"\xff")):
+            self._worktree.delete(key)
+
+    @_locked
+    def popitem(self) -> tuple[str, Any]:
+        """Remove and return the last key, in their order, and its value. Raises ``KeyError`` if there is none."""
+        root_key = self._worktree.last_key(USER, USER + b"\xff")
+        if root_key is None:
+            raise KeyError("popitem(): the state is empty")
+        value = self._worktree.get(root_key)
+        self._worktree.delete(root_key)
+        return root_key[1:].decode("utf-8", "surrogatepass"), value
+
     def namespace(self, name: str) -> Namespace:
         """The part of the state under a name: a state of its own, committed together with this one."""
         return Namespace(self, namespace_prefix(name), name)
@@ -181,7 +204,11 @@ class Versioned(State):
     @_locked
     def sequence(self, key: str) -> Sequence:
         """The list under a key, to read and append to without loading it: O(log n), whatever its length."""
-        return Sequence(self._worktree, user_key(key), self._lock)
+        return Sequence(self._worktree, user_key(key), self._lock, self._check_open)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HandleClosedError("this state was closed", hint="open another one over the same store")
 
     @_locked
     def release(self, key: str) -> bool:
@@ -247,6 +274,8 @@ class Versioned(State):
         for name, text in (("message", message), ("author", author)):
             if text is not None and type(text) is not str:
                 raise TypeError(f"{name} is a string, not {type(text).__name__}")
+        if not isinstance(on_moved, OnMoved):
+            raise TypeError(f"on_moved is an OnMoved, not {on_moved!r}")
         self._settle()
         staged = self._worktree.stage(lenient=skip_unserializable, flush=True)
         skipped = tuple(error.path for error in staged.failed.values())
@@ -278,7 +307,7 @@ class Versioned(State):
             if attempt:
                 backoff(attempt)
             ref = self.repository.ref("branch", self.branch)
-            found = self._commit_of(ref)
+            found = self._theirs(ref)
             if found == parent:
                 # Only its record changed: it was created where it was, or reset to there and back.
                 continue
@@ -297,11 +326,12 @@ class Versioned(State):
         except StorageError:
             # The store may have done it all the same, and only the reply was lost.
             self._in_doubt = _InDoubt(staged, commit, ref)
-            moved = self._find(commit, ref)
-            if moved is None:
-                raise
-            self._in_doubt = None
-            return moved
+            with contextlib.suppress(StorageError):
+                moved = self._find(commit, ref)
+                self._in_doubt = None
+                if moved is not None:
+                    return moved
+            raise
 
     def _stand_on(self, commit: Commit, ref: Ref, staged: Staged, theirs: Commit) -> None:
         """Make a commit that holds what we staged, on top of theirs, the head."""
@@ -313,31 +343,50 @@ class Versioned(State):
         self._ref, self._head = ref, commit
 
     def _find(self, commit: Commit, before: Ref) -> Ref | None:
-        """The ref as of our commit, if the branch has it, be it below what others committed since. None also if nobody can tell."""
-        try:
-            ref = self.repository.ref("branch", self.branch)
-            if ref.head is None or not history.is_ancestor(commit, self._commit_of(ref), self.repository.read):
-                return None
-        except StorageError:
+        """The ref as of our commit, if the branch has it, be it below what others committed since. Raises ``StorageError``."""
+        ref = self.repository.ref("branch", self.branch)
+        if ref.head is None or not history.is_ancestor(commit, self._commit_of(ref), self.repository.read):
             return None
         return ref_at(before, Address(bytes.fromhex(commit.id)))
 
-    def _settle(self) -> None:
-        """Find out what became of a commit whose outcome was not known when it failed, before anything is repeated."""
-        doubt, self._in_doubt = self._in_doubt, None
-        ref = None if doubt is None else self._find(doubt.commit, doubt.ref)
-        if doubt is not None and ref is not None:
-            self._worktree.adopt_late(doubt.staged)
-            self._take_in(doubt.staged.tree, doubt.commit)
+    def _settle(self, *, discarding: bool = False) -> None:
+        """Find out what became of a commit whose outcome was not known when it failed, before anything is repeated.
+
+        Raises ``MergeConflictError`` where it landed on top of what others committed, and a key of theirs was changed here since. The
+        commit is then still in doubt, and nothing was changed; ``discard`` settles it.
+        """
+        doubt = self._in_doubt
+        if doubt is None:
+            return
+        ref = self._find(doubt.commit, doubt.ref)
+        if ref is not None:
+            base, commit = doubt.staged.tree, doubt.commit
+            if discarding:
+                self._worktree.adopt_late(doubt.staged)
+                self._worktree.retarget(base, commit.tree, head=commit.tree, expected=commit.tree)
+                self._head = commit
+            else:
+                since = self._worktree.stage(lenient=True)
+                touched: dict[bytes, bytes | None] = {key: update.cell for key, update in since.changes.items()}
+                touched.update(dict.fromkeys(since.failed, b""))
+                for key in doubt.staged.changes:
+                    touched.pop(key, None)
+                self._check_conflicts(Nodes(since.staging), self._head.tree, touched, commit)
+                self._worktree.adopt_late(doubt.staged)
+                self._take_in(base, commit)
             self._ref = ref
+        self._in_doubt = None
+
+    def _check_conflicts(self, nodes: Nodes, base: Tree, ours: Mapping[bytes, bytes | None], theirs: Commit) -> None:
+        conflicts = find_conflicts(nodes, base, ours, theirs.tree)
+        if conflicts:
+            raise MergeConflictError(self.branch, conflicts)
 
     def _merge(self, staged: Staged, theirs: Commit) -> Tree:
         """The root with our changes on top of theirs. Raises ``MergeConflictError`` where both changed a key."""
         nodes = Nodes(staged.staging, staging=staged.staging)
         ours = {key: update.cell for key, update in staged.changes.items()}
-        conflicts = find_conflicts(nodes, self._head.tree, ours, theirs.tree)
-        if conflicts:
-            raise MergeConflictError(self.branch, conflicts)
+        self._check_conflicts(nodes, self._head.tree, {**ours, **dict.fromkeys(staged.failed, b"")}, theirs)
         return edit_map(nodes, theirs.tree, ours)
 
     @_locked
@@ -350,7 +399,7 @@ class Versioned(State):
         self._outside_transactions("refresh")
         self._settle()
         ref = self.repository.ref("branch", self.branch)
-        theirs = self._commit_of(ref)
+        theirs = self._theirs(ref)
         if theirs != self._head:
             self._take_in(self._head.tree, theirs)
         self._ref = ref
@@ -361,9 +410,7 @@ class Versioned(State):
         staged = self._worktree.stage(lenient=True)
         nodes = Nodes(staged.staging, staging=staged.staging)
         ours = {key: update.cell for key, update in staged.changes.items()}
-        conflicts = find_conflicts(nodes, base, {**ours, **dict.fromkeys(staged.failed, b"")}, theirs.tree)
-        if conflicts:
-            raise MergeConflictError(self.branch, conflicts)
+        self._check_conflicts(nodes, base, {**ours, **dict.fromkeys(staged.failed, b"")}, theirs)
         expected = edit_map(nodes, theirs.tree, ours)
         # Without a conflict, what both changed is the same on both sides, and is taken in as theirs.
         both = {key for key, _, _ in diff_maps(nodes, base, theirs.tree)}
@@ -374,6 +421,7 @@ class Versioned(State):
     def discard(self) -> None:
         """Drop everything that was changed since the head. Live values are mended in place; replaced ones come back."""
         self._outside_transactions("discard")
+        self._settle(discarding=True)
         self._worktree.restore()
 
     @_locked
@@ -419,7 +467,6 @@ class Versioned(State):
         ``discard`` are refused, since they could not be undone.
         """
         savepoint = self._save()
-        self._savepoints.append(savepoint)
         try:
             yield self
             self._savepoints.remove(savepoint)
@@ -438,7 +485,13 @@ class Versioned(State):
 
     @_locked
     def _save(self) -> Savepoint:
-        return self._worktree.save()
+        thread = get_ident()
+        if self._savepoints and self._transacting != thread:
+            raise TransactionError("another thread is in a transaction on this handle; nothing was changed", hint="use a handle a thread")
+        self._transacting = thread
+        savepoint = self._worktree.save()
+        self._savepoints.append(savepoint)
+        return savepoint
 
     # History
 
@@ -494,9 +547,8 @@ class Namespace(State):
         self._lock = state._lock
         self._start = prefix + USER
 
-    @property
-    def _closed(self) -> bool:
-        return self.state._closed
+    def _check_open(self) -> None:
+        self.state._check_open()
 
     @property
     def _worktree(self) -> Worktree:
@@ -526,13 +578,18 @@ class Namespace(State):
         return self.state._keys(self._start, "")
 
     @_locked
+    def iter_keys(self, prefix: str = "") -> Iterator[str]:
+        """As ``Versioned.iter_keys``."""
+        return self.state._keys(self._start, prefix)
+
+    @_locked
     def __len__(self) -> int:
         return self._worktree.count(self._start, self._start + b"\xff")
 
     @_locked
     def sequence(self, key: str) -> Sequence:
         """As ``Versioned.sequence``."""
-        return Sequence(self._worktree, self._prefix + user_key(key), self._lock)
+        return Sequence(self._worktree, self._prefix + user_key(key), self._lock, self.state._check_open)
 
     def namespace(self, name: str) -> Namespace:
         return Namespace(self.state, self._prefix + namespace_prefix(name), f"{self.name}/{name}")

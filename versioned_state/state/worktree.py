@@ -14,7 +14,14 @@ from fractions import Fraction
 from typing import Any, Final
 from uuid import UUID
 
-from versioned_state.errors import PickleRefusedError, UnserializableValueError
+from versioned_state.errors import (
+    InvalidArgumentError,
+    LimitExceededError,
+    PickleRefusedError,
+    StateError,
+    StorageError,
+    UnserializableValueError,
+)
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.state.sync import sync
 from versioned_state.values.baseline import Baseline, Pinned
@@ -32,6 +39,10 @@ _FLUSH_AT: Final = 1 << 22
 """Raw bytes of staged objects from which a commit stores them ahead."""
 
 _SHORT_PACKS: Final = 8
+
+Unstorable = UnserializableValueError | PickleRefusedError | LimitExceededError
+_UNSTORABLE: Final = (UnserializableValueError, PickleRefusedError, LimitExceededError)
+"""What a value that cannot be stored raises; it says nothing of the others."""
 
 _IMMUTABLE: Final = frozenset(
     {str, int, float, bool, type(None), bytes, complex, range, dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone}
@@ -99,7 +110,7 @@ class Staged:
     settled: dict[bytes, Update]
     loose: list[Pack]
     tails: dict[bytes, int]
-    failed: dict[bytes, UnserializableValueError | PickleRefusedError] = field(default_factory=dict)
+    failed: dict[bytes, Unstorable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +259,18 @@ class Worktree:
                 yield key
         yield from reversed(added)
 
+    def last_key(self, start: bytes, end: bytes) -> bytes | None:
+        """The last key in [start, end). Cost: one path, and the keys that were added or removed."""
+        low, _ = rank(self._nodes, self.tree, start)
+        high, _ = rank(self._nodes, self.tree, end)
+        last = max((key for key in self._added if start <= key < end), default=None)
+        while high > low:
+            high -= 1
+            key, _ = next(iter_items(self._nodes, self.tree, high, high + 1))
+            if key not in self._removed:
+                return key if last is None else max(key, last)
+        return last
+
     def release(self, key: bytes) -> bool:
         """Let go of a value that was loaded and has not changed. Returns whether it was let go."""
         slot = self._slots.get(key)
@@ -320,11 +343,11 @@ class Worktree:
         changes: dict[bytes, Update] = {}
         settled: dict[bytes, Update] = {}
         loose: list[Pack] = []
-        failed: dict[bytes, UnserializableValueError | PickleRefusedError] = {}
+        failed: dict[bytes, Unstorable] = {}
         for key in self._suspects(loose):
             try:
                 update, old = self._encode(key)
-            except (UnserializableValueError, PickleRefusedError) as error:
+            except _UNSTORABLE as error:
                 if not lenient:
                     raise
                 failed[key] = error
@@ -373,6 +396,8 @@ class Worktree:
         if old is not None and code_of(old) == Code.LIST_TREE:
             return self._encoder.append(old, tail, key)
         values = [] if old is None else self._decoder.decode(old)
+        if type(values) is not list:
+            raise InvalidArgumentError(f"{path_of(key)} is of type {type(values).__name__} by now: nothing can be appended to it")
         return self._encoder.encode([*values, *tail], None, key)[0]
 
     # Moving on
@@ -414,7 +439,8 @@ class Worktree:
         for key in staged.failed:
             # It still differs, and whatever watched it may be formed anew below.
             self._assigned[key] = None
-            slots[key].pack = None
+            if key in slots:
+                slots[key].pack = None
         for updates in (staged.changes, staged.settled):
             for key, update in updates.items():
                 slot = slots.get(key)
@@ -462,6 +488,8 @@ class Worktree:
     def retarget(self, old: Tree, new: Tree, *, head: Tree, expected: Tree, except_keys: Collection[bytes] = ()) -> None:
         """Patch live values in place by what differs between two roots.
 
+        It does not fail: a value that cannot be read is let go, and raises when it is asked for.
+
         Args:
             head: the root of the head from here on.
             expected: the root of the state as it must be then, with changes that are not committed.
@@ -469,11 +497,22 @@ class Worktree:
         """
         staging = self._nodes.staging
         claimed: dict[int, Any] = {}
-        for key, _, cell in list(diff_maps(self._nodes, old, new)):
-            if key not in except_keys:
-                self._patch(key, cell, cell, claimed)
         self.tree = head
-        self._mend(expected, staging)
+        try:
+            for key, _, cell in list(diff_maps(self._nodes, old, new)):
+                if key not in except_keys:
+                    self._patch(key, cell, cell, claimed)
+            self._mend(expected, staging)
+        except StorageError:
+            # The head has moved whatever the store says now: what cannot be patched is let go, and read again when it is asked for.
+            self._detach(except_keys)
+
+    def _detach(self, except_keys: Collection[bytes]) -> None:
+        """Let go of every value but those under some keys."""
+        for key in [key for key in self._slots if key not in except_keys]:
+            del self._slots[key]
+            self._forget(key)
+            self._assigned.pop(key, None)
 
     def _mend(self, expected: Tree, staging: Staging) -> None:
         """Make the state what it must be after values were patched, where patching one of them changed another.
@@ -510,7 +549,16 @@ class Worktree:
         self._removed.discard(key)
         if slot is None and cell == head_cell:
             return
-        fresh, base = self._decoder.decode_live(cell)
+        try:
+            fresh, base = self._decoder.decode_live(cell)
+        except StateError:
+            if cell != head_cell:
+                raise
+            # It cannot be read here, but that must not keep the others from moving on: it raises when it is asked for.
+            self._slots.pop(key, None)
+            self._forget(key)
+            self._assigned.pop(key, None)
+            return
         # By what it must be, before parts of it become parts of the live value: should that come out otherwise, it will show.
         mark = None if base is not None or type(fresh) in _IMMUTABLE else self._mark([fresh])
         if slot is None:

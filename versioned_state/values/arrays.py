@@ -63,9 +63,7 @@ def read_array(descr: Any, shape: list[int], data: bytes | bytearray) -> Any:
     """The array, writable. Raises ``ValueError`` where shape, dtype and bytes do not fit each other."""
     import numpy as np
 
-    dtype = np.lib.format.descr_to_dtype(descr)
-    if dtype.hasobject:
-        raise ValueError("an array of objects is not data")
+    dtype = _read_dtype(descr)
     if len(data) != dtype.itemsize * math.prod(shape):
         raise ValueError(f"{len(data)} bytes for an array of shape {shape} and dtype {dtype}")
     if not data:
@@ -73,11 +71,21 @@ def read_array(descr: Any, shape: list[int], data: bytes | bytearray) -> Any:
     return np.frombuffer(bytearray(data) if type(data) is bytes else data, dtype).reshape(shape)
 
 
+def _read_dtype(descr: Any) -> np.dtype[Any]:
+    import numpy as np
+
+    try:
+        dtype = np.lib.format.descr_to_dtype(descr)
+    except SyntaxError as error:  # numpy parses some dtype strings as Python literals
+        raise ValueError(f"no dtype: {descr!r}") from error
+    if dtype.hasobject:
+        raise ValueError("objects are not data")
+    return dtype
+
+
 def read_scalar(descr: Any, data: bytes) -> Any:
     """The scalar. Raises ``ValueError`` where dtype and bytes do not fit each other."""
     import numpy as np
 
-    dtype = np.lib.format.descr_to_dtype(descr)
-    if dtype.hasobject:
-        raise ValueError("a scalar object is not data")
+    dtype = _read_dtype(descr)
     return np.frombuffer(data, dtype)[0]

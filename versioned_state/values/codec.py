@@ -27,6 +27,19 @@ MAX_DEPTH: Final = 128
 """Containers within containers. Reading recurses once a level, and must succeed wherever writing did."""
 
 
+MAX_ELEMENTS: Final = 1 << 26
+"""Elements of one value, in all its trees together: small stored trees can name each other into any number of them."""
+
+MAX_BLOB: Final = 1 << 32
+"""Bytes of one value's texts and buffers together, for the same reason."""
+
+MAX_KEY: Final = 4096
+"""Bytes of a key in a map: a node may hold some forty of them."""
+
+_FRACTION_BITS: Final = 1 << 16
+"""Beyond this, reducing a fraction takes longer than reading it should."""
+
+
 class Code(IntEnum):
     """MessagePack extension codes of the format. A number is never used again."""
 
@@ -207,6 +220,12 @@ def _read_uuid(payload: bytes) -> UUID:
     return UUID(bytes=payload[:16], is_safe=safety[payload[16:]])
 
 
+def _write_fraction(value: Fraction) -> bytes:
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > _FRACTION_BITS:
+        raise NotDataError("a fraction of very large ints")
+    return extension(Code.FRACTION, array(_ints(value.numerator, value.denominator)))
+
+
 def _write_path(value: PurePosixPath | PureWindowsPath) -> bytes:
     return extension(Code.PATH, array([_pack(type(value).__name__), pack_surrogates(str(value))]))
 
@@ -225,7 +244,7 @@ WRITERS: Final[dict[type, Callable[[Any], bytes]]] = {
     dt.timezone: _write_timezone,
     ZoneInfo: _write_zoneinfo,
     Decimal: lambda v: extension(Code.DECIMAL, str(v).encode()),
-    Fraction: lambda v: extension(Code.FRACTION, array(_ints(v.numerator, v.denominator))),
+    Fraction: _write_fraction,
     UUID: _write_uuid,
     PurePosixPath: _write_path,
     PosixPath: _write_path,
@@ -237,6 +256,8 @@ WRITERS: Final[dict[type, Callable[[Any], bytes]]] = {
 
 def _read_fraction(parts: list[Any]) -> Fraction:
     numerator, denominator = parts
+    if max(numerator.bit_length(), denominator.bit_length()) > _FRACTION_BITS:
+        raise ValueError("a fraction of very large ints")
     return Fraction(numerator, denominator)
 
 

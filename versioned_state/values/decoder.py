@@ -6,7 +6,6 @@ where the policy allows it, or shown as ``ObjectInfo`` where values are only loo
 
 from __future__ import annotations
 
-import decimal
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -19,7 +18,7 @@ from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind
 from versioned_state.values import arrays, pickles, registry
 from versioned_state.values.baseline import Baseline, Buffer, Elements, Entries, Marked, Pinned
 from versioned_state.values.blob import binary_cuts
-from versioned_state.values.codec import MAX_DEPTH, PARTS_READERS, RAW_READERS, Code, code_of, payload_of
+from versioned_state.values.codec import MAX_BLOB, MAX_DEPTH, MAX_ELEMENTS, PARTS_READERS, RAW_READERS, Code, code_of, payload_of
 from versioned_state.values.encoder import ELEMENT_INLINE, ENTRY_INLINE, Encoder, key_of_cell
 from versioned_state.values.fingerprint import GROUP_BYTES, GROUP_SIZE, Groups, fingerprint
 from versioned_state.values.nodes import Node, Nodes, Shape, read_node
@@ -37,6 +36,15 @@ _SHAPES: Final = {
     Code.ARRAY_BLOB: Shape.BLOB,
     Code.PACKED: Shape.BLOB,
 }
+_TREE_COST: Final = 64
+"""What a tree counts besides its elements, as long as decoding an empty one takes."""
+
+_ON_STACK: Final = 8
+"""Extensions within extensions up to which msgpack's state lies on the C stack, 40 KB a level; beyond, on the heap, for small stacks."""
+
+_NESTED: Final = 2 * MAX_DEPTH + 16
+"""Extensions within extensions: a container is one or, where its type is registered, two."""
+
 _REFERRING: Final = frozenset(_SHAPES) | {Code.TAGGED, Code.OBJECT}
 _FROM_LIST: Final = {Code.LIST_TREE: list, Code.TUPLE_TREE: tuple, Code.SET_TREE: set, Code.FROZENSET_TREE: frozenset}
 _DECODING_ERRORS: Final = (
@@ -44,9 +52,8 @@ _DECODING_ERRORS: Final = (
     TypeError,
     KeyError,
     IndexError,
-    OverflowError,
+    ArithmeticError,
     struct.error,
-    decimal.DecimalException,
     msgpack.UnpackException,
 )
 
@@ -108,6 +115,9 @@ class Decoder:
         self._fetching = False
         self._references = 0
         self._exotic = False
+        self._depth = 0
+        self._elements_left = MAX_ELEMENTS
+        self._bytes_left = MAX_BLOB
 
     def decode(self, cell: bytes) -> Any:
         """The value of a cell.
@@ -124,8 +134,11 @@ class Decoder:
         return result
 
     def _run(self, cell: bytes, read: Callable[[bytes], Any]) -> Any:
+        self._depth = 0
         try:
+            self._elements_left, self._bytes_left = MAX_ELEMENTS, MAX_BLOB
             self._fetch(cell)
+            self._elements_left, self._bytes_left = MAX_ELEMENTS, MAX_BLOB
             return read(cell)
         except StateError:
             raise
@@ -189,14 +202,36 @@ class Decoder:
     # Decoding what was fetched
 
     def _unpack(self, data: bytes | bytearray | memoryview) -> Any:
+        depth = self._depth
         try:
-            return msgpack.unpackb(data, ext_hook=self._extension, strict_map_key=False)
+            return self._unpack_as(data, "strict")
         except UnicodeDecodeError:
             # A lone surrogate somewhere: decoding all text so would cost half again.
-            return msgpack.unpackb(data, ext_hook=self._extension, strict_map_key=False, unicode_errors="surrogatepass")
+            self._depth = depth
+            return self._unpack_as(data, "surrogatepass")
+
+    def _unpack_as(self, data: bytes | bytearray | memoryview, unicode_errors: str) -> Any:
+        if self._depth < _ON_STACK:
+            return msgpack.unpackb(data, ext_hook=self._extension, strict_map_key=False, unicode_errors=unicode_errors)
+        unpacker = msgpack.Unpacker(
+            None, max_buffer_size=len(data), ext_hook=self._extension, strict_map_key=False, unicode_errors=unicode_errors
+        )
+        unpacker.feed(data)
+        value = unpacker.unpack()
+        if unpacker.tell() != len(data):
+            raise ValueError("bytes after its end")
+        return value
 
     def _extension(self, code: int, payload: bytes) -> Any:
         self._exotic = True
+        self._depth += 1
+        if self._depth > _NESTED:
+            raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
+        value = self._read_extension(code, payload)
+        self._depth -= 1
+        return value
+
+    def _read_extension(self, code: int, payload: bytes) -> Any:
         raw_reader = RAW_READERS.get(code)
         if raw_reader is not None:
             return raw_reader(payload)
@@ -219,8 +254,18 @@ class Decoder:
             return _scalar(*parts)
         raise ValueError(f"unknown extension {code}")
 
+    def _spend(self, tree: Tree) -> None:
+        """Count what a tree will hold, before memory is taken for it. Raises ``LimitExceededError``."""
+        if tree.shape is Shape.BLOB:
+            self._bytes_left -= tree.count
+        else:
+            self._elements_left -= tree.count + _TREE_COST
+        if self._bytes_left < 0 or self._elements_left < 0:
+            raise LimitExceededError("the size of a stored value", limit=MAX_BLOB if self._bytes_left < 0 else MAX_ELEMENTS)
+
     def _tree(self, code: Code, parts: list[Any]) -> Any:
         tree = read_tree(_SHAPES[code], parts)
+        self._spend(tree)
         order = read_tree(Shape.SEQUENCE, parts[2:]) if code == Code.DICT_TREE and len(parts) > 2 else None
         if self._fetching:
             self._references += 1
@@ -237,7 +282,7 @@ class Decoder:
     def _list(self, tree: Tree) -> list[Any]:
         """The elements of a sequence."""
         values: list[Any] = []
-        for address, inlined in self._tops(tree.shape, tree.top):
+        for address, inlined in self._tops(tree):
             leaf = self._leaves.pop(address, None) if address is not None else None
             if leaf is not None:
                 values += leaf[0]
@@ -255,7 +300,7 @@ class Decoder:
         groups = Groups()
         plain: list[bytes] = []
         size = weight = 0
-        for address, inlined in self._tops(tree.shape, tree.top):
+        for address, inlined in self._tops(tree):
             leaf = self._leaves.pop(address, None) if address is not None else None
             if address is not None and leaf is not None and leaf[1]:
                 values += leaf[0]
@@ -287,11 +332,13 @@ class Decoder:
             raise ValueError(f"{len(values)} elements where {tree.count} were counted")
         return values, groups
 
-    def _tops(self, shape: Shape, top: Node | bytes) -> list[tuple[bytes | None, Node | None]]:
-        """The leaves under a top, in order: by address, or the inlined one itself."""
+    def _tops(self, tree: Tree) -> list[tuple[bytes | None, Node | None]]:
+        """The leaves of a tree, in order: by address, or the inlined one itself."""
         leaves: list[tuple[bytes | None, Node | None]] = []
-        pending = [top]
+        pending = [tree.top]
         while pending:
+            if len(leaves) + len(pending) > tree.count + 1:
+                raise ValueError("more nodes than elements")
             top = pending.pop()
             if isinstance(top, bytes):
                 node = self._inner.get(top)
@@ -312,7 +359,7 @@ class Decoder:
     def _dict(self, tree: Tree, order: Tree | None, children: dict[int, Baseline] | None) -> dict[Any, Any]:
         """A large dict; the baselines of large values go to ``children`` by their place."""
         cells: dict[bytes, bytes] = {}
-        for address, inlined in self._tops(tree.shape, tree.top):
+        for address, inlined in self._tops(tree):
             node = inlined if address is None else read_node(tree.shape, self._raws[address])
             assert node is not None
             assert node.keys is not None
@@ -335,7 +382,7 @@ class Decoder:
     def _order_keys(self, order: Tree) -> list[bytes]:
         """The order keys of a dict in the order of its entries."""
         keys = []
-        for address, inlined in self._tops(order.shape, order.top):
+        for address, inlined in self._tops(order):
             node = inlined if address is None else read_node(order.shape, self._raws[address])
             assert node is not None
             keys += [key_of_cell(cell) for cell in node.items]
@@ -343,7 +390,7 @@ class Decoder:
 
     def _chunks(self, tree: Tree) -> list[bytes]:
         """The addresses of a blob's chunks."""
-        return [address for address, _ in self._tops(tree.shape, tree.top) if address is not None]
+        return [address for address, _ in self._tops(tree) if address is not None]
 
     def _bytes(self, tree: Tree) -> bytearray:
         data = bytearray()

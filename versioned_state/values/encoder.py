@@ -18,7 +18,10 @@ from versioned_state.values import arrays, pickles, registry
 from versioned_state.values.baseline import Baseline, Buffer, Elements, Entries, Marked, Pinned
 from versioned_state.values.blob import CHUNK_BYTES, add_chunk, binary_cuts, text_cuts, write_blob, write_bytes, write_cuts
 from versioned_state.values.codec import (
+    MAX_BLOB,
     MAX_DEPTH,
+    MAX_ELEMENTS,
+    MAX_KEY,
     WRITERS,
     Code,
     NotDataError,
@@ -44,6 +47,7 @@ ENTRY_INLINE: Final = 128
 """The same for a value in a map: a state's values change one by one, and a leaf is written whole."""
 
 _AS_A_WHOLE: Final = (Pinned, Marked)
+_ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None)})
 _SMALL: Final = frozenset({bool, int, float, complex, type(None)})
 _TREES: Final = {tuple: Code.TUPLE_TREE, set: Code.SET_TREE, frozenset: Code.FROZENSET_TREE}
 
@@ -123,8 +127,13 @@ class Encoder:
         return self._guarded(lambda: self._inline(value), value, path)
 
     def _guarded(self, encode: Callable[[], T], value: Any, path: str | bytes) -> T:
+        try:
+            return self._attempt(encode, value, path)
+        finally:
+            self._pickled.clear()
+
+    def _attempt(self, encode: Callable[[], T], value: Any, path: str | bytes) -> T:
         self._depth = 0
-        self._pickled.clear()
         if self._cyclic:
             self._cyclic.clear()
             self._is_plain = is_plain
@@ -205,6 +214,9 @@ class Encoder:
             self._depth -= 1
 
     def _large(self, value: Any, cls: type, base: Baseline | None) -> tuple[bytes, Baseline | None]:
+        limit = MAX_ELEMENTS if cls in CONTAINERS else MAX_BLOB
+        if hasattr(value, "__len__") and len(value) > limit:
+            raise LimitExceededError(f"a {cls.__name__} of {len(value)}", limit=limit)
         if cls is list:
             return self._list(value, base if isinstance(base, Elements) else None)
         if cls is dict:
@@ -381,8 +393,9 @@ class Encoder:
         if base is None:
             key_cells = [self._inline(key) for key in keys]
             order_keys = [order_key(key, cell) for key, cell in zip(keys, key_cells, strict=True)]
-            if len(set(order_keys)) < len(keys):
-                # Several NaNs, which are keys of their own to a dict and the same to a map: packed as a whole.
+            if len(set(order_keys)) < len(keys) or max(map(len, order_keys)) > MAX_KEY:
+                # Several NaNs, which are keys of their own to a dict and the same to a map, or keys too long for a node of them:
+                # packed as a whole.
                 return self._packed(self._inline(value))
             cells, children, plain = self._entry_cells(values)
             tree = edit_map(self.nodes, empty(Shape.MAP), dict(zip(order_keys, cells, strict=True)))
@@ -405,7 +418,7 @@ class Encoder:
                 for key, cell in zip(keys[run.new_start : run.new_end], cells, strict=True):
                     changes[self._order_key(key)] = cell
             tree = edit_map(self.nodes, base.tree, changes)
-            if tree.count != len(keys):
+            if tree.count != len(keys) or max(map(len, changes), default=0) > MAX_KEY:
                 return self._dict(value, None)
             order, keys_mark = base.order, base.keys_mark
             if not same_keys:
@@ -567,7 +580,7 @@ def _common_ends(old: list[Any], new: list[Any]) -> tuple[int, int]:
 
     def same(a: Any, b: Any) -> bool:
         # Equal is not enough: 1, True and 1.0 are equal, and so are 0.0 and -0.0.
-        return a is b or (type(a) is str is type(b) and a == b)
+        return (a is b and type(a) in _ATOMS) or (type(a) is str is type(b) and a == b)
 
     least = min(len(old), len(new))
     prefix = 0

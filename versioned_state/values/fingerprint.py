@@ -14,6 +14,7 @@ from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
+from types import FunctionType
 from typing import Any, Final
 
 import msgpack
@@ -64,7 +65,8 @@ class Marker:
                 pass
             else:
                 return fingerprint(packed), len(packed)
-        pickled = _pickled(run)
+        # A function or class of a script is stored by value, and pickle would mark it by its name.
+        pickled = None if any(isinstance(value, FunctionType | type) for value in run) else _pickled(run)
         if pickled is None:
             return None, 0
         return ~fingerprint(pickled), len(pickled)

@@ -13,7 +13,8 @@ The keys of one kind and namespace are a range, in the order of their characters
 
 from __future__ import annotations
 
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.errors import InvalidArgumentError, LimitExceededError
+from versioned_state.values.codec import MAX_KEY
 from versioned_state.values.path import Key, Namespace, Path
 
 USER = b"k"
@@ -22,10 +23,13 @@ ENGINE = b"e"
 
 
 def user_key(key: str) -> bytes:
-    """Raises ``TypeError`` for a key that is no string."""
+    """Raises ``TypeError`` for a key that is no string, ``LimitExceededError`` for one of more than 4,095 bytes."""
     if type(key) is not str:
         raise TypeError(f"the keys of a state are strings, not {type(key).__name__}: {key!r}")
-    return b"k" + key.encode("utf-8", "surrogatepass")
+    root_key = b"k" + key.encode("utf-8", "surrogatepass")
+    if len(root_key) > MAX_KEY:
+        raise LimitExceededError(f"a key of {len(root_key) - 1} bytes", limit=MAX_KEY - 1)
+    return root_key
 
 
 def namespace_prefix(name: str) -> bytes:

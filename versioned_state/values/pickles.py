@@ -6,10 +6,8 @@ Unpickling runs code of whoever wrote the bytes. ``PicklePolicy`` says when that
 from __future__ import annotations
 
 import hmac
-import io
 import pickle
 import pickletools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -65,6 +63,8 @@ class PicklePolicy:
     def __init__(self, mode: PickleMode = "own", *, private: bool, key: bytes | None = None) -> None:
         if mode not in ("own", "allow", "refuse"):
             raise InvalidArgumentError(f"pickle={mode!r}: it takes 'own', 'allow' or 'refuse'")
+        if key is not None and type(key) is not bytes:
+            raise TypeError(f"pickle_key is bytes, not {type(key).__name__}")
         if key is not None and len(key) < 16:
             raise InvalidArgumentError(f"pickle_key has {len(key)} bytes: it takes 16 or more")
         self.mode = mode
@@ -166,10 +166,3 @@ def imported_names(data: bytes) -> tuple[str, ...]:
     except Exception:  # noqa: BLE001 - damaged opcodes: what was found so far is still worth showing
         return (*names, "?")
     return tuple(names)
-
-
-def fast_pickler(file: io.BytesIO) -> Callable[[Any], None]:
-    """A pickler by value: without a memo, equal values give equal bytes whichever objects they share. Never loaded."""
-    pickler = pickle.Pickler(file, 5)
-    pickler.fast = True
-    return pickler.dump

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
@@ -99,14 +99,25 @@ def _ready_made(type: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]
     if dataclasses.is_dataclass(type):
         return _dataclass_way(type)
     if hasattr(type, "model_validate") and hasattr(type, "model_dump"):
-        return (lambda model: model.model_dump()), type.model_validate
+        return _pydantic_way(type)
     raise InvalidArgumentError(f"{type.__qualname__} is no dataclass, pydantic model or Enum: give to_data and from_data")
+
+
+def _pydantic_way(type: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    def from_data(data: dict[str, Any]) -> Any:
+        # As pydantic's own pickling does: past validation, with the fields that were set, extra and private ones.
+        model: Any = object.__new__(type)
+        model.__setstate__(data)
+        return model
+
+    return (lambda model: model.__getstate__()), from_data
 
 
 def _dataclass_way(type: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     names = [field.name for field in dataclasses.fields(type)]
 
     def to_data(value: Any) -> dict[str, Any]:
+        _refuse_more(value, names)
         return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
     def from_data(data: dict[str, Any]) -> Any:
@@ -117,6 +128,18 @@ def _dataclass_way(type: type) -> tuple[Callable[[Any], Any], Callable[[Any], An
         return value
 
     return to_data, from_data
+
+
+def _refuse_more(value: Any, names: Iterable[str] = ()) -> None:
+    """Raise ``NotPlainDataError`` where an instance holds attributes besides these."""
+    more = getattr(value, "__dict__", {}).keys() - set(names)
+    if more:
+        raise NotPlainDataError(f"it has attributes of its own: {', '.join(sorted(map(str, more)))}")
+
+
+def _mapping_to_data(value: Any) -> dict[Any, Any]:
+    _refuse_more(value)
+    return dict(value)
 
 
 _FACTORIES: dict[str, Any] = {f.__name__: f for f in (list, dict, set, tuple, int, float, str, bool, bytes)}
@@ -148,7 +171,7 @@ def _counter_from_data(data: dict[Any, Any]) -> Counter[Any]:
     return counter
 
 
-register(OrderedDict, "OrderedDict", dict, OrderedDict)
-register(Counter, "Counter", dict, _counter_from_data)
+register(OrderedDict, "OrderedDict", _mapping_to_data, OrderedDict)
+register(Counter, "Counter", _mapping_to_data, _counter_from_data)
 register(defaultdict, "defaultdict", _defaultdict_to_data, _defaultdict_from_data)
 register(deque, "deque", lambda value: [value.maxlen, list(value)], lambda data: deque(data[1], data[0]))
