@@ -76,6 +76,7 @@ def test_public_errors():
         "StoreBusyError",
         "StoreClosedError",
         "StoreNotFoundError",
+        "TransactionError",
         "UnknownPathError",
         "UnknownRevisionError",
         "UnserializableValueError",

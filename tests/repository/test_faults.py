@@ -22,7 +22,7 @@ from versioned_state.storage import Fault, Faulty, InjectedCrash, InjectedFaultE
 MESSAGES = [{"n": n, "text": f"message {n} " * (n % 20)} for n in range(200)]
 
 
-class Undo(Exception):
+class UndoError(Exception):
     pass
 
 
@@ -96,11 +96,11 @@ def _transaction(state: Versioned) -> Any:
 def _failing_transaction(state: Versioned) -> Any:
     held = state["messages"]
     before = exact(state.copy())
-    with suppress(Undo), state.transaction("four"):
+    with suppress(UndoError), state.transaction("four"):
         state["messages"].append("in the transaction")
         state["prefs"] = {}
         del state["step"]
-        raise Undo
+        raise UndoError
     assert exact(state.copy()) == before
     assert state["messages"] is held
 
@@ -116,7 +116,7 @@ OPERATIONS: dict[str, Operation] = {
     "commit on a moved branch": Operation(lambda s: s.commit("four").message, stage, others),
     "commit, replacing": Operation(lambda s: s.commit("four", on_moved=OnMoved.REPLACE).message, stage, others),
     "commit without a message": Operation(lambda s: s.commit().message, stage),
-    "commit of what a sequence appended": Operation(lambda s: s.commit("four").message, lambda s: s.sequence("messages").extend(["a", "b"])),
+    "commit of what a sequence appended": Operation(lambda s: s.commit("four").message, lambda s: s.sequence("messages").extend("ab")),
     "refresh": Operation(lambda s: s.refresh().message, lambda s: s["prefs"].update(ours=1), others),
     "reset": Operation(lambda s: s.reset("v1~1").message, stage),
     "reset to where it is": Operation(lambda s: s.reset("HEAD").message, stage),
@@ -138,7 +138,8 @@ OPERATIONS: dict[str, Operation] = {
     "keys": Operation(lambda s: (list(s), len(s), "step" in s, list(s.iter_keys("me"))), stage),
     "read a sequence": Operation(lambda s: (len(s.sequence("messages")), s.sequence("messages")[100:103], s.sequence("messages")[-1])),
     "release": Operation(lambda s: (s["prefs"], s.release("prefs"))[1]),
-    "branches": Operation(lambda s: (sorted(s.repository.branches), sorted(s.repository.tags), s.repository.merge_base("main", "v1").message)),
+    "branches": Operation(lambda s: (sorted(s.repository.branches), sorted(s.repository.tags))),
+    "merge base": Operation(lambda s: s.repository.merge_base("main", "v1").message),
 }
 
 
@@ -201,8 +202,9 @@ def test_a_failure_changes_nothing_or_is_made_good_by_doing_it_again(name, fault
                     assert str(state.status()) == changes, k
             try:
                 assert operation.act(state) == result, k
-            except (RefExistsError, UnknownRevisionError) as error:
-                assert operation.again is type(error), k
+            except (RefExistsError, UnknownRevisionError):
+                if operation.again is None or see(store) != after:
+                    raise
         assert see(store) == after, k
         assert exact(state.copy()) == content, k
         for key, value in held.items():

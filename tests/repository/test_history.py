@@ -1,4 +1,4 @@
-"""Walks over the graph of commits give what naive walks give: ancestors, log, merge bases, revisions; and the reflog explains every move."""
+"""Walks over the graph of commits give what naive walks give; revisions mean what they say; the reflog explains every move."""
 
 from __future__ import annotations
 
@@ -144,8 +144,14 @@ def line() -> Versioned:
 
 @pytest.mark.parametrize(
     ("revision", "message"),
-    [("main", "5"), ("HEAD", "5"), ("@", "5"), ("HEAD~", "4"), ("HEAD~0", "5"), ("@~5", "0"), ("main^", "4"), ("main^1~2", "2"), ("main^^^", "2")]
-    + [("main^0", "5"), ("v1", "3"), ("v1~3", "0"), ("main~2~1", "2"), ("main@{0}", "5"), ("main@{2}", "3"), ("@{1}", "4"), ("HEAD@{3}^", "1")],
+    [
+        *[(revision, "5") for revision in ("main", "HEAD", "@", "HEAD~0", "main^0", "main@{0}")],
+        *[(revision, "4") for revision in ("HEAD~", "main^", "@{1}")],
+        *[(revision, "3") for revision in ("v1", "main@{2}")],
+        *[(revision, "2") for revision in ("main^1~2", "main^^^", "main~2~1")],
+        *[(revision, "1") for revision in ("HEAD@{3}^", "v1~2")],
+        *[(revision, "0") for revision in ("@~5", "v1~3")],
+    ],
 )
 def test_revision(line, revision, message):
     assert line.repository.commit(revision).message == message
@@ -171,8 +177,10 @@ def test_by_date(line):
 
 @pytest.mark.parametrize(
     "revision",
-    ["", "nothing", "main~99", "main^2", "main~x", "main@{99}", "main@{yesterday}", "main^^~~~~~~", "~", "^", "main@", "main@{", "v2", "v1@{1"]
-    + ["abc", "ffffffff", "main~-1", "x" * 3000, "\ud800", "main\0", "0" * 48, "a/../b", "@{}", "main~2@{1}"],
+    [
+        *"nothing main~99 main^2 main~x main@{99} main@{yesterday} main^^~~~~~~ ~ ^ main@ main@{ v2 v1@{1 abc ffffffff".split(),
+        *("", "main~-1", "x" * 3000, "\ud800", "main\0", "0" * 48, "a/../b", "@{}", "main~2@{1}"),
+    ],
 )
 def test_an_unknown_revision_is_an_error_of_its_own(line, revision):
     for call in (line.repository.commit, line.checkout, line.reset, line.diff, lambda r: list(line.log(r))):
@@ -255,8 +263,7 @@ def test_branches_and_tags_are_mappings(line):
 
 @pytest.mark.parametrize(
     "name",
-    ["", "HEAD", "@", "a b", "a..b", "a~", "a^b", "a:b", "a?", "a*", "a[", "a\\b", "/a", "a/", "a//b", "-a", "a@{b", "a\nb", "\ud800", "a" * 256]
-    + [1, None, b"a"],
+    [*"HEAD @ a..b a~ a^b a:b a? a* a[ a\\b /a a/ a//b -a a@{b".split(), "", "a b", "a\nb", "\ud800", "a" * 256, 1, None, b"a"],
 )
 def test_a_bad_name_is_refused(line, name):
     for refs in (line.repository.branches, line.repository.tags):
@@ -266,7 +273,7 @@ def test_a_bad_name_is_refused(line, name):
         Versioned(line.repository, branch=name)
 
 
-@pytest.mark.parametrize("name", ["a", "user/1/session:2".replace(":", "-"), "é", "a.b", "x" * 255, "{", "#1", "a@b", "...".replace("..", "x")])
+@pytest.mark.parametrize("name", ["a", "user/1/session-2", "é", "a.b", "x" * 255, "{", "#1", "a@b"])
 def test_a_good_name_is_taken(line, name):
     line.repository.branches.create(name)
     assert line.repository.commit(name) == line.head

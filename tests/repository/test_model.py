@@ -49,7 +49,7 @@ class Handle:
     held: dict[str, Any] = field(default_factory=dict)
 
 
-class Undo(Exception):
+class UndoError(Exception):
     pass
 
 
@@ -207,7 +207,8 @@ class RepositoryMachine(RuleBasedStateMachine):
         elif merged is None:
             with pytest.raises(MergeConflictError) as conflict:
                 call()
-            wanted = {key for key, value in changes.items() if theirs.get(key) != self.commits[before].content.get(key) and theirs.get(key) != value}
+            base = self.commits[before].content
+            wanted = {key for key, value in changes.items() if theirs.get(key) not in (base.get(key), value)}
             assert {part.path.steps[0].key for part in conflict.value.conflicts} == wanted  # type: ignore[union-attr]
         elif merged == theirs and not allow_empty:
             # The others have made the very same change: there need not be anything to add.
@@ -275,9 +276,9 @@ class RepositoryMachine(RuleBasedStateMachine):
         before = dict(handle.content)
         held = dict(handle.held)
         if fails == "inside":
-            with suppress(Undo), handle.state.transaction("never"):
+            with suppress(UndoError), handle.state.transaction("never"):
                 self.some_changes(handle, rng)
-                raise Undo
+                raise UndoError
             handle.content, handle.held = before, held
             self.forget(handle)
             self.drop_replaced(handle)
@@ -288,9 +289,9 @@ class RepositoryMachine(RuleBasedStateMachine):
                 self.some_changes(handle, rng)
                 if fails == "nested":
                     outer, held_outer = dict(handle.content), dict(handle.held)
-                    with suppress(Undo), handle.state.transaction():
+                    with suppress(UndoError), handle.state.transaction():
                         self.some_changes(handle, rng)
-                        raise Undo
+                        raise UndoError
                     handle.content, handle.held = outer, held_outer
                     self.drop_replaced(handle)
                 merged, changes = self.merged(handle), self.changes(handle)

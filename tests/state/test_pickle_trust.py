@@ -11,7 +11,7 @@ import versioned_state
 from tests.values.mutations import Thing
 from tests.values.strategies import exact
 from tests.values.test_round_trip import CONTAINERS, SCALARS
-from versioned_state import Cache, Disk, Memory, ObjectInfo, Repository, Versioned
+from versioned_state import Cache, Disk, Memory, ObjectInfo, Versioned
 from versioned_state.errors import PickleRefusedError, StateError
 from versioned_state.storage import Counting, ReadOnly, SingleProcessStore
 from versioned_state.values.decoder import Decoder
@@ -146,9 +146,8 @@ def test_a_folder_that_others_can_write_to_is_not_ones_own(tmp_path):
         state["object"] = Thing(a=1)
         state.commit()
     (tmp_path / "store").chmod(0o777)
-    with Versioned(Disk(tmp_path / "store")) as state:
-        with pytest.raises(PickleRefusedError, match="others may write"):
-            state["object"]
+    with Versioned(Disk(tmp_path / "store")) as state, pytest.raises(PickleRefusedError, match="others may write"):
+        state["object"]
     (tmp_path / "store").chmod(0o700)
     with Versioned(Disk(tmp_path / "store")) as state:
         assert state["object"].a == 1

@@ -82,7 +82,7 @@ def retyped(rng: random.Random, value: Any) -> Any:
 
 _RETYPED: list[tuple[type, tuple[Callable[[Any], Any], ...]]] = [
     (int, (float, bool, np.int64, complex) if np.__name__ else ()),
-    (float, (complex, np.float64, lambda v: int(v) if v == v and abs(v) < 2**60 else v)),  # noqa: PLR0124 - not for NaN
+    (float, (complex, np.float64, lambda v: int(v) if v == v and abs(v) < 2**60 else v)),
     (bool, (int, float)),
     (str, (Str,)),
     (bytes, (bytearray,)),

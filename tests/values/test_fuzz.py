@@ -25,11 +25,10 @@ from tests.values.mutations import sample
 from tests.values.raw import Bench
 from tests.values.strategies import make_large
 from versioned_state import Commit, Memory, Repository, Versioned
-from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
+from versioned_state.errors import CorruptObjectError, StateError
 from versioned_state.objects.address import address_of
 from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
 from versioned_state.objects.layout import object_key
-from versioned_state.repository.commit import read_commit
 from versioned_state.repository.reflog import LogEntry, read_entry
 from versioned_state.repository.refs import Ref, parse_ref
 from versioned_state.repository.repository import _read_format
@@ -73,7 +72,7 @@ def feed(samples: list[bytes], decode: Callable[[bytes], Any], check: Callable[[
                 value = decode(data)
             except StateError:
                 continue
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is what this test is about
+            except Exception as error:
                 raise AssertionError(f"{type(error).__name__}: {error}, for {data!r}") from error
             check(value)
             decoded += 1
@@ -117,7 +116,15 @@ def test_cells_of_times_paths_and_numbers():
 
     zone = dt.timezone(dt.timedelta(hours=1), "x")
     values = [dt.date(2026, 1, 1), dt.datetime(2026, 1, 1, tzinfo=zone), dt.time(1, tzinfo=dt.UTC), dt.timedelta(1), zone, ZoneInfo("UTC")]
-    values += [Decimal("1.5"), Fraction(1, 3), UUID(int=1), PurePosixPath("a/b"), PureWindowsPath("c:\\"), np.float32(1), np.datetime64("2026")]
+    values += [
+        Decimal("1.5"),
+        Fraction(1, 3),
+        UUID(int=1),
+        PurePosixPath("a/b"),
+        PureWindowsPath("c:\\"),
+        np.float32(1),
+        np.datetime64("2026"),
+    ]
     values += [np.zeros((2, 3), ">i4"), np.zeros(2, [("a", "i4"), ("b", "U3")])]
     bench = Bench()
     feed([bench.encode(value) for value in values], bench.decode, rounds=6000)
@@ -165,10 +172,8 @@ def test_objects_that_are_parts_of_a_value():
             top = cell.replace(bytes.fromhex(key[2:]), address_of(bad))
             for raw in (*swapped.values(), bad):
                 store.set(object_key(address_of(raw)), seal(raw))
-            try:
+            with suppress(StateError):
                 Bench(store).decode(top)
-            except StateError:
-                pass
 
 
 def commits() -> tuple[Repository, list[bytes]]:
@@ -270,16 +275,15 @@ def peak(work: Callable[[], Any]) -> int:
 
 def test_an_envelope_cannot_take_more_memory_than_it_says():
     bomb = zstandard.ZstdCompressor(write_content_size=True).compress(bytes(64 << 20))
-    for data in (b"\x01\0\0\x0a" + bomb, b"\x01\x0f\xff\xff" + bomb, b"\x01\xff\xff\xff" + bomb, b"\x01\0\0\0" + bomb):
-        unsealed = pytest.raises(ValueError)
-
-        def work(data: bytes = data, unsealed: Any = unsealed) -> None:
-            with unsealed:
-                unseal(data)
-
-        assert peak(work) < 4 << 20
     streamed = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(64 << 20))
-    assert peak(lambda: pytest.raises(ValueError, unseal, b"\x01\0\0\x0a" + streamed)) < 4 << 20
+    for size in (b"\0\0\0", b"\0\0\x0a", b"\x0f\xff\xff", b"\xff\xff\xff", b""):
+        for frame in (bomb, streamed):
+
+            def work(data: bytes = b"\x01" + size + frame) -> None:
+                with pytest.raises(ValueError):
+                    unseal(data)
+
+            assert peak(work) < 4 << 20
 
 
 def ext(code: int, payload: Any) -> bytes:
@@ -329,6 +333,16 @@ CELLS: dict[str, bytes] = {
 }
 
 
+HARMLESS = (
+    "msgpack's own timestamp",
+    "numpy array of many nothings",
+    "counter of a list",
+    "msgpack's own bytes",
+    "tagged built-in with other data",
+)
+"""Odd, but values all the same."""
+
+
 @pytest.mark.parametrize("name", CELLS)
 def test_a_cell_made_to_do_harm(name):
     cell = CELLS[name]
@@ -340,7 +354,7 @@ def test_a_cell_made_to_do_harm(name):
         except StateError:
             pass
         else:
-            assert name in ("numpy array of many nothings", "counter of a list", "msgpack's own bytes", "tagged built-in with other data"), value
+            assert name in HARMLESS, value
         assert time.monotonic() - start < 2
 
     assert peak(work) < 8 << 20
@@ -498,14 +512,8 @@ def test_pickles_in_every_place_of_a_cell_are_only_described(tmp_path):
     data = pickle.dumps(Harmful(trace))
     planted = extension(Code.OBJECT, array([msgpack.packb("x"), b"\xc0", b"\xc2", extension(Code.BYTES, data)]))
     bench = Bench()
-    for cell in (planted, array([planted]), extension(Code.TUPLE, array([planted])), extension(Code.TAGGED, array([msgpack.packb("deque"), planted]))):
-        try:
+    tagged = extension(Code.TAGGED, array([msgpack.packb("deque"), planted]))
+    for cell in (planted, array([planted]), extension(Code.TUPLE, array([planted])), tagged, data, b"\x80\x04" + data):
+        with suppress(StateError):
             repr(bench.decode(cell))
-        except StateError:
-            pass
-    for stored in (data, b"\x80\x04" + data, bytes([Code.OBJECT]) + data):
-        try:
-            bench.decode(stored)
-        except StateError:
-            pass
     assert not trace.exists()

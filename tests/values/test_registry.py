@@ -81,6 +81,9 @@ class Plain:
     def __init__(self, **attributes: Any) -> None:
         self.__dict__.update(attributes)
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
 
 class Lossy(Plain):
     def __getstate__(self) -> dict[str, Any]:
@@ -287,7 +290,7 @@ def test_bad_registration(arguments, reason):
 
 
 def test_to_data_that_fails_names_the_value():
-    register(Plain, "plain", lambda plain: plain.missing, id)
+    register(Plain, "plain", lambda plain: plain.missing, lambda data: Plain(a=data))
     state = Versioned()
     state["value"] = [1, {"at": Plain()}]
     with pytest.raises(UnserializableValueError, match=r"value\[1\]\.at of type .*Plain.*missing"):

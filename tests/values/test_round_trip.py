@@ -116,7 +116,7 @@ CONTAINERS: dict[str, Any] = {
     "two keys nan": {float("nan"): 1, float("nan"): 2},
     "set of all kinds": {1, "a", b"a", (1, 2), None, 2.5, frozenset({frozenset({1})}), dt.date(2026, 1, 1)},
     "set of nans": {float("nan"), float("nan")},
-    "surrogate keys": {"\ud800": 1, "\udfff": 2, "\ud83d\ude00": 3, "\U0001f600": 4},
+    "surrogate keys": dict.fromkeys(["\ud800", "\udfff", "\ud83d\ude00", "\U0001f600"]),
     "mixed with huge ints": {"a": [10**30, {"b": -(10**30)}], 10**30: 1},
     "shared": [[1], [1]],
 }
@@ -155,7 +155,7 @@ def test_array(dtype, layout):
 def test_an_array_that_was_read_can_be_written_to():
     for shape in ((3,), (5000,)):
         for read in there_and_back(np.zeros(shape)):
-            read += 1
+            read[0] = 1
 
 
 def test_an_array_from_elsewhere_in_memory():
@@ -196,6 +196,7 @@ def test_what_a_snapshot_returned_is_the_callers_own():
 def test_exact_tells_apart_what_equality_does_not():
     """The measure of this folder, measured."""
     alike = [1, True, 1.0, 1 + 0j, np.int64(1), np.float64(1), Decimal(1), Decimal("1.0"), Fraction(1), (1,), [1], {1}, frozenset({1})]
-    alike += [{"a": 1, "b": 2}, {"b": 2, "a": 1}, b"a", bytearray(b"a"), "a", 0.0, -0.0, range(0), range(1, 1), np.zeros(2), np.zeros((2, 1))]
+    alike += [{"a": 1, "b": 2}, {"b": 2, "a": 1}, b"a", bytearray(b"a"), "a", 0.0, -0.0, range(0), range(1, 1)]
+    alike += [np.zeros(2), np.zeros((2, 1)), np.zeros(2, "f4"), np.zeros(2, ">f8")]
     assert len({repr(exact(value)) for value in alike}) == len(alike)
     assert same(NAN, float("nan"))

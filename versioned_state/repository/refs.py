@@ -119,9 +119,18 @@ def ref_at(ref: Ref, head: Address) -> Ref:
 
 
 def iter_refs(store: KVStore, kind: RefKind, prefix: str = "") -> Iterator[Ref]:
-    """The refs of a kind that are not deleted, in the order of their names. Cost: what it lists."""
-    start = ref_key(kind, "")
+    """The refs of a kind that are not deleted, in the order of the store. Cost: what it lists.
+
+    Raises:
+        CorruptRefError: a record is damaged, or, at the end, one is gone that was created.
+    """
+    start, born = ref_key(kind, ""), birth_key(kind, "")
+    created = {key[len(born) :] for key in store.keys(born + prefix)}
     for key, stored in store.items(start + prefix):
         ref = parse_ref(kind, key[len(start) :], stored)
+        created.discard(ref.name)
         if ref.head is not None:
             yield ref
+    for name in sorted(created):
+        # One that was created since the first listing has its record by now.
+        read_ref(store, kind, name)

@@ -276,10 +276,10 @@ class Versioned(State):
                 raise TypeError(f"{name} is a string, not {type(text).__name__}")
         if not isinstance(on_moved, OnMoved):
             raise TypeError(f"on_moved is an OnMoved, not {on_moved!r}")
-        self._settle()
+        landed = self._settle()
         staged = self._worktree.stage(lenient=skip_unserializable, flush=True)
         skipped = tuple(error.path for error in staged.failed.values())
-        if not staged.changes and not allow_empty:
+        if not staged.changes and (landed or not allow_empty):
             self._worktree.adopt(staged, self._worktree.tree)
             return replace(self._head, skipped=skipped) if skipped else self._head
         text = message or summarize(self._worktree, staged)
@@ -349,15 +349,15 @@ class Versioned(State):
             return None
         return ref_at(before, Address(bytes.fromhex(commit.id)))
 
-    def _settle(self, *, discarding: bool = False) -> None:
-        """Find out what became of a commit whose outcome was not known when it failed, before anything is repeated.
+    def _settle(self, *, discarding: bool = False) -> bool:
+        """Find out what became of a commit whose outcome was not known when it failed, before anything is repeated: whether it landed.
 
         Raises ``MergeConflictError`` where it landed on top of what others committed, and a key of theirs was changed here since. The
         commit is then still in doubt, and nothing was changed; ``discard`` settles it.
         """
         doubt = self._in_doubt
         if doubt is None:
-            return
+            return False
         ref = self._find(doubt.commit, doubt.ref)
         if ref is not None:
             base, commit = doubt.staged.tree, doubt.commit
@@ -376,6 +376,7 @@ class Versioned(State):
                 self._take_in(base, commit)
             self._ref = ref
         self._in_doubt = None
+        return ref is not None
 
     def _check_conflicts(self, nodes: Nodes, base: Tree, ours: Mapping[bytes, bytes | None], theirs: Commit) -> None:
         conflicts = find_conflicts(nodes, base, ours, theirs.tree)

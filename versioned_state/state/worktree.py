@@ -147,6 +147,7 @@ class Worktree:
         self._watched: set[bytes] = set()  # keys with a baseline of their own that may change in place
         self._single: dict[bytes, Mark] = {}  # small mutable values that were loaded since the packs were formed
         self._packs: list[Pack] = []
+        self._stale: set[bytes] = set()  # values that the head has moved under, and that could not be read then
         self._lazy: dict[bytes, LazyTail] = {}
         self._journal: list[tuple[bytes, Any]] = []  # the values that assignments and deletions replaced, in order
 
@@ -160,6 +161,8 @@ class Worktree:
 
     def get(self, key: bytes) -> Any:
         """The live value. Raises ``KeyError``."""
+        if self._stale:
+            self._freshen(key)
         slot = self._slots.get(key)
         return self._load(key).value if slot is None else slot.value
 
@@ -194,6 +197,8 @@ class Worktree:
         return self._marker.mark(values, plain=plain)[0]
 
     def set(self, key: bytes, value: Any) -> None:
+        if self._stale:
+            self._freshen(key)
         slot = self._slots.get(key)
         self._lazy.pop(key, None)
         if slot is None:
@@ -231,6 +236,7 @@ class Worktree:
     def _forget(self, key: bytes) -> None:
         self._added.discard(key)
         self._watched.discard(key)
+        self._stale.discard(key)
         self._single.pop(key, None)
 
     def __contains__(self, key: bytes) -> bool:
@@ -338,6 +344,8 @@ class Worktree:
             lenient: values that cannot be stored go to ``failed`` instead of raising.
             flush: large amounts are stored ahead, for a commit.
         """
+        for key in list(self._stale):
+            self._freshen(key)
         staging = Staging(self._objects, flush_at=_FLUSH_AT if flush else None)
         self._nodes.bind(staging)
         changes: dict[bytes, Update] = {}
@@ -488,7 +496,8 @@ class Worktree:
     def retarget(self, old: Tree, new: Tree, *, head: Tree, expected: Tree, except_keys: Collection[bytes] = ()) -> None:
         """Patch live values in place by what differs between two roots.
 
-        It does not fail: a value that cannot be read is let go, and raises when it is asked for.
+        It does not fail: a value that cannot be read is let go, and raises when it is asked for; where the store fails, values are
+        patched when they are looked at next.
 
         Args:
             head: the root of the head from here on.
@@ -504,15 +513,15 @@ class Worktree:
                     self._patch(key, cell, cell, claimed)
             self._mend(expected, staging)
         except StorageError:
-            # The head has moved whatever the store says now: what cannot be patched is let go, and read again when it is asked for.
-            self._detach(except_keys)
+            # The head has moved whatever the store says now. What could not be read is patched when it is looked at next.
+            self._stale.update(key for key in self._slots if key not in except_keys)
 
-    def _detach(self, except_keys: Collection[bytes]) -> None:
-        """Let go of every value but those under some keys."""
-        for key in [key for key in self._slots if key not in except_keys]:
-            del self._slots[key]
-            self._forget(key)
-            self._assigned.pop(key, None)
+    def _freshen(self, key: bytes) -> None:
+        """Patch a value that could not be patched when the head moved. Raises ``StorageError`` if it still cannot."""
+        if key in self._stale:
+            cell = self.cell(key)
+            self._patch(key, cell, cell, {})
+            self._stale.discard(key)
 
     def _mend(self, expected: Tree, staging: Staging) -> None:
         """Make the state what it must be after values were patched, where patching one of them changed another.
@@ -551,8 +560,8 @@ class Worktree:
             return
         try:
             fresh, base = self._decoder.decode_live(cell)
-        except StateError:
-            if cell != head_cell:
+        except StateError as error:
+            if cell != head_cell or isinstance(error, StorageError):
                 raise
             # It cannot be read here, but that must not keep the others from moving on: it raises when it is asked for.
             self._slots.pop(key, None)

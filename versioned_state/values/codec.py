@@ -108,10 +108,10 @@ def is_plain(value: Any, depth: int = 0) -> bool:
         parts = value.values()
     else:
         return False
-    if _only_scalars(map(type, parts)):
-        return True
     if depth >= MAX_DEPTH:
         raise TooDeepError
+    if _only_scalars(map(type, parts)):
+        return True
     depth += 1
     for part in parts:  # noqa: SIM110 - all() over a generator costs twice the stack and half the speed
         if not is_plain(part, depth):

@@ -53,6 +53,7 @@ _DECODING_ERRORS: Final = (
     KeyError,
     IndexError,
     ArithmeticError,
+    AttributeError,
     struct.error,
     msgpack.UnpackException,
 )

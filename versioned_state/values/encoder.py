@@ -194,7 +194,7 @@ class Encoder:
             cell = self._inline(value)
             return (cell, None) if len(cell) <= limit else self._packed(cell)
         self._depth += 1
-        if self._depth > MAX_DEPTH:
+        if self._depth > MAX_DEPTH and cls in CONTAINERS:
             raise TooDeepError
         try:
             if isinstance(base, _AS_A_WHOLE) and self.unchanged(value, base):
@@ -204,7 +204,9 @@ class Encoder:
             if cls not in CONTAINERS and cls not in WRITERS:
                 return self._other(value, base, limit)
             if not exceeds(value, ELEMENT_INLINE):
+                self._depth -= 1  # it counts itself there
                 cell = self._inline(value)
+                self._depth += 1
                 if len(cell) <= limit:
                     return cell, None
                 if len(cell) <= ELEMENT_INLINE and cls in CONTAINERS:
