@@ -56,7 +56,9 @@ VALUES: dict[str, Any] = {
     "empty text": "",
     "short text": "été",
     "lone surrogate": "\ud800",
-    "text of 300 characters": "x" * 300,
+    # 128 bytes and 4096 are where a value no longer lies inline: a text has 2 or 3 bytes besides its characters, a list 1 more.
+    **{f"text of {n} characters": "x" * n for n in (126, 127, 4093, 4094)},
+    **{f"list with a text of {n} characters": ["x" * n] for n in (125, 126, 4092, 4093)},
     "long text": text(500),
     "one long line": "x" * 50_000,
     "bytes": b"\0\xff",

@@ -11,7 +11,15 @@ from tests.golden.cases import HASHES, STORE, VALUES, fill, table
 from tests.values.strategies import exact
 from versioned_state import Disk, Memory, ObjectInfo, Repository, Versioned
 from versioned_state.errors import PickleRefusedError
-from versioned_state.objects.envelope import seal, unseal
+from versioned_state.objects.address import ADDRESS_SIZE
+from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
+from versioned_state.repository.commit import MAX_TEXT
+from versioned_state.repository.repository import FORMAT_VERSION
+from versioned_state.values.blob import CHUNK_BYTES
+from versioned_state.values.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE, NODE_GREATEST, NODE_LEAST, NODE_SCALE
+from versioned_state.values.codec import MAX_DEPTH, MAX_KEY, Code
+from versioned_state.values.encoder import ELEMENT_INLINE, ENTRY_INLINE
+from versioned_state.values.tree import INLINE_TOP
 
 
 def test_hashes_are_what_they_were():
@@ -90,6 +98,22 @@ def test_stored_forms_of_an_object_that_will_always_be_read():
     assert unseal(b"\0" + raw) == raw
     assert unseal(bytes.fromhex(SEALED)) == raw
     assert unseal(seal(raw)) == raw
+
+
+def test_numbers_of_the_format_are_what_they_were():
+    """A change of one of them need not show in any of the hashes."""
+    assert (MAX_OBJECT, ADDRESS_SIZE, CHUNK_BYTES, INLINE_TOP) == (1 << 20, 24, 1 << 16, 512)
+    assert (LEAF_LEAST, LEAF_SCALE, LEAF_GREATEST) == (3072, 2048, 16384)
+    assert (NODE_LEAST, NODE_SCALE, NODE_GREATEST) == (6, 6, 44)
+    assert (ELEMENT_INLINE, ENTRY_INLINE, MAX_DEPTH, MAX_KEY, MAX_TEXT) == (4096, 128, 128, 4096, 1 << 16)
+    assert FORMAT_VERSION == 1
+    assert {code.name: code.value for code in Code} == {
+        **dict(zip("BYTES BYTEARRAY BIGINT COMPLEX TUPLE SET FROZENSET RANGE".split(), range(1, 9), strict=True)),
+        **dict(zip("DATE DATETIME TIME TIMEDELTA TIMEZONE ZONEINFO DECIMAL FRACTION UUID PATH".split(), range(9, 19), strict=True)),
+        **dict(zip("NUMPY_SCALAR NUMPY_ARRAY TAGGED OBJECT".split(), range(19, 23), strict=True)),
+        **dict(zip("LIST_TREE TUPLE_TREE SET_TREE FROZENSET_TREE DICT_TREE".split(), range(32, 37), strict=True)),
+        **dict(zip("TEXT BYTES_BLOB BYTEARRAY_BLOB ARRAY_BLOB PACKED".split(), range(37, 42), strict=True)),
+    }
 
 
 SEALED = "0128b52ffd60e100a500006814736f6d652062797465732c200100d157cb17"

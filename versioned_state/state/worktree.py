@@ -35,7 +35,7 @@ from versioned_state.values.nodes import Nodes
 from versioned_state.values.pickles import PicklePolicy
 from versioned_state.values.tree import Tree, edit_map, iter_cells, iter_items, rank
 
-_FLUSH_AT: Final = 1 << 22
+_FLUSH_AT: Final = 1 << 21
 """Raw bytes of staged objects from which a commit stores them ahead."""
 
 _SHORT_PACKS: Final = 8
