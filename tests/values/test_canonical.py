@@ -202,7 +202,7 @@ LOCAL: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], int]] = {
 def test_an_edit_stores_few_objects(name):
     make, edit, most = LOCAL[name]
     objects, size = stored_by(make(), edit)
-    assert objects <= 12
+    assert objects <= 16
     assert size <= most
 
 
