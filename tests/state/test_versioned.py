@@ -93,6 +93,20 @@ def test_keys_added_and_removed_over_committed_ones():
         assert dict(state.checkout(state.commit())) == expected
 
 
+def test_a_key_that_is_deleted_and_set_again():
+    state = Versioned()
+    state["k"], state["l"] = [1], [2]
+    state.commit()
+    for again in ([1], [3], None):
+        del state["k"]
+        assert (len(state), list(state), "k" in state) == (1, ["l"], False)
+        state["k"] = again
+        assert (len(state), list(state), "k" in state) == (2, ["k", "l"], True)
+        assert bool(state.status()) == (again != [1])
+        state.discard()
+        assert dict(state) == {"k": [1], "l": [2]}
+
+
 def test_the_state_may_change_while_it_is_walked():
     state = Versioned()
     state.update({str(n): n for n in range(50)})
