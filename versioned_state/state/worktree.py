@@ -600,9 +600,10 @@ class Worktree:
         tails = {} if savepoint is None else savepoint.staged.tails
         for key, lazy in list(self._lazy.items()):
             del lazy.tail[tails.get(key, 0) :]
-            if not lazy.tail and self.cell(key) is None:
+            if not lazy.tail:
                 del self._lazy[key]
-                self._added.discard(key)
+                if key not in self._slots:
+                    self._added.discard(key)
         now = self.stage(lenient=True)
         target = self.tree if savepoint is None else savepoint.staged.tree
         staging = now.staging if savepoint is None else savepoint.staged.staging
