@@ -167,12 +167,13 @@ class Worktree:
         return self._load(key).value if slot is None else slot.value
 
     def _load(self, key: bytes) -> Slot:
-        cell = None if key in self._removed else self.cell(key)
+        head_cell = self.cell(key)
+        cell = None if key in self._removed else head_cell
         lazy = self._lazy.get(key)
-        if cell is None and lazy is None:
+        if cell is None and (lazy is None or not lazy.tail):
             raise KeyError(key)
         value, base = self._decoder.decode_live(cell) if cell is not None else ([], None)
-        slot = Slot(value, cell, base)
+        slot = Slot(value, head_cell, base)
         self._slots[key] = slot
         self._watch(key, slot, None if base is not None or type(value) in _IMMUTABLE else self._mark([value]))
         if lazy is not None:
@@ -180,6 +181,10 @@ class Worktree:
             if lazy.tail:
                 value.extend(lazy.tail)
                 self._assigned[key] = None
+        if head_cell is not None:
+            # It may have been deleted and appended to since: then it differs from the head's, but is there.
+            self._removed.discard(key)
+            self._added.discard(key)
         return slot
 
     def _watch(self, key: bytes, slot: Slot, mark: Mark) -> None:
@@ -216,6 +221,8 @@ class Worktree:
         slot.pack = None
         self._single.pop(key, None)
         self._removed.discard(key)
+        if slot.cell is not None:
+            self._added.discard(key)
         self._assigned[key] = None
 
     def delete(self, key: bytes) -> None:
