@@ -7,6 +7,7 @@ was staged is still there, references still hold, and the same call again does w
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -336,3 +337,69 @@ def test_many_failures_in_a_row():
     assert Repository(store).snapshot("main")["list"] == list(range(200))
     lengths = [len(Repository(store).snapshot(commit)["list"]) for commit in Repository(store).log("main")]
     assert lengths == sorted(set(lengths), reverse=True), "no round is there twice"
+
+
+def test_random_failures_over_many_rounds(long_run):
+    for seed in range(3000 if long_run else 60):
+        fail_at_random(seed)
+
+
+def fail_at_random(seed: int) -> None:
+    """A writer over a store that fails now and then, beside one over a store that does not.
+
+    Whatever fails: what the first one holds is what it was given, in the objects in which it was given; of the other's keys it sees
+    what was committed once, and never goes back; no round of either is there twice, or lost.
+    """
+    rng = random.Random(seed)
+    store = Memory()
+    faulty = Outage(store)
+    other = Versioned(store, clock=itertools.count(10**6).__next__)
+    other["theirs"], other["list of theirs"] = 0, []
+    other.commit("their 0")
+    state = Versioned(faulty, clock=itertools.count(1).__next__)
+    mine: dict[str, Any] = {"list": [], "large": [{"n": n, "x": "y" * 50} for n in range(150)], "dict": {}}
+    state.update(mine)
+    state.commit("mine")
+    content, seen, given = exact(mine), 0, 0
+    for step in range(25):
+        given += 1
+        mine["list"].append(given)
+        mine["large"][rng.randrange(150)]["n"] = given
+        mine["dict"][f"k{rng.randrange(9)}"] = [given]
+        content = exact(mine)
+        if rng.random() < 0.4:
+            other["theirs"] += 1
+            other["list of theirs"].append(other["theirs"])
+            other.commit(f"their {other['theirs']}")
+        faulty.length = rng.choice((1, 1, 2, 5))
+        faulty.arm(rng.choice((None, 1, 1, 2, 3, 4, 6)), fault=rng.choice(list(Fault)))
+        with suppress(InjectedFaultError):
+            match rng.randrange(6):
+                case 0:
+                    state.refresh()
+                case 1:
+                    with suppress(UndoError), state.transaction():
+                        state["list"].append("never")
+                        state["dict"] = {}
+                        raise UndoError
+                case 2:
+                    str(state.status()), state.copy()
+                case _:
+                    state.commit(f"step {step} {given}")
+        faulty.arm(None)
+        assert exact({key: state[key] for key in mine}) == content, (seed, step)
+        assert all(state[key] is value for key, value in mine.items()), (seed, step)
+        assert seen <= state["theirs"] <= other["theirs"], (seed, step)
+        assert state["list of theirs"] == list(range(1, state["theirs"] + 1)), (seed, step)
+        seen = state["theirs"]
+    state.commit("end")
+    other.refresh()
+    line = list(Repository(store).log("main"))
+    assert line == list(Repository(store).log("main", first_parent=True))
+    lists = [Repository(store).snapshot(commit).get("list", []) for commit in line]
+    assert all(len(new) >= len(old) and new[: len(old)] == old for new, old in itertools.pairwise(lists)), seed
+    messages = [commit.message for commit in line]
+    assert len(set(messages)) == len(messages), (seed, "a round is there twice")
+    assert [int(text.split()[1]) for text in reversed(messages) if text.startswith("their")] == list(range(other["theirs"] + 1))
+    assert exact({key: other[key] for key in mine}) == content
+    assert_clean(state, store)

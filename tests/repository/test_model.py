@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings, strategies as st
+from hypothesis.internal.conjecture import engine
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from tests.values.mutations import containers, fresh, mutate
@@ -449,6 +450,8 @@ class DiskMachine(RepositoryMachine):
 
 
 @pytest.mark.parametrize("machine", [RepositoryMachine, DiskMachine], ids=["memory", "disk"])
-def test_a_repository_is_what_the_model_says(machine):
+def test_a_repository_is_what_the_model_says(machine, monkeypatch):
+    # Long enough to see what is wrong, and short enough for the whole run not to be ended as one that hangs.
+    monkeypatch.setattr(engine, "MAX_SHRINKING_SECONDS", 60)
     examples = settings().max_examples
     run_state_machine_as_test(machine, settings=settings(max_examples=2 * examples if machine is RepositoryMachine else examples // 2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, MutableMapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -426,6 +426,22 @@ def test_a_transaction_that_fails_is_undone_and_what_was_staged_before_is_there_
     assert state["staged"] is staged
     assert str(state.status()) == before
     assert state.commit().generation == 2
+
+
+@pytest.mark.parametrize("by", ["rollback", "discard"])
+def test_a_key_that_was_deleted_and_begun_anew_as_a_sequence_is_undone(by):
+    state = Versioned()
+    state["a"] = [1]
+    state.commit()
+    with suppress(UndoError), state.transaction() if by == "rollback" else nullcontext():
+        del state["a"]
+        state.sequence("a").append(2)
+        assert dict(state) == {"a": [2]}
+        raise UndoError
+    if by == "discard":
+        state.discard()
+    assert (list(state), len(state), dict(state)) == (["a"], 1, {"a": [1]})
+    assert not state.status()
 
 
 def test_transactions_within_one_another():

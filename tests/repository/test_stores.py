@@ -1,0 +1,150 @@
+"""The engine asks no more of a store than the contract gives: the same work has the same hashes over every kind of store."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.values.mutations import mutate, sample
+from tests.values.strategies import clone, exact, make_large
+from versioned_state import Cache, Disk, KVStore, Memory, Repository, Versioned
+from versioned_state.storage import Counting, Fault, Faulty, InjectedCrash, InjectedFaultError, SingleProcessStore
+
+
+class Least(SingleProcessStore):
+    """As little as a store can be: four methods over a dict, and one condition at a time."""
+
+    max_expected = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, bytes] = {}
+
+    def read_value(self, key: str) -> bytes | None:
+        return self.kept.get(key)
+
+    def write_value(self, key: str, value: bytes) -> None:
+        self.kept[key] = value
+
+    def remove_value(self, key: str) -> None:
+        self.kept.pop(key, None)
+
+    def list_keys(self, prefix: str) -> list[str]:
+        return [key for key in self.kept if key.startswith(prefix)]
+
+
+STORES: dict[str, Callable[[Path], KVStore]] = {
+    "memory": lambda folder: Memory(),
+    "disk": Disk,
+    "disk, synced": lambda folder: Disk(folder, durability="power"),
+    "cache": lambda folder: Cache(Disk(folder)),
+    "small cache": lambda folder: Cache(Memory(), max_bytes=2000),
+    "counting": lambda folder: Counting(Memory()),
+    "the least": lambda folder: Least(),
+}
+
+
+def work(store: KVStore) -> list[Any]:
+    """Some rounds of everything; what can be seen of them."""
+    clock = itertools.count(1)
+    repository = Repository(store, clock=lambda: next(clock), pickle="refuse")
+    state = Versioned(repository)
+    rng = random.Random(3)
+    state["value"] = sample(rng, 40)
+    state["large"] = make_large("nested", 600, 1)
+    seen: list[Any] = [state.commit("first").id]
+    for n in range(6):
+        mutate(random.Random(n), state["large"])
+        state.sequence("log").append({"n": n})
+        state.namespace("n")["step"] = n
+        seen.append(state.commit(str(n)).id)
+    repository.branches.create("side", "HEAD~2")
+    other = Versioned(repository, branch="side")
+    other["value"]["text"] += "more\n"
+    seen.append(other.commit("side").id)
+    ours, theirs = Versioned(repository), Versioned(repository)
+    theirs["theirs"] = 1
+    theirs.commit("theirs")
+    ours["ours"] = 1
+    seen.append(ours.commit("ours").id)
+    with suppress(ZeroDivisionError), ours.transaction():
+        ours["value"].clear()
+        ours["large"] = 1 / 0
+    seen += [exact(ours.copy()), str(repository.diff("side", "main")), [commit.id for commit in repository.log("main")]]
+    ours.reset("side")
+    again = Repository(store)
+    seen += [list(again.branches), exact(again.snapshot("main").copy()), [position.action for position in again.reflog("main")]]
+    seen.append(again.commit("main~3").id)
+    return seen
+
+
+def test_the_same_over_every_store(tmp_path):
+    expected = work(Memory())
+    for number, (name, make) in enumerate(STORES.items()):
+        with make(tmp_path / str(number)) as store:
+            assert work(store) == expected, name
+
+
+def test_two_caches_over_one_store_show_the_same_head():
+    store = Memory()
+    a, b = Versioned(Cache(store)), Versioned(Cache(store))
+    for n in range(5):
+        a["n"] = n
+        head = a.commit()
+        assert b.refresh() == head
+        assert b["n"] == n
+        assert Repository(Cache(store)).branches["main"] == head
+
+
+@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.value)
+def test_a_commit_too_large_to_be_held_is_all_or_nothing(fault):
+    """It stores its objects ahead, in several batches; what is left behind by one that failed is no part of any history."""
+    rng = random.Random(1)
+    large = [rng.randbytes(60_000) for _ in range(700)]
+    for k in (1, 2, 3, 4):
+        store = Memory()
+        faulty = Faulty(store)
+        state = Versioned(faulty)
+        state["kept"] = [1]
+        first = state.commit("first")
+        state["large"] = large
+        faulty.arm(k, fault=fault)
+        failed = False
+        try:
+            state.commit("large")
+        except InjectedFaultError:
+            failed = True
+        repository = Repository(store)
+        assert failed == (repository.branches["main"] == first) or fault is Fault.AFTER
+        assert list(repository.snapshot("main")) in (["kept"], ["kept", "large"])
+        state["kept"].append(2)
+        state.commit("again")
+        assert exact(Repository(store).snapshot("main").copy()) == exact({"kept": [1, 2], "large": large})
+        assert [commit.message for commit in Repository(store).log("main")].count("large") == int(not failed)
+        if not failed:
+            break
+
+
+def test_a_crash_in_a_commit_too_large_to_be_held():
+    rng = random.Random(1)
+    large = [rng.randbytes(60_000) for _ in range(700)]
+    for k in (1, 2, 3):
+        store = Memory()
+        faulty = Faulty(store)
+        state = Versioned(faulty)
+        state["kept"] = [1]
+        state.commit("first")
+        state["large"] = clone(large)
+        faulty.arm(k, fault=Fault.PARTIAL, crash=True)
+        with suppress(InjectedCrash):
+            state.commit("large")
+        again = Versioned(store)
+        assert list(again) == ["kept"]
+        again["large"] = large
+        assert again.checkout(again.commit())["large"] == large
