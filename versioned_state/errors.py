@@ -18,13 +18,19 @@ Grouped by what the caller does next::
     │   ├── UnknownRevisionError       also KeyError
     │   ├── AmbiguousRevisionError     also KeyError
     │   ├── UnknownPathError           also KeyError: nothing at that path
-    │   └── RefExistsError             the branch or tag is there already
+    │   ├── RefExistsError             the branch or tag is there already
+    │   └── MissingDependencyError     also ImportError: an extra that is not installed
     └── StorageError                   the store failed; the driver's error is its cause
         ├── StoreClosedError           a call after close()
         ├── StoreBusyError             another process holds the store; try again
+        ├── UnreachableStoreError      no connection to the server; try again
+        │   └── UnknownOutcomeError    the connection was lost during a write, which was done or was not
+        ├── CommitInDoubtError         a commit that the store may have or not; the next call finds out
+        ├── UnsafeStoreError           what is there could lose or change what it is given
         ├── StorageFullError           no room; nothing was written
         ├── StoreNotFoundError         nothing at that place
         ├── NotAStoreError             what is there is not a store of ours
+        ├── WrongKeyError              an encrypted store, and none of the keys given opens it
         ├── FormatError                written by a newer release
         └── the store needs repair
             ├── CorruptStoreError      the store's own file is damaged
@@ -198,6 +204,14 @@ class RefExistsError(StateError):
         self.name = name
 
 
+class MissingDependencyError(StateError, ImportError):
+    """A package that an optional part needs is not installed; ``extra`` is the extra of this library that brings it."""
+
+    def __init__(self, what: str, *, extra: str) -> None:
+        super().__init__(f"{what} needs a package that is not installed", hint=f"pip install 'versioned-state[{extra}]'")
+        self.extra = extra
+
+
 # The store failed.
 
 
@@ -211,6 +225,37 @@ class StoreClosedError(StorageError):
 
 class StoreBusyError(StorageError):
     """Another process kept the store locked for longer than the timeout; nothing was written."""
+
+
+class UnreachableStoreError(StorageError):
+    """The server cannot be reached, or did not answer in time. Unless it is an ``UnknownOutcomeError``, nothing was written."""
+
+
+class UnknownOutcomeError(UnreachableStoreError):
+    """The connection was lost, or timed out, while a write was under way: all of it was done, or none.
+
+    It may even be done later, where the server has not seen it yet. A commit finds out by itself what became of it.
+    """
+
+
+class CommitInDoubtError(StorageError):
+    """The store failed during a commit, and then could not be asked whether it has it; ``commit`` is the id that it would have.
+
+    The next call on the state (``refresh()``, or ``commit()`` again) finds out before it does anything else, so that nothing is
+    committed twice. No other error of a commit leaves that open.
+    """
+
+    def __init__(self, commit: str) -> None:
+        super().__init__(
+            f"the store failed while commit {_short(commit)} was under way and cannot be asked whether it was made; "
+            "the staged changes are still there",
+            hint="refresh(), or commit() again, once the store can be reached: either finds out what became of it",
+        )
+        self.commit = commit
+
+
+class UnsafeStoreError(StorageError):
+    """The server or file would lose or change what it is given, by its settings or by what others put into it. Nothing was written."""
 
 
 class StorageFullError(StorageError):
@@ -227,6 +272,10 @@ class StoreNotFoundError(StorageError):
 
 class NotAStoreError(StorageError):
     """What is at that place is not a store of this library; it was not touched."""
+
+
+class WrongKeyError(StorageError):
+    """What is stored was encrypted with a key that was not given. Nothing was changed."""
 
 
 class FormatError(StorageError):

@@ -14,7 +14,8 @@ import pytest
 from tests.values.mutations import mutate, sample
 from tests.values.strategies import clone, exact, make_large
 from versioned_state import Cache, Disk, KVStore, Memory, Repository, Versioned
-from versioned_state.storage import Counting, Fault, Faulty, InjectedCrash, InjectedFaultError, SingleProcessStore
+from versioned_state.errors import StorageError
+from versioned_state.storage import Counting, Fault, Faulty, InjectedCrash, SingleProcessStore
 
 
 class Least(SingleProcessStore):
@@ -118,7 +119,7 @@ def test_a_commit_too_large_to_be_held_is_all_or_nothing(fault):
         failed = False
         try:
             state.commit("large")
-        except InjectedFaultError:
+        except StorageError:
             failed = True
         repository = Repository(store)
         assert failed == (repository.branches["main"] == first) or fault is Fault.AFTER

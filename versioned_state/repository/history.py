@@ -10,29 +10,34 @@ from versioned_state.repository.commit import Commit
 Read = Callable[[str], Commit]
 
 
+def jump_height(height: int) -> int:
+    """The height of the ancestor that a commit of this height jumps to: that less its last digit in skew-binary.
+
+    Its digits are 1, 3, 7, 15, …: 12 = 7 + 3 + 1 + 1, and so 12 jumps to 11, 11 to 10, 10 to 7 and 7 to 0.
+    """
+    rest, weight = height, 0
+    while rest:
+        weight = (1 << (rest + 1).bit_length() - 1) - 1
+        rest -= weight
+    return height - weight
+
+
 def jump_of(parent: Commit, read: Read) -> str:
     """Where the jump of a child of ``parent`` goes: two equal jumps in a row are joined into one of twice the length.
 
-    Cost: at most two reads. Then any ancestor is O(log n) reads away.
+    Cost: at most one read. Then any ancestor is O(log n) reads away.
     """
-    if parent.jump is None:
+    middle = jump_height(parent.height)
+    if parent.jump is None or not middle or parent.height - middle != middle - jump_height(middle):
         return parent.id
-    middle = read(parent.jump)
-    if middle.jump is None:
-        return parent.id
-    far = read(middle.jump)
-    return far.id if parent.height - middle.height == middle.height - far.height else parent.id
+    return read(parent.jump).jump or parent.id
 
 
 def ancestor_at(commit: Commit, height: int, read: Read) -> Commit:
     """The ancestor by first parents that has this height, which is at most the commit's. Cost: O(log n) reads."""
     while commit.height > height:
-        if commit.jump is not None:
-            far = read(commit.jump)
-            if far.height >= height:
-                commit = far
-                continue
-        commit = read(commit.parents[0])
+        jump = commit.jump if jump_height(commit.height) >= height else None
+        commit = read(jump or commit.parents[0])
     return commit
 
 

@@ -9,6 +9,7 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice
 from threading import RLock
@@ -22,6 +23,7 @@ from versioned_state.errors import (
     CorruptObjectError,
     FormatError,
     InvalidArgumentError,
+    MissingObjectError,
     NotAStoreError,
     PickleRefusedError,
     ReadOnlyError,
@@ -29,6 +31,7 @@ from versioned_state.errors import (
     StoreNotFoundError,
     UnknownRevisionError,
     UnserializableValueError,
+    WrongKeyError,
 )
 from versioned_state.objects.address import HEX_SIZE, Address, Kind, address_of
 from versioned_state.objects.envelope import seal
@@ -42,6 +45,7 @@ from versioned_state.repository.refs import Ref, check_name, has_surrogate, iter
 from versioned_state.repository.revisions import Back, Moves, Parent, parse_revision
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.storage import KVStore, Memory
+from versioned_state.storage.keyring import KEYRING
 from versioned_state.values.encoder import Encoder
 from versioned_state.values.nodes import Nodes
 from versioned_state.values.pickles import PickleMode, PicklePolicy
@@ -160,6 +164,14 @@ class Repository:
         root_key = object_key(Address(bytes.fromhex(ROOT_ID)))
         # The root commit alone is what a creation leaves that was cut off.
         if any(key != root_key for key in islice(self.store.keys(), 2)):
+            if FORMAT in self.store:  # another process created it since it was looked for
+                self._open()
+                return
+            if KEYRING in self.store:
+                raise WrongKeyError(
+                    "the store is encrypted, and no key was given; it was not touched",
+                    hint="open it with its key: encryption_key=, Encrypted(store, key), or vstate --key-file",
+                )
             raise NotAStoreError(
                 "the store holds keys, but no format record of ours; it was not touched",
                 hint="it belongs to something else, or its format record was lost: restore it from a backup",
@@ -218,7 +230,7 @@ class Repository:
         elif parsed.base == "HEAD":
             commit = head or self._head_of(rev, branch)
         else:
-            commit = self._by_name(parsed.base) or self._by_id(rev, parsed.base)
+            commit = self._by_full_id(parsed.base) or self._by_name(parsed.base) or self._by_id(rev, parsed.base)
         for step in steps:
             if isinstance(step, Back):
                 if step.count > commit.height:
@@ -252,6 +264,18 @@ class Repository:
             ref = self.ref(kind, name)
             if ref.head is not None:
                 return self.commit_at(ref.head)
+        return None
+
+    def _by_full_id(self, base: str) -> Commit | None:
+        """The commit of that id, if it is one: as in git, it goes before a ref of that name. One read, or none."""
+        if len(base) != HEX_SIZE or not all(digit in "0123456789abcdef" for digit in base):
+            return None
+        address = Address(bytes.fromhex(base))
+        with self._lock:
+            if address in self._commits:
+                return self.commit_at(address)
+        with suppress(MissingObjectError):
+            return self._find_commit(address)
         return None
 
     def _by_id(self, rev: str, prefix: str) -> Commit:

@@ -74,12 +74,13 @@ class Snapshot(Mapping[str, Any]):
 
     def _range(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         with self._lock:
-            offset, _ = rank(self._nodes, self._tree, start)
-            items = iter_items(self._nodes, self._tree, offset)
+            low, _ = rank(self._nodes, self._tree, start)
+            high, _ = rank(self._nodes, self._tree, start + b"\xff")  # no UTF-8 has this byte
+            items = iter_items(self._nodes, self._tree, low, high)
         while True:
             with self._lock:
                 item = next(items, None)
-            if item is None or not item[0].startswith(start):
+            if item is None:
                 return
             yield item
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,11 +12,14 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 from versioned_state.errors import (
     BranchMovedError,
+    CommitInDoubtError,
     HandleClosedError,
     InvalidArgumentError,
     MergeConflictError,
     StorageError,
     TransactionError,
+    UnknownOutcomeError,
+    UnreachableStoreError,
 )
 from versioned_state.objects.address import Address
 from versioned_state.repository import history
@@ -70,11 +72,12 @@ def _locked(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
 
 @dataclass(frozen=True, slots=True)
 class _InDoubt:
-    """A commit that the store may have or not: what was staged for it, and the ref that it was to move."""
+    """A commit that the store may have or not: what was staged for it, the ref that it was to move, and whether it may still do so."""
 
     staged: Staged
     commit: Commit
     ref: Ref
+    under_way: bool
 
 
 class Versioned(State):
@@ -266,7 +269,8 @@ class Versioned(State):
             MergeConflictError: others changed a key that we changed too.
             TransactionError: within a transaction.
             BranchMovedError: with ``OnMoved.REFUSE``, or because it would not stop moving.
-            StorageError: the store failed. A commit that may have reached it all the same is found by the next call.
+            CommitInDoubtError: the store failed, and whether it has the commit could not be found out. The next call does.
+            StorageError: the store failed, and nothing was committed.
 
             After any of them, what was staged still is.
         """
@@ -323,14 +327,18 @@ class Versioned(State):
         """Move the branch to a commit; None where it had moved. An outcome that is not known is looked up at once, or kept in doubt."""
         try:
             return self.repository.publish(ref, commit, staged.staging)
-        except StorageError:
+        except StorageError as error:
             # The store may have done it all the same, and only the reply was lost.
-            self._in_doubt = _InDoubt(staged, commit, ref)
-            with contextlib.suppress(StorageError):
-                moved = self._find(commit, ref)
-                self._in_doubt = None
-                if moved is not None:
-                    return moved
+            self._in_doubt = _InDoubt(staged, commit, ref, isinstance(error, UnknownOutcomeError))
+            try:
+                moved = self._find(self._in_doubt)
+            except StorageError:
+                raise CommitInDoubtError(commit.id) from error
+            self._in_doubt = None
+            if moved is not None:
+                return moved
+            if isinstance(error, UnknownOutcomeError):  # by now it is known
+                raise UnreachableStoreError("the store failed; nothing was committed, and the staged changes are still there") from error
             raise
 
     def _stand_on(self, commit: Commit, ref: Ref, staged: Staged, theirs: Commit) -> None:
@@ -342,12 +350,25 @@ class Versioned(State):
             self._worktree.retarget(self._head.tree, theirs.tree, head=tree, expected=tree, except_keys=staged.changes)
         self._ref, self._head = ref, commit
 
-    def _find(self, commit: Commit, before: Ref) -> Ref | None:
-        """The ref as of our commit, if the branch has it, be it below what others committed since. Raises ``StorageError``."""
-        ref = self.repository.ref("branch", self.branch)
-        if ref.head is None or not history.is_ancestor(commit, self._commit_of(ref), self.repository.read):
-            return None
-        return ref_at(before, Address(bytes.fromhex(commit.id)))
+    def _find(self, doubt: _InDoubt) -> Ref | None:
+        """The ref as of a commit in doubt, if the branch has it, be it below what others committed since; None if it never will.
+
+        Raises ``StorageError``: the doubt remains.
+        """
+        while True:
+            ref = self.repository.ref("branch", self.branch)
+            if ref.head is not None and history.is_ancestor(doubt.commit, self._commit_of(ref), self.repository.read):
+                return ref_at(doubt.ref, Address(bytes.fromhex(doubt.commit.id)))
+            if not doubt.under_way or ref.stored != doubt.ref.stored:
+                return None
+            # The write may still be on its way, in the buffers of a server or waiting for a lock there. A record that is not the one
+            # that it expects, though for the same commit, bars it for good.
+            head = self._commit_of(ref)
+            if self.repository.move(ref, None if ref.head is None else head, action="commit given up", author=self.author):
+                found = self.repository.ref("branch", self.branch)
+                if self._commit_of(found) == self._head:
+                    self._ref = found
+                return None
 
     def _settle(self, *, discarding: bool = False) -> bool:
         """Find out what became of a commit whose outcome was not known when it failed, before anything is repeated: whether it landed.
@@ -358,7 +379,7 @@ class Versioned(State):
         doubt = self._in_doubt
         if doubt is None:
             return False
-        ref = self._find(doubt.commit, doubt.ref)
+        ref = self._find(doubt)
         if ref is not None:
             base, commit = doubt.staged.tree, doubt.commit
             if discarding:

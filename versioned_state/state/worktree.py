@@ -85,10 +85,11 @@ class LazyTail:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a key's value is now: its new cell (None: removed) and baseline."""
+    """What a key's value is now: its new cell (None: removed) and baseline, and whether it is known to be of JSON types."""
 
     cell: bytes | None
     base: Baseline | None = None
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +195,9 @@ class Worktree:
         elif type(slot.value) not in _IMMUTABLE:
             self._single[key] = mark
 
-    def _mark(self, values: list[Any]) -> Mark:
+    def _mark(self, values: list[Any], *, plain: bool = False) -> Mark:
         try:
-            plain = is_plain(values)
+            plain = plain or is_plain(values)
         except (TooDeepError, RecursionError):
             return None
         return self._marker.mark(values, plain=plain)[0]
@@ -399,6 +400,9 @@ class Worktree:
         """What a key's value is now, and the cell that the head has."""
         slot = self._slots.get(key)
         if slot is not None:
+            small = self._encoder.encode_small(slot.value) if slot.base is None else None
+            if small is not None:
+                return Update(small, plain=True), slot.cell
             cell, base = self._encoder.encode(slot.value, slot.base, key)
             return Update(cell, base), slot.cell
         old = self.cell(key)
@@ -450,7 +454,7 @@ class Worktree:
         """Take what was staged as the head's, after a commit of it whose root is ``tree``; or after it proved to be no change."""
         self.tree = tree
         slots = self._slots
-        fresh: list[bytes] = []
+        fresh: dict[bytes, bool] = {}
         for key in staged.failed:
             # It still differs, and whatever watched it may be formed anew below.
             self._assigned[key] = None
@@ -472,15 +476,15 @@ class Worktree:
                     if not isinstance(update.base, Pinned):
                         self._watched.add(key)
                 elif type(slot.value) not in _IMMUTABLE:
-                    fresh.append(key)
+                    fresh[key] = update.plain
         self._repack(staged.loose, fresh)
         self._journal.clear()
 
-    def _repack(self, loose: list[Pack], fresh: list[bytes]) -> None:
-        """Form packs anew of what was loaded, what was given, and packs that no longer hold together."""
-        keys = dict.fromkeys(key for key in self._single if key not in self._assigned)
+    def _repack(self, loose: list[Pack], fresh: dict[bytes, bool]) -> None:
+        """Form packs anew of what was loaded, of ``fresh`` (and whether each is known to be plain), and of packs that fell apart."""
+        keys = dict.fromkeys((key for key in self._single if key not in self._assigned), False)
         self._single.clear()
-        keys.update(dict.fromkeys(fresh))
+        keys.update(fresh)
         gone = {id(pack) for pack in loose}
         short = self._packs[-_SHORT_PACKS:]
         if keys and len(short) == _SHORT_PACKS and all(len(pack.keys) < GROUP_SIZE // 2 for pack in short):
@@ -488,14 +492,16 @@ class Worktree:
             loose = [*loose, *(pack for pack in short if id(pack) not in gone)]
             gone.update(map(id, short))
         for pack in loose:
-            keys.update((key, None) for key in pack.keys if key in self._slots and self._slots[key].pack is pack)
+            for key in pack.keys:
+                if key in self._slots and self._slots[key].pack is pack:
+                    keys.setdefault(key, False)
         if gone:
             self._packs = [pack for pack in self._packs if id(pack) not in gone]
         members = [key for key in keys if key in self._slots]
         for start in range(0, len(members), GROUP_SIZE):
             part = members[start : start + GROUP_SIZE]
             values = [self._slots[key].value for key in part]
-            pack = Pack(part, values, self._mark(values))
+            pack = Pack(part, values, self._mark(values, plain=all(map(keys.__getitem__, part))))
             for key in part:
                 self._slots[key].pack = pack
             self._packs.append(pack)

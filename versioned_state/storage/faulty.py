@@ -22,7 +22,7 @@ from enum import Enum
 from threading import Lock
 from typing import TypeVar
 
-from versioned_state.errors import StorageError
+from versioned_state.errors import UnknownOutcomeError
 from versioned_state.storage.base import KVStore
 from versioned_state.storage.wrapper import Wrapper
 
@@ -42,8 +42,8 @@ class Fault(Enum):
     """`apply` stored its objects, and no put and no delete. A call without objects: as `BEFORE`."""
 
 
-class InjectedFaultError(StorageError):
-    """The failure that `Faulty` raises."""
+class InjectedFaultError(UnknownOutcomeError):
+    """The failure that `Faulty` raises: as when a connection is lost, the caller cannot know how far the call got."""
 
 
 class InjectedCrash(BaseException):

@@ -180,6 +180,7 @@ class Decoder:
         kind = raw[0] if raw else None
         if kind in (Kind.SEQUENCE_NODE, Kind.MAP_NODE):
             node = self._inner[address] = read_node(shape, raw)
+            self._nodes.keep(address, node)
             self._want(shape, node.items)
         elif kind in (Kind.SEQUENCE_LEAF, Kind.MAP_LEAF):
             before = self._references

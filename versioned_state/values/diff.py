@@ -62,6 +62,11 @@ def _expand(nodes: Nodes, shape: Shape, item: _Item) -> list[_Item]:
     return [_Item(level, child, count, key) for child, count, key in zip(node.items, counts, keys, strict=True)]
 
 
+def _tops(nodes: Nodes, a: Tree, b: Tree) -> tuple[list[_Item], list[_Item]]:
+    nodes.fetch(a.shape, a.top, b.top)
+    return [_top(nodes, a)], [_top(nodes, b)]
+
+
 def _top(nodes: Nodes, tree: Tree) -> _Item:
     node = nodes.get(tree.shape, tree.top)
     return _Item(node.level, tree.top, tree.count, node.keys[0] if node.keys else b"")
@@ -69,13 +74,17 @@ def _top(nodes: Nodes, tree: Tree) -> _Item:
 
 def diff_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
     """The keys whose cells differ, in order, with both cells (None: not there). Cost: the nodes that differ."""
-    left, right = [_top(nodes, a)], [_top(nodes, b)]
+    left, right = _tops(nodes, a, b)
     while left or right:
         x = left[-1] if left else None
         y = right[-1] if right else None
         if x is not None and y is not None and x.level == y.level and x.item == y.item and x.key == y.key:
             left.pop()
             right.pop()
+        elif x is not None and y is not None and x.level == y.level >= 0:
+            nodes.fetch(Shape.MAP, x.item, y.item)
+            left[-1:] = reversed(_expand(nodes, Shape.MAP, x))
+            right[-1:] = reversed(_expand(nodes, Shape.MAP, y))
         elif x is not None and x.level >= 0 and (y is None or x.level >= y.level) and not (y is not None and y.level < 0 and y.key < x.key):
             left.pop()
             left += reversed(_expand(nodes, Shape.MAP, x))
@@ -97,7 +106,7 @@ def diff_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | N
 
 def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
     """How many elements two sequences share from one end. Cost: one path down each, where they part."""
-    left, right = [_top(nodes, a)], [_top(nodes, b)]
+    left, right = _tops(nodes, a, b)
     common = 0
     while left and right:
         x, y = left[-1], right[-1]
@@ -108,6 +117,8 @@ def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
             continue
         if x.level < 0 and y.level < 0:
             break
+        if x.level == y.level:
+            nodes.fetch(a.shape, x.item, y.item)
         for row, item, other in ((left, x, y), (right, y, x)):
             if item.level >= max(other.level, 0):
                 row.pop()

@@ -187,28 +187,30 @@ class Nodes:
         if node is None:
             node = read_node(shape, self.reader.read(Address(top)))
             if shape is not Shape.BLOB or node.level:
-                self._keep(top, node)
+                self.keep(top, node)
         else:
             self._cache.move_to_end(top)
         return node
 
-    def get_many(self, shape: Shape, addresses: list[bytes]) -> list[Node]:
-        """The nodes at these addresses, in one call of the store, past the cache."""
-        cache = self._cache
-        raws = self.reader.read_many(Address(a) for a in addresses if a not in cache)
-        return [cache[a] if a in cache else read_node(shape, raws[Address(a)]) for a in addresses]
+    def fetch(self, shape: Shape, *tops: Node | bytes) -> None:
+        """Read these nodes in one call of the store, for ``get`` to find them in the cache."""
+        wanted = [Address(top) for top in tops if isinstance(top, bytes) and top not in self._cache]
+        if len(wanted) > 1:
+            for address, raw in self.reader.read_many(wanted).items():
+                self.keep(address, read_node(shape, raw))
 
     def add(self, shape: Shape, node: Node) -> Address:
         """Stage a new node; its address."""
         address = self.staging.add(write_node(shape, node))
-        self._keep(address, node)
+        self.keep(address, node)
         return address
 
     def add_raw(self, raw: bytes) -> Address:
         """Stage an object that is no node: a chunk, a packed value."""
         return self.staging.add(raw)
 
-    def _keep(self, address: bytes, node: Node) -> None:
+    def keep(self, address: bytes, node: Node) -> None:
+        """Have a node that was read in another way at hand for `get`."""
         cache = self._cache
         cache[address] = node
         if len(cache) > self._max_nodes:

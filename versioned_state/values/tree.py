@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from versioned_state.values.chunker import Chunker, InnerChunker, MapLeafChunker, SequenceLeafChunker
@@ -246,18 +247,23 @@ def _node_at(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int) -> 
     return first, node
 
 
-def nodes_from(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int) -> Iterator[tuple[int, Node]]:
-    """The nodes of one level from the one that covers ``offset``, left to right, each with its first offset."""
+def nodes_from(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int, end: int | None = None) -> Iterator[tuple[int, Node]]:
+    """The nodes of one level from the one that covers ``offset``, left to right, each with its first offset.
+
+    With ``end``, those up to there that have one parent are read in one call of the store.
+    """
 
     def visit(node: Node, first: int) -> Iterator[tuple[int, Node]]:
         if node.level == level:
             yield first, node
             return
         assert node.counts is not None
-        for child, count in zip(node.items, node.counts, strict=True):
-            if first + count > offset:
-                yield from visit(nodes.get(shape, child), first)
-            first += count
+        ends = list(accumulate(node.counts, initial=first))
+        index = bisect_right(ends, offset, hi=len(ends) - 1) - 1 if offset > first else 0
+        if end is not None and node.level == level + 1:
+            nodes.fetch(shape, *node.items[index : bisect_left(ends, end, hi=len(ends) - 1)])
+        for child, start in zip(node.items[index:], ends[index:], strict=False):
+            yield from visit(nodes.get(shape, child), start)
 
     return visit(top, 0)
 
@@ -267,7 +273,7 @@ def iter_cells(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None)
     end = tree.count if end is None else min(end, tree.count)
     if start >= end:
         return
-    for first, node in nodes_from(nodes, tree.shape, nodes.get(tree.shape, tree.top), 0, start):
+    for first, node in nodes_from(nodes, tree.shape, nodes.get(tree.shape, tree.top), 0, start, end):
         if first >= end:
             return
         yield from node.items[max(start - first, 0) : end - first]
@@ -278,7 +284,7 @@ def iter_items(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None)
     end = tree.count if end is None else min(end, tree.count)
     if start >= end:
         return
-    for first, node in nodes_from(nodes, tree.shape, nodes.get(tree.shape, tree.top), 0, start):
+    for first, node in nodes_from(nodes, tree.shape, nodes.get(tree.shape, tree.top), 0, start, end):
         if first >= end:
             return
         a, b = max(start - first, 0), end - first
