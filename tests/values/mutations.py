@@ -287,7 +287,8 @@ def resize(rng: random.Random, part: bytearray) -> None:
 
 def set_element(rng: random.Random, part: np.ndarray[Any, Any]) -> None:
     part.flat[rng.randrange(part.size)] = part.flat[rng.randrange(part.size)]
-    part.view(np.uint8).flat[rng.randrange(part.nbytes)] ^= rng.randrange(2)
+    if part.ndim and part.flags.c_contiguous:  # numpy views no other as bytes
+        part.view(np.uint8).flat[rng.randrange(part.nbytes)] ^= rng.randrange(2)
 
 
 def flip(_: random.Random, part: np.ndarray[Any, Any]) -> None:

@@ -14,6 +14,7 @@ from versioned_state.repository.render import json_value, one_line
 from versioned_state.values.decoder import Decoder
 from versioned_state.values.diff import CellChange, ChangeKind, diff_maps, diff_values
 from versioned_state.values.encoder import Encoder
+from versioned_state.values.forms import Forms
 from versioned_state.values.keys import is_internal, path_of
 from versioned_state.values.nodes import Nodes
 from versioned_state.values.path import Index, Key, Namespace, Path, Step
@@ -136,7 +137,9 @@ class Diff:
 
     def __init__(self, reader: Reader, old: Tree, new: Tree, *, internal: bool = False) -> None:
         self._nodes = Nodes(reader)
-        self._decoder = Decoder(Encoder(self._nodes, PicklePolicy("refuse", private=False)), describe=True)
+        encoder = Encoder(self._nodes, PicklePolicy("refuse", private=False))
+        self._decoder = Decoder(encoder, describe=True)
+        self._forms = Forms(encoder, self._decoder)
         self._old = old
         self._new = new
         self._internal = internal
@@ -149,7 +152,7 @@ class Diff:
             if old is None or new is None:
                 yield CellChange(path, "added" if old is None else "removed", old, new)
             else:
-                yield from diff_values(self._nodes, self._decoder, old, new, path)
+                yield from diff_values(self._forms, old, new, path)
 
     @cached_property
     def changes(self) -> list[Change]:

@@ -13,10 +13,10 @@ from versioned_state.objects.store import Reader
 from versioned_state.repository.commit import Commit
 from versioned_state.values.codec import Code, code_of
 from versioned_state.values.decoder import Decoder, tree_of
-from versioned_state.values.diff import open_cell, order_keys, read_key
 from versioned_state.values.encoder import Encoder, key_of_cell, order_key
 from versioned_state.values.keys import USER, namespace_prefix, path_of, root_key_of, user_key
 from versioned_state.values.nodes import Nodes, Shape
+from versioned_state.values.opened import open_cell, order_keys, read_key
 from versioned_state.values.path import Index, Key, Path
 from versioned_state.values.pickles import PicklePolicy
 from versioned_state.values.tree import Tree, iter_cells, iter_items, rank

@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Final, Literal, NamedTuple
 
-import msgpack
-
-from versioned_state.values.blob import read_blob
-from versioned_state.values.codec import Code, code_of
-from versioned_state.values.decoder import Decoder, order_of, read_tree, tree_of, unpack_payload
 from versioned_state.values.encoder import key_of_cell
-from versioned_state.values.nodes import Node, Nodes, Shape
+from versioned_state.values.forms import Forms
+from versioned_state.values.nodes import Nodes, Shape
+from versioned_state.values.opened import Opened, open_cell, order_keys, read_key
 from versioned_state.values.path import Path
-from versioned_state.values.tree import Tree, iter_cells, iter_items, nodes_from, rank
+from versioned_state.values.tree import Tree, iter_cells, nodes_from, rank
 
 ChangeKind = Literal["added", "removed", "changed"]
 
@@ -242,92 +239,37 @@ def align_unique(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple
 # Values
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A cell as something that paths lead into: a list or a dict, as a tree even where it is inlined.
-
-    ``order`` holds the order keys of a small dict, or the order tree of a large one; None where they are sorted.
-    """
-
-    tree: Tree
-    order: list[bytes] | Tree | None = None
-
-
-def open_cell(nodes: Nodes, cell: bytes) -> Opened | None:
-    """A list's or dict's cell, opened; None for every other value."""
-    code = code_of(cell)
-    if code == Code.PACKED:
-        return open_cell(nodes, bytes(read_blob(nodes, read_tree(Shape.BLOB, unpack_payload(cell)))))
-    if code in (Code.LIST_TREE, Code.DICT_TREE):
-        tree = tree_of(cell)
-        assert tree is not None
-        return Opened(tree, order_of(cell) if code == Code.DICT_TREE else None)
-    if code is not None:
-        return None
-    first = cell[0]
-    if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD):
-        cells = _split(cell)
-        return Opened(Tree(Shape.SEQUENCE, len(cells), Node(0, cells)))
-    if 0x80 <= first <= 0x8F or first in (0xDE, 0xDF):
-        parts = _split(cell)
-        keys = [key_of_cell(key) for key in parts[::2]]
-        if len(set(keys)) < len(keys):  # several NaNs: no path tells them apart
-            return None
-        entries = sorted(zip(keys, parts[1::2], strict=True))
-        node = Node(0, [value for _, value in entries], None, [key for key, _ in entries])
-        return Opened(Tree(Shape.MAP, len(entries), node), keys)
-    return None
-
-
-def _split(cell: bytes) -> list[bytes]:
-    """The cells of a packed array; of a map, keys and values in turn."""
-    unpacker = msgpack.Unpacker(None, max_buffer_size=len(cell), strict_map_key=False)
-    unpacker.feed(cell)
-    first = cell[0]
-    is_array = 0x90 <= first <= 0x9F or first in (0xDC, 0xDD)
-    count = unpacker.read_array_header() if is_array else 2 * unpacker.read_map_header()
-    cells = []
-    start = unpacker.tell()
-    for _ in range(count):
-        unpacker.skip()
-        end = unpacker.tell()
-        cells.append(cell[start:end])
-        start = end
-    return cells
-
-
-def read_key(decoder: Decoder, order_key: bytes) -> Any:
-    """The dict's key of an order key."""
-    return order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else decoder.decode(order_key[1:])
-
-
-def diff_values(nodes: Nodes, decoder: Decoder, old: bytes, new: bytes, path: Path) -> Iterator[CellChange]:
-    """The changes from one cell to another, in the order of their paths. ``decoder`` reads keys; it is one that describes."""
+def diff_values(forms: Forms, old: bytes, new: bytes, path: Path) -> Iterator[CellChange]:
+    """The changes from one cell to another, in the order of their paths."""
     if old == new:
         return
-    a, b = open_cell(nodes, old), open_cell(nodes, new)
+    a, b = open_cell(forms.nodes, old), open_cell(forms.nodes, new)
     if a is None or b is None or a.tree.shape is not b.tree.shape:
-        yield CellChange(path, "changed", old, new)
+        # What it stands in may have grown or shrunk, and it has another form since.
+        if not forms.same(old, new):
+            yield CellChange(path, "changed", old, new)
     elif a.tree.shape is Shape.SEQUENCE:
-        yield from _diff_elements(nodes, decoder, a.tree, b.tree, path)
+        yield from _diff_elements(forms, a.tree, b.tree, path)
     else:
-        yield from _diff_entries(nodes, decoder, a, b, path)
+        yield from _diff_entries(forms, a, b, path)
 
 
-def _diff_elements(nodes: Nodes, decoder: Decoder, a: Tree, b: Tree, path: Path) -> Iterator[CellChange]:
+def _diff_elements(forms: Forms, a: Tree, b: Tree, path: Path) -> Iterator[CellChange]:
+    nodes = forms.nodes
     for part in diff_sequences(nodes, a, b):
         olds = list(iter_cells(nodes, a, part.old_start, part.old_end))
         news = list(iter_cells(nodes, b, part.new_start, part.new_end))
         both = min(len(olds), len(news))
         for index in range(both):
-            yield from diff_values(nodes, decoder, olds[index], news[index], path.index(part.new_start + index))
+            yield from diff_values(forms, olds[index], news[index], path.index(part.new_start + index))
         for index in range(both, len(olds)):
             yield CellChange(path.index(part.old_start + index), "removed", olds[index], None)
         for index in range(both, len(news)):
             yield CellChange(path.index(part.new_start + index), "added", None, news[index])
 
 
-def _diff_entries(nodes: Nodes, decoder: Decoder, a: Opened, b: Opened, path: Path) -> Iterator[CellChange]:
+def _diff_entries(forms: Forms, a: Opened, b: Opened, path: Path) -> Iterator[CellChange]:
+    nodes, decoder = forms.nodes, forms.decoder
     removed: set[bytes] = set()
     added: dict[bytes, CellChange] = {}
     for order_key, old, new in diff_maps(nodes, a.tree, b.tree):
@@ -338,7 +280,7 @@ def _diff_entries(nodes: Nodes, decoder: Decoder, a: Opened, b: Opened, path: Pa
         elif old is None:
             added[order_key] = CellChange(where, "added", None, new)
         else:
-            yield from diff_values(nodes, decoder, old, new, where)
+            yield from diff_values(forms, old, new, where)
     order = _order_of_added(nodes, a, b, removed, set(added))
     if order is not None:
         # Adding at the end and removing anywhere is what dicts do by themselves.
@@ -372,12 +314,3 @@ def _order_of_added(nodes: Nodes, a: Opened, b: Opened, removed: set[bytes], add
             return None
         order += come
     return order if len(order) == len(added) else None
-
-
-def order_keys(nodes: Nodes, opened: Opened) -> list[bytes]:
-    """The order keys of a dict, in the order of its entries."""
-    if isinstance(opened.order, Tree):
-        return [key_of_cell(cell) for cell in iter_cells(nodes, opened.order)]
-    if opened.order is None:
-        return [key for key, _ in iter_items(nodes, opened.tree)]
-    return opened.order

@@ -132,6 +132,10 @@ class Encoder:
         cells, _, _ = self._guarded(lambda: self._cells(tail), tail, path)
         return tree_cell(Code.LIST_TREE, splice(self.nodes, tree, [Edit(count, count, cells)]))
 
+    def encode_at(self, value: Any, limit: int) -> bytes:
+        """The cell of a value where up to ``limit`` bytes are inline. Raises the same as ``encode``."""
+        return self._guarded(lambda: self._update(value, None, limit)[0], value, "a value")
+
     def encode_inline(self, value: Any, path: str) -> bytes:
         """The packed form of a value with everything in it, for small things that are not part of a state. Raises the same."""
         return self._guarded(lambda: self._inline(value), value, path)

@@ -1,0 +1,212 @@
+"""The forms that one value takes: wholly inline, packed in a blob, as a tree; and the way from one to another. Layer: values.
+
+The form of a cell follows from its value and from where it stands: 300 bytes are inline in a list, and a blob in a dict. Whoever
+puts cells together that come from several places (a merge, a patch) brings them into form here. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final
+
+from versioned_state.values.blob import read_blob, write_bytes
+from versioned_state.values.codec import Code, array, code_of, extension, payload_of
+from versioned_state.values.decoder import Decoder, tree_of
+from versioned_state.values.encoder import ELEMENT_INLINE, ENTRY_INLINE, Encoder, tree_cell, tree_parts
+from versioned_state.values.nodes import Node, Nodes, Shape, array_header, map_header
+from versioned_state.values.opened import Opened, open_cell, order_keys, split_cells
+from versioned_state.values.tree import Edit, Tree, edit_map, empty, iter_cells, nodes_from, splice
+
+LIMITS: Final = {Shape.SEQUENCE: ELEMENT_INLINE, Shape.MAP: ENTRY_INLINE}
+"""Bytes up to which what stands in a container of each shape is inline."""
+
+_BLOBS: Final = frozenset({Code.TEXT, Code.BYTES_BLOB, Code.BYTEARRAY_BLOB, Code.ARRAY_BLOB})
+_INLINE_CONTAINERS: Final = frozenset({Code.TUPLE, Code.SET, Code.FROZENSET})
+_SET_CODES: Final = {Code.SET: Code.SET_TREE, Code.FROZENSET: Code.FROZENSET_TREE}
+
+
+class Forms:
+    """Brings cells into form, writing what that needs through an encoder's nodes.
+
+    Args:
+        encoder: where new objects are staged.
+        decoder: reads over the same nodes, and describes objects.
+    """
+
+    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
+        self.nodes: Nodes = encoder.nodes
+        self._encoder = encoder
+        self.decoder = decoder
+
+    def inline(self, cell: bytes) -> bytes | None:
+        """The value of a cell with everything in it; None where that is longer than ``ELEMENT_INLINE``. Cost: reads no more than that."""
+        code = code_of(cell)
+        whole: bytes | None = cell
+        if code == Code.TAGGED:
+            head, data = split_cells(payload_of(cell))
+            inner = self.inline(data)
+            whole = None if inner is None else extension(Code.TAGGED, array([head, inner]))
+        elif code == Code.OBJECT:
+            whole = self._object(cell, None)
+        elif code is not None and code >= Code.LIST_TREE:
+            tree = tree_of(cell)
+            assert tree is not None
+            if tree.count > ELEMENT_INLINE or not (code == Code.PACKED or code in _BLOBS):
+                return None
+            if code == Code.PACKED:
+                whole = bytes(read_blob(self.nodes, tree))
+            else:
+                whole = self._encoder.encode_inline(self.decoder.decode(cell), "a value")
+        return whole if whole is not None and len(whole) <= ELEMENT_INLINE else None
+
+    def same(self, a: bytes | None, b: bytes | None) -> bool:
+        """Whether two cells are of one value, be they in two forms."""
+        if a == b or a is None or b is None:
+            return a == b
+        if not (is_reference(a) or is_reference(b)):
+            return False
+        whole = self.inline(a)
+        return whole is not None and whole == self.inline(b)
+
+    def at(self, cell: bytes, limit: int) -> bytes:
+        """The form of a cell's value where up to ``limit`` bytes are inline."""
+        if code_of(cell) == Code.OBJECT:
+            return self._object(cell, limit) or cell
+        whole = self.inline(cell)
+        if whole is None:
+            return cell
+        code = code_of(whole)
+        if len(whole) <= limit:
+            return whole
+        if code == Code.TAGGED:
+            head, data = split_cells(payload_of(whole))
+            return extension(Code.TAGGED, array([head, self.at(data, limit)]))
+        if code in _INLINE_CONTAINERS or (code is None and open_cell(self.nodes, whole) is not None):
+            return tree_cell(Code.PACKED, write_bytes(self.nodes, whole))
+        return self._encoder.encode_at(self.decoder.decode(whole), limit)
+
+    def _object(self, cell: bytes, limit: int | None) -> bytes | None:
+        """The cell of a pickled object under a limit, as ``Encoder`` writes it; None (with no limit) where it is too long to be inline."""
+        type_name, mac, *pairs = split_cells(payload_of(cell))
+        parts = [type_name, mac]
+        pieces = list(zip(pairs[::2], pairs[1::2], strict=True))
+        inline = limit is None or (len(pieces) == 1 and self._data_size(pieces[0][1]) <= limit)
+        for writable, data in pieces:
+            parts.append(writable)
+            if (code_of(data) == Code.BYTES) == inline:
+                parts.append(data)
+            elif not inline:
+                parts.append(tree_cell(Code.BYTES_BLOB, write_bytes(self.nodes, payload_of(data))))
+            elif self._data_size(data) > ELEMENT_INLINE:
+                return None
+            else:
+                tree = tree_of(data)
+                assert tree is not None
+                parts.append(extension(Code.BYTES, bytes(read_blob(self.nodes, tree))))
+        return extension(Code.OBJECT, array(parts))
+
+    def _data_size(self, cell: bytes) -> int:
+        tree = tree_of(cell)
+        return len(payload_of(cell)) if tree is None else tree.count
+
+    # Containers from their parts
+
+    def opened(self, cell: bytes, *, large: bool) -> Opened | None:
+        """As ``open_cell``; ``large`` brings the parts of a small one into the form that they have in a large one."""
+        found = open_cell(self.nodes, cell)
+        if found is None or not large or code_of(cell) in (Code.LIST_TREE, Code.DICT_TREE):
+            return found
+        leaf = self.nodes.get(found.tree.shape, found.tree.top)
+        cells = [self.at(part, LIMITS[found.tree.shape]) for part in leaf.items]
+        return Opened(Tree(found.tree.shape, len(cells), Node(0, cells, None, leaf.keys)), found.order)
+
+    def list_of(self, cells: list[bytes], limit: int) -> bytes:
+        """The cell of a list of these elements, in whatever form each is."""
+        whole = self._joined(cells)
+        if whole is not None:
+            return self.at(whole, limit)
+        return tree_cell(Code.LIST_TREE, self._sequence([self.at(cell, ELEMENT_INLINE) for cell in cells]))
+
+    def list_cell(self, tree: Tree, limit: int) -> bytes:
+        """The cell of a list, from the tree of its elements, which have the form that they have in a large one."""
+        whole = None
+        top = self.nodes.get(Shape.SEQUENCE, tree.top)
+        # A leaf but the last holds 3,072 bytes, and inline a value is no shorter.
+        if not top.level or (top.level == 1 and len(top.items) == 2):
+            whole = self._joined(iter_cells(self.nodes, tree))
+        return tree_cell(Code.LIST_TREE, tree) if whole is None else self.at(whole, limit)
+
+    def dict_of(self, entries: dict[bytes, bytes], limit: int) -> bytes:
+        """The cell of a dict of these entries (by order key, in their order), in whatever form each value is."""
+        parts = (part for key, cell in entries.items() for part in (key_cell(key), cell))
+        whole = self._joined(parts, pairs=True)
+        if whole is not None:
+            return self.at(whole, limit)
+        cells: dict[bytes, bytes | None] = {key: self.at(cell, ENTRY_INLINE) for key, cell in entries.items()}
+        return self.dict_cell(edit_map(self.nodes, empty(Shape.MAP), cells), list(entries), limit)
+
+    def dict_cell(self, tree: Tree, order: list[bytes] | Tree | None, limit: int) -> bytes:
+        """The cell of a dict, from the tree of its entries in the form that they have in a large one, and its order keys in their order."""
+        entries: dict[bytes, bytes] | None = {}
+        size = 0
+        for _, leaf in nodes_from(self.nodes, Shape.MAP, self.nodes.get(Shape.MAP, tree.top), 0, 0):
+            assert leaf.keys is not None
+            size += sum(map(len, leaf.keys)) + sum(map(len, leaf.items))
+            if size > ELEMENT_INLINE:
+                entries = None
+                break
+            entries.update(zip(leaf.keys, leaf.items, strict=True))
+        if entries is not None:
+            keys = order_keys(self.nodes, Opened(tree, order))
+            whole = self._joined((part for key in keys for part in (key_cell(key), entries[key])), pairs=True)
+            if whole is not None:
+                return self.at(whole, limit)
+        if isinstance(order, list):
+            in_order = all(a < b for a, b in pairwise(order))
+            order = None if in_order else self._sequence([key_cell(key) for key in order])
+        return tree_cell(Code.DICT_TREE, tree, *([] if order is None else tree_parts(order)))
+
+    def set_of(self, code: Code, cells: Iterable[bytes], limit: int) -> bytes:
+        """The cell of a set (``Code.SET``) or frozenset of these elements, in whatever form each is."""
+        elements = list(cells)
+        wholes = [self.inline(cell) for cell in elements]
+        if all(whole is not None for whole in wholes):
+            whole = extension(code, array(sorted(whole for whole in wholes if whole is not None)))
+            if len(whole) <= ELEMENT_INLINE:
+                return self.at(whole, limit)
+        return tree_cell(_SET_CODES[code], self._sequence(sorted(self.at(cell, ELEMENT_INLINE) for cell in elements)))
+
+    def _sequence(self, cells: list[bytes]) -> Tree:
+        return splice(self.nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)])
+
+    def _joined(self, cells: Iterable[bytes], *, pairs: bool = False) -> bytes | None:
+        """A list or dict of these, wholly inline; None where that is too long."""
+        parts: list[bytes] = []
+        size = 0
+        for cell in cells:
+            whole = self.inline(cell)
+            if whole is None or (size := size + len(whole)) > ELEMENT_INLINE:
+                return None
+            parts.append(whole)
+        header = map_header(len(parts) // 2) if pairs else array_header(len(parts))
+        return header + b"".join(parts) if len(header) + size <= ELEMENT_INLINE else None
+
+
+def is_reference(cell: bytes) -> bool:
+    """Whether a cell may refer to other objects."""
+    code = code_of(cell)
+    return code is not None and (code >= Code.LIST_TREE or code in (Code.TAGGED, Code.OBJECT))
+
+
+def key_cell(order_key: bytes) -> bytes:
+    """The cell of a dict's key, from its order key."""
+    text = order_key[1:]
+    if order_key[:1] != b"s":
+        return text
+    size = len(text)
+    if size < 32:
+        return bytes((0xA0 | size,)) + text
+    if size < 0x100:
+        return bytes((0xD9, size)) + text
+    return b"\xda" + size.to_bytes(2, "big") + text if size < 0x10000 else b"\xdb" + size.to_bytes(4, "big") + text
