@@ -42,9 +42,12 @@ ONLY_IN_CLI = {
 
 # Modules of storage that import more than the standard library: the adapters of drivers, and the contract's tests.
 STORAGE_EXTRAS = {
-    "diskcache": {"diskcache"},
-    "redis": {"redis"},
-    "postgres": {"psycopg"},
+    "cipher": {"cryptography"},
+    "guarded_cache": {"diskcache"},
+    "redis_errors": {"redis"},
+    "redis_link": {"redis"},
+    "postgres_connections": {"psycopg"},
+    "s3_client": {"obstore"},
     "testing": {"pytest", "hypothesis"},
     "testing_model": {"pytest", "hypothesis"},
 }
@@ -195,7 +198,7 @@ CASES: list[tuple[Rule, str, str, str]] = [
     (storage_is_python_only, "storage.disk", "import msgpack", "storage.disk:1: msgpack"),
     (storage_is_python_only, "storage.disk", "def late():\n    from diskcache import Cache", "diskcache.Cache"),
     (storage_is_python_only, "storage.disk", "import sqlite3\nfrom .kv import KVStore\nimport versioned_state.errors", ""),
-    (storage_is_python_only, "storage.diskcache", "import diskcache", ""),
+    (storage_is_python_only, "storage.guarded_cache", "import diskcache", ""),
     (storage_is_python_only, "objects.compress", "import zstandard", ""),
 ]
 

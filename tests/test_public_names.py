@@ -27,6 +27,7 @@ def test_public_names():
         "StateError",
         "Tagged",
         "Versioned",
+        "open",
         "open_store",
         "register",
     ]
@@ -35,17 +36,22 @@ def test_public_names():
 
 def test_public_names_of_storage():
     assert storage.__all__ == [
+        "S3",
         "Cache",
         "Counting",
         "Counts",
         "Disk",
+        "DiskCache",
+        "Encrypted",
         "Fault",
         "Faulty",
         "InjectedCrash",
         "InjectedFaultError",
         "KVStore",
         "Memory",
+        "Postgres",
         "ReadOnly",
+        "Redis",
         "SingleProcessStore",
         "Wrapper",
         "open_store",
@@ -56,6 +62,7 @@ def test_public_errors():
     assert sorted(name for name in vars(errors) if name.endswith("Error")) == [
         "AmbiguousRevisionError",
         "BranchMovedError",
+        "CommitInDoubtError",
         "CorruptObjectError",
         "CorruptRefError",
         "CorruptStoreError",
@@ -65,6 +72,7 @@ def test_public_errors():
         "InvalidPathError",
         "LimitExceededError",
         "MergeConflictError",
+        "MissingDependencyError",
         "MissingObjectError",
         "NotAStoreError",
         "PickleRefusedError",
@@ -77,7 +85,11 @@ def test_public_errors():
         "StoreClosedError",
         "StoreNotFoundError",
         "TransactionError",
+        "UnknownOutcomeError",
         "UnknownPathError",
         "UnknownRevisionError",
+        "UnreachableStoreError",
+        "UnsafeStoreError",
         "UnserializableValueError",
+        "WrongKeyError",
     ]

@@ -23,8 +23,10 @@ from versioned_state.repository.repository import Repository
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.state.live import Live
 from versioned_state.state.mapping import State
+from versioned_state.state.opening import open  # noqa: A004 - read as versioned_state.open
 from versioned_state.state.sequence import Sequence
-from versioned_state.state.versioned import OnMoved, Versioned
+from versioned_state.state.standing import OnMoved
+from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Cache, Disk, KVStore, Memory, open_store
 from versioned_state.values.path import Path
 from versioned_state.values.pickles import ObjectInfo
@@ -50,6 +52,7 @@ __all__ = [
     "StateError",
     "Tagged",
     "Versioned",
+    "open",
     "open_store",
     "register",
 ]

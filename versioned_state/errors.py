@@ -5,7 +5,8 @@ Grouped by what the caller does next::
     StateError
     ├── the caller retries, or merges
     │   ├── BranchMovedError           the branch was moved by another writer
-    │   └── MergeConflictError         both sides changed the same path
+    │   ├── MergeConflictError         both sides changed the same path
+    │   └── UncommittedChangesError    it would lose what is not committed
     ├── the caller mends the input
     │   ├── InvalidArgumentError       also ValueError: a bad name, path, URL or option
     │   │   └── InvalidPathError
@@ -47,7 +48,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from versioned_state.repository.merge import Conflict
+    from versioned_state.repository.merge import Conflict, Merge
 
 
 class StateError(Exception):
@@ -73,11 +74,11 @@ class StateError(Exception):
 class BranchMovedError(StateError):
     """The branch was moved by another writer, and the call does not merge."""
 
-    def __init__(self, branch: str, *, expected: str | None, actual: str | None) -> None:
+    def __init__(self, branch: str, *, expected: str | None, actual: str | None, hint: str = "") -> None:
         super().__init__(
             f"branch {branch!r} has moved: expected {_short(expected)}, found {_short(actual)}; "
             "nothing was committed, and the staged changes are still there",
-            hint="refresh() takes the new head in, and commit() again",
+            hint=hint or "refresh() takes the new head in, and commit() again",
         )
         self.branch = branch
         self.expected = expected
@@ -85,21 +86,36 @@ class BranchMovedError(StateError):
 
 
 class MergeConflictError(StateError):
-    """Both sides changed the same path since their merge base.
+    """Both sides changed the same path since their merge base. Everything is as it was.
 
-    ``conflicts`` holds, for each path, its value in the base, in ours and in theirs.
+    ``conflicts`` holds, for each path, its value in the base, in ours and in theirs. ``merge`` settles them: ``merge.resolve(path,
+    value)`` for each, then ``merge.commit()``.
     """
 
-    def __init__(self, branch: str, conflicts: Sequence[Conflict]) -> None:
+    def __init__(self, branch: str, conflicts: Sequence[Conflict], *, merge: Merge | None = None) -> None:
         paths = [str(conflict.path) for conflict in conflicts]
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+        appended = next((str(conflict.path) for conflict in conflicts if conflict.both_appended), None)
+        way_out = (
+            "settle it: error.merge.resolve(path, value), then error.merge.commit()" if merge else "discard(), or settle it in a commit()"
+        )
         super().__init__(
             f"conflict on branch {branch!r} at {shown}: both sides changed it; "
             "nothing was committed, and the staged changes are still there",
-            hint="discard(), refresh() and change them again; or commit(on_moved=OnMoved.REPLACE) keeps your whole state instead of theirs",
+            hint=f"policies={{{appended!r}: 'append'}} keeps what both appended; or {way_out}" if appended else way_out,
         )
         self.branch = branch
         self.conflicts = tuple(conflicts)
+        self.merge = merge
+
+
+class UncommittedChangesError(StateError):
+    """A call that moves a state to another commit, while it has changes of its own that it would lose. Nothing was changed."""
+
+    def __init__(self, call: str, paths: Sequence[str]) -> None:
+        shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+        super().__init__(f"{call} with changes that are not committed: {shown}; nothing was changed", hint="commit() or discard() first")
+        self.paths = tuple(paths)
 
 
 # The caller mends the input.

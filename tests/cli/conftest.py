@@ -45,7 +45,7 @@ Vstate = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of the user's: neither settings nor folder."""
-    for name in "VSTATE_STORE VSTATE_PAGER PAGER LESS NO_COLOR COLUMNS LINES FORCE_COLOR".split():
+    for name in "VSTATE_STORE VSTATE_KEY_FILE VSTATE_PAGER PAGER LESS NO_COLOR COLUMNS LINES FORCE_COLOR".split():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 

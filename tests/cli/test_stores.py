@@ -73,7 +73,7 @@ def test_a_missing_store_is_not_made(command: str, vstate: Vstate, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("url", "word"), [("redis://host", "no backend"), ("ftp://x", "ftp"), ("memory:", "memory"), ("disk://x", "disk:PATH")]
+    ("url", "word"), [("redis:host", "redis://host:6379"), ("ftp://x", "ftp"), ("memory:", "memory"), ("disk://x", "disk:PATH")]
 )
 def test_a_url_that_cannot_be_meant(url: str, word: str, vstate: Vstate):
     assert_error(vstate("--store", url, "log"), word, "hint: ")

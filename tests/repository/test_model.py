@@ -20,6 +20,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from tests.values.mutations import containers, fresh, mutate
 from tests.values.strategies import clone, exact, make_large
+from tests.values.test_merge import Bench
 from versioned_state import Commit, Disk, KVStore, Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import BranchMovedError, MergeConflictError, RefExistsError, UnknownRevisionError
 from versioned_state.repository.commit import ROOT_ID
@@ -172,16 +173,28 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     def merged(self, handle: Handle) -> Content | None:
         """Our changes on top of the head of the branch, or None for a conflict."""
-        base, theirs = self.commits[handle.base].content, self.commits[self.branches.get(handle.branch, ROOT_ID)].content
-        merged = dict(theirs)
-        for key, value in self.changes(handle).items():
-            if theirs.get(key) != base.get(key) and theirs.get(key) != value:
-                return None
+        merged, conflicts = self.merge(handle)
+        return None if conflicts else merged
+
+    def merge(self, handle: Handle) -> tuple[Content, set[str]]:
+        """The same, and the keys of the conflicts. What both changed is merged by ``merge_trees``, whose laws have tests of their own."""
+        head = self.branches.get(handle.branch, ROOT_ID)
+        base, theirs = self.commits[handle.base].content, self.commits[head].content
+        merged, conflicts = dict(theirs), set()
+        for key, changed in self.changes(handle).items():
+            value = changed
+            if theirs.get(key) not in (base.get(key), value):
+                repository = self.open()
+                sides = [repository.snapshot(repository.read(id)) for id in (handle.base, head)]
+                b, t = ({key: side[key]} if key in side else {} for side in sides)
+                state, found = Bench().merge(b, {key: clone(handle.state[key])} if key in handle.content else {}, t)
+                conflicts |= {key} if found else set()
+                value = exact(state[key]) if key in state else None
             if value is None:
                 merged.pop(key, None)
             else:
                 merged[key] = value
-        return merged
+        return merged, conflicts
 
     def is_behind(self, handle: Handle) -> bool:
         return self.branches.get(handle.branch, ROOT_ID) != handle.base
@@ -218,8 +231,7 @@ class RepositoryMachine(RuleBasedStateMachine):
         elif merged is None:
             with pytest.raises(MergeConflictError) as conflict:
                 call()
-            base = self.commits[before].content
-            wanted = {key for key, value in changes.items() if theirs.get(key) not in (base.get(key), value)}
+            wanted = self.merge(handle)[1]
             assert {part.path.steps[0].key for part in conflict.value.conflicts} == wanted  # type: ignore[union-attr]
         elif merged == theirs and not allow_empty:
             # The others have made the very same change: there need not be anything to add.

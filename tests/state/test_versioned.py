@@ -428,15 +428,17 @@ def test_a_transaction_that_fails_is_undone_and_what_was_staged_before_is_there_
     assert state.commit().generation == 2
 
 
+@pytest.mark.parametrize("looked_at", [True, False])
 @pytest.mark.parametrize("by", ["rollback", "discard"])
-def test_a_key_that_was_deleted_and_begun_anew_as_a_sequence_is_undone(by):
+def test_a_key_that_was_deleted_and_begun_anew_as_a_sequence_is_undone(by, looked_at):
     state = Versioned()
     state["a"] = [1]
     state.commit()
     with suppress(UndoError), state.transaction() if by == "rollback" else nullcontext():
         del state["a"]
         state.sequence("a").append(2)
-        assert dict(state) == {"a": [2]}
+        if looked_at:
+            assert dict(state) == {"a": [2]}
         raise UndoError
     if by == "discard":
         state.discard()

@@ -1,18 +1,41 @@
-"""`open_store`, and what the package exports."""
+"""`open_store` and `versioned_state.open`, and what the package exports."""
 
 from __future__ import annotations
 
 import importlib
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
 
+import versioned_state
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
+from tests.servers.s3 import SECRET, S3Server
+from tests.servers.s3_server import BUCKET
 from tests.storage.processes import ROOT
 from versioned_state import storage
-from versioned_state.errors import InvalidArgumentError, NotAStoreError, ReadOnlyError, StoreNotFoundError
-from versioned_state.storage import Disk, Memory, open_store
+from versioned_state.errors import (
+    InvalidArgumentError,
+    NotAStoreError,
+    PickleRefusedError,
+    ReadOnlyError,
+    StateError,
+    StorageError,
+    StoreClosedError,
+    StoreNotFoundError,
+    WrongKeyError,
+)
+from versioned_state.storage import Cache, Disk, DiskCache, Encrypted, Memory, open_store
+from versioned_state.storage.url import is_remote, redact
+
+# Either says that a store is to be there already.
+MISSING: tuple[dict[str, Any], ...] = ({"create": False}, {"read_only": True})
 
 
 def test_memory() -> None:
@@ -59,13 +82,196 @@ def test_colons_that_make_no_scheme(url: str, path: str, tmp_path: Path, monkeyp
     assert (tmp_path / path / "store.sqlite3").exists()
 
 
+def test_diskcache(tmp_path: Path) -> None:
+    url = f"diskcache:{tmp_path}/s"
+    for missing in MISSING:
+        with pytest.raises(StoreNotFoundError):
+            open_store(url, **missing)
+    with open_store(url) as store:
+        assert isinstance(store, DiskCache)
+        store.set("k", b"1")
+    with open_store(url, read_only=True) as store:
+        assert store.get("k") == b"1"
+        with pytest.raises(ReadOnlyError):
+            store.set("k", b"2")
+    with pytest.raises(InvalidArgumentError, match="without //"):
+        open_store("diskcache://x")
+
+
+# Across a network
+
+
+Place = Callable[[], str]
+
+
+@pytest.fixture
+def redis_place(redis_server: RedisServer) -> Place:
+    return lambda: f"{redis_server.url}?prefix={redis_server.fresh_prefix()}&timeout=7.5&db=0"
+
+
+@pytest.fixture
+def postgres_place(postgres_server: PostgresServer) -> Place:
+    return lambda: f"{postgres_server.url}&schema=s{uuid4().hex}&timeout=7.5&application_name=a%20test"
+
+
+@pytest.fixture
+def s3_place(s3_server: S3Server) -> Place:
+    options = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in s3_server.options().items())
+    return lambda: f"s3://{BUCKET}/in/{uuid4().hex}?{options}&timeout=20"
+
+
+@pytest.fixture(params=["redis_place", "postgres_place", "s3_place"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Where there is no store yet, on each kind of server."""
+    place: Place = request.getfixturevalue(request.param)
+    return place()
+
+
+def test_a_store_on_a_server(url: str) -> None:
+    scheme, _, rest = url.partition(":")
+    assert is_remote(url)
+    for missing in MISSING:
+        with pytest.raises(StoreNotFoundError) as caught:
+            open_store(url, **missing)
+        assert SECRET not in str(caught.value)
+    with open_store(url) as store:
+        assert type(store).__name__ in {"Redis", "Postgres", "S3"}
+        assert not store.private
+        store.set("k", b"1")
+    for other in (f"{scheme.upper()}:{rest}", url):
+        with open_store(other, create=False) as store:
+            assert store.get("k") == b"1"
+    with open_store(url, read_only=True) as store:
+        assert store.get("k") == b"1"
+        with pytest.raises(ReadOnlyError):
+            store.set("k", b"2")
+
+
+def test_two_prefixes_are_two_stores(redis_place: Place, postgres_place: Place, s3_place: Place) -> None:
+    for place in (redis_place, postgres_place, s3_place):
+        with open_store(place()) as one, open_store(place()) as other:
+            one.set("k", b"1")
+            assert other.get("k") is None
+
+
+def test_an_encrypted_store_on_a_server(url: str) -> None:
+    key = bytes(range(32))
+    with versioned_state.open(url, encryption_key=key) as state:
+        cache = state.repository.store
+        assert isinstance(cache, Cache)
+        assert isinstance(cache.store, Encrypted)
+        state["x"] = [1, 2]
+        state.commit("first")
+    with versioned_state.open(url, encryption_key=key, read_only=True, cache_bytes=0) as state:
+        assert isinstance(state.repository.store, Encrypted)
+        assert state["x"] == [1, 2]
+        state["x"].append(3)
+        with pytest.raises(ReadOnlyError):
+            state.commit()
+    for options in ({}, {"read_only": True}, {"encryption_key": bytes(32)}):
+        with pytest.raises(WrongKeyError):
+            versioned_state.open(url, **options)
+
+
+def test_a_state_at_a_url(url: str) -> None:
+    with pytest.raises(StoreNotFoundError):
+        versioned_state.open(url, create=False)
+    with versioned_state.open(url, author="one", branch="b", cache_bytes=1000) as state:
+        assert isinstance(state.repository.store, Cache)
+        assert state.repository.store.max_bytes == 1000
+        state["x"] = 1
+        assert state.commit().author == "one"
+        state["y"] = object()
+        with pytest.raises(PickleRefusedError):
+            state.commit()
+    with versioned_state.open(url, branch="b", pickle="allow") as state:
+        state["y"] = ...
+        state.commit()
+        store = state.repository.store
+    with pytest.raises(StoreClosedError):
+        store.get("k")
+    with versioned_state.open(url, branch="b", read_only=True) as state, pytest.raises(PickleRefusedError):
+        _ = state["y"]
+
+
+def test_a_state_in_a_folder(tmp_path: Path) -> None:
+    with versioned_state.open(tmp_path / "s") as state:
+        assert isinstance(state.repository.store, Disk)
+        state["x"] = object  # a local store is one's own, so pickles go
+        state.commit()
+    with versioned_state.open(f"disk:{tmp_path}/s", read_only=True) as state:
+        assert state["x"] is object
+    with versioned_state.open("memory:") as state:
+        assert isinstance(state.repository.store, Memory)
+    key = bytes(range(32))
+    with versioned_state.open(f"{tmp_path}/e", encryption_key=key) as state:
+        assert isinstance(state.repository.store, Encrypted)
+
+
+def test_what_cannot_be_opened_is_closed_again(tmp_path: Path) -> None:
+    """A store that was left open would warn when it is collected, and keep its file."""
+    with versioned_state.open(tmp_path / "s") as state:
+        state["x"] = 1
+        state.commit()
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    for options in ({"encryption_key": bytes(32)}, {"encryption_key": b"short"}, {"branch": "no good"}, {"pickle": "sometimes"}):
+        with pytest.raises(StateError):
+            versioned_state.open(tmp_path / "s", **options)
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
+
+
+# Secrets
+
+
 @pytest.mark.parametrize(
-    "url", ["redis://h/0", "rediss://h", "postgresql://h/db", "postgres://h/db", "diskcache:./x", "s3:bucket", "s3://b/k"]
+    ("url", "shown"),
+    [
+        ("redis://host/0", "redis://host/0"),
+        ("redis://:pw@host/0", "redis://:***@host/0"),
+        ("redis://user:pw@host:6379/0?prefix=x", "redis://user:***@host:6379/0?prefix=x"),
+        ("rediss://user:p:w/?#@@host", "rediss://user:***@host"),
+        ("redis:user:pw@host", "redis:user:***@host"),
+        ("redis://host?password=pw&db=1", "redis://host?password=***&db=1"),
+        ("postgresql://u@h/db?sslpassword=pw&PASSWORD=pw", "postgresql://u@h/db?sslpassword=***&PASSWORD=***"),
+        ("s3://b/p?secret_access_key=pw&session_token=pw&region=x", "s3://b/p?secret_access_key=***&session_token=***&region=x"),
+        ("http://u:pw@h", "http://u:***@h"),
+        ("disk:a:b@c?key=x", "disk:a:b@c?key=x"),
+        ("/a:b@c", "/a:b@c"),
+    ],
 )
-def test_backends_that_are_not_there_yet(url: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="this release has no backend") as caught:
+def test_a_password_is_not_shown(url: str, shown: str) -> None:
+    assert redact(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:hunter2@host",
+        "redis:user:hunter2@host",
+        "redis://user:hunter2@127.0.0.1:1/0?timeout=soon",
+        "redis://user:hunter2@127.0.0.1:1/0?prefix=a&prefix=b",
+        "redis://user:hunter2@127.0.0.1:1/0?timeout=0.1",
+        "redis://user:hunter2@127.0.0.1:not-a-port/0",
+        "redis://user:hunter2@127.0.0.1:1/0?no_such_option=1",
+        "postgresql://user:hunter2@127.0.0.1:1/db?timeout=0.1",
+        "postgresql://user:hunter2@127.0.0.1:1/db?no_such_option=1",
+        "postgresql://user:hunter2@127.0.0.1:1/db?schema=no good",
+        "postgresql://127.0.0.1:1/db?password=hunter2&timeout=0.1",
+        "s3://user:hunter2@bucket/p",
+        "s3://bucket/p?secret_access_key=hunter2&access_key_id=x&region=x&endpoint=http://127.0.0.1:1&timeout=0.1",
+        "s3://bucket/p?secret_access_key=hunter2&no_such_option=1",
+    ],
+)
+def test_no_error_shows_a_password(url: str) -> None:
+    with pytest.raises((InvalidArgumentError, StorageError)) as caught:
         open_store(url)
-    assert "memory:" in caught.value.hint
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "hunter2" not in f"{error!r} {error} {getattr(error, 'hint', '')}"
+        error = error.__cause__ or error.__context__
+
+
+# What is no store
 
 
 @pytest.mark.parametrize("url", ["", "disk:", "disk://host/path", "disk:///path", "memory:x", "memory://", "http://x", "my:dir"])
@@ -92,12 +298,7 @@ def test_options_are_passed_on(tmp_path: Path) -> None:
         open_store(tmp_path / "other")
 
 
-def test_exports() -> None:
-    assert storage.__all__ == sorted(storage.__all__)
-    assert set(storage.__all__) == {
-        *("Cache", "Counting", "Counts", "Disk", "Fault", "Faulty", "InjectedCrash", "InjectedFaultError", "KVStore", "Memory"),
-        *("ReadOnly", "SingleProcessStore", "Wrapper", "open_store"),
-    }
+def test_what_is_exported_is_of_this_package() -> None:
     for name in storage.__all__:
         assert getattr(storage, name).__module__.startswith("versioned_state.storage.")
 

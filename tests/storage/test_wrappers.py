@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from pathlib import Path
+from random import Random
 from threading import Event, Thread
+from time import sleep
 
 import pytest
 
@@ -16,6 +19,7 @@ from versioned_state.storage import (
     Counting,
     Counts,
     Disk,
+    Encrypted,
     Fault,
     Faulty,
     InjectedCrash,
@@ -27,15 +31,17 @@ from versioned_state.storage import (
 )
 
 
-@pytest.mark.parametrize("wrap", [Cache, Counting, Faulty, ReadOnly, Wrapper])
+@pytest.mark.parametrize("wrap", [Cache, Counting, lambda store: Encrypted(store, b"k" * 32), Faulty, ReadOnly, Wrapper])
 def test_wrapper_passes_on_what_the_store_is(wrap: Callable[[KVStore], Wrapper], tmp_path: Path) -> None:
     assert wrap(Memory()).private
     assert not wrap(DictStore()).private
     assert wrap(Memory()).max_expected is None
     assert wrap(OneCondition()).max_expected == 1
     with Disk(tmp_path) as store:
-        assert wrap(wrap(store)).private
-        assert "Disk" in repr(wrap(store))
+        wrapped = wrap(store)
+        assert wrapped.private
+        assert "Disk" in repr(wrapped)
+        assert Wrapper(wrapped).private
 
 
 # Cache
@@ -151,7 +157,70 @@ def test_cache_counts_what_many_tiny_objects_cost() -> None:
     _, _, cache = cached(max_bytes=30_000)
     for number in range(1000):
         cache.set(f"o/{number:04x}", b"")
-    assert 1 < len(cache._kept) <= 100
+    assert 1 < len(cache._kept) <= 120
+
+
+def test_cache_counts_long_keys() -> None:
+    _, _, cache = cached(max_bytes=30_000)
+    for number in range(100):
+        cache.set(f"o/{number:04x}" + "e" * 5000, b"")
+    assert 1 < len(cache._kept) <= 6
+
+
+def test_cache_shared_by_threads_serves_nothing_stale_and_counts_right() -> None:
+    """Each thread deletes and stores objects of its own while the others read them, and all move one counter."""
+
+    class Yielding(Memory):
+        """Others run between a read and its return, as with a store across a network."""
+
+        def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+            found = super().get_many(keys)
+            sleep(0)
+            return found
+
+    store = Cache(Yielding(), max_bytes=20_000)
+    wrong: list[object] = []
+
+    def value(key: str) -> bytes:
+        return key.encode() * (1 + sum(key.encode()) % 200)
+
+    def work(own: int) -> None:
+        random = Random(own)
+        newest = 0
+        for step in range(400):
+            key = f"o/{own:02x}{random.randrange(20):02x}"
+            other = f"o/{random.randrange(8):02x}{random.randrange(20):02x}"
+            store.apply({}, {}, objects={key: value(key)})
+            found = store.get_many([key, other, "counter"])
+            counter = int(found.get("counter", b"0"))
+            if found.get(key) != value(key) or found.get(other) not in (None, value(other)) or counter < newest:
+                wrong.append(found)
+            newest = counter
+            store.compare_and_set("counter", found.get("counter"), b"%d" % (counter + 1))
+            if step % 3 == 0:
+                store.delete(key)
+                if store.get(key) is not None:
+                    wrong.append(key)
+            if store.size > store.max_bytes:
+                wrong.append(store.size)
+
+    threads = [Thread(target=work, args=(number,), daemon=True) for number in range(8)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(interval / 1000)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.setswitchinterval(interval)
+    assert not any(thread.is_alive() for thread in threads)
+    assert wrong == []
+    assert store.hits
+    assert store.misses
+    for key in list(store._kept):
+        store.delete(key)
+    assert store.size == 0
 
 
 def test_cache_of_nothing_and_of_less() -> None:
@@ -222,6 +291,10 @@ def test_counts() -> None:
     )
     assert store.counts == wanted
     assert store.counts.round_trips == 10
+    assert str(store.counts) == (
+        "10 round trips (get 4, get_many 1, keys 1, set 2, apply 2); read 3 objects, 19 bytes in all; wrote 3 objects, 15 bytes in all"
+    )
+    assert str(Counts()).startswith("0 round trips (none)")
     assert store.reset() == wanted
     assert store.counts == Counts()
     with pytest.raises(TypeError):

@@ -24,6 +24,7 @@ from versioned_state.cli.output import Output, Span
 from versioned_state.cli.settings import Settings, program, verb
 from versioned_state.cli.text import plural
 from versioned_state.errors import StateError
+from versioned_state.storage.url import redact
 
 _STEP = 16  # rounds between two looks at the progress bar: looking costs about as much as a round
 
@@ -76,7 +77,7 @@ def import_(settings: Settings, /, file: str, **options: Any) -> None:
     start = time.monotonic()
     with open_source(file) as source:
         plan = _plan(source, chosen)
-        with store.writing(url) as repository, _progress(settings.output, plan) as told:
+        with store.writing(url, settings.key_file) as repository, _progress(settings.output, plan) as told:
             writer = Writer(repository, key=chosen.key or "messages", author=chosen.author, append=chosen.append, told=told)
             try:
                 for branch in plan.branches:
@@ -184,7 +185,7 @@ def _say_done(settings: Settings, writer: Writer, seconds: float) -> None:
     branches = writer.branches
     which = branches[0] if len(branches) == 1 else f"{len(branches):,} branches, {branches[0]} to {branches[-1]}"
     settings.output.note(f"imported {plural(writer.rounds, 'round')} onto {which}, in {seconds:.1f} s")
-    named = f" --store {shlex.quote(settings.store)}" if settings.store else ""
+    named = f" --store {shlex.quote(redact(settings.store))}" if settings.store else ""
     settings.output.note(Span(f"see: {program()}{named} log {shlex.quote(branches[0])}", "hint"))
 
 

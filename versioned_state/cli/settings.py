@@ -26,6 +26,7 @@ class Settings:
     """What the options say. They may stand before the command or behind it; behind it wins."""
 
     store: str | None = None
+    key_file: str | None = None
     color: ColorMode = "auto"
     pager: bool = True
     debug: bool = False
@@ -37,7 +38,7 @@ class Settings:
     @contextmanager
     def reading(self) -> Iterator[Repository]:
         """The repository of the store, for reading."""
-        with store.reading(self.store) as repository:
+        with store.reading(self.store, self.key_file) as repository:
             try:
                 yield repository
             except UnknownRevisionError as error:
@@ -69,6 +70,7 @@ def _options(*, hidden: bool) -> list[click.Option]:
 
     return [
         option("--store", "The store: a folder or a URL. Else $VSTATE_STORE, else ./.vstate.", "store", metavar="PATH"),
+        option("--key-file", "A file with the key of an encrypted store. Else $VSTATE_KEY_FILE.", "key_file", metavar="PATH"),
         option("--color", "When to use colours; auto heeds $NO_COLOR.", "color", type=click.Choice(["auto", "always", "never"])),
         option("--pager/--no-pager", "Page long output on a terminal.", "pager", is_flag=True),
         option("--debug", "Show the traceback of an error.", "debug", is_flag=True, flag_value=True),
@@ -111,7 +113,7 @@ def revision_argument(name: str = "rev", **options: Any) -> Callable[[Callable[.
 def _complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     # Whatever is wrong with the store, the shell must not see a traceback between two keys.
     try:
-        with store.reading(context.find_root().ensure_object(Settings).store) as repository:
+        with context.find_root().ensure_object(Settings).reading() as repository:
             names = [name for refs in (repository.branches, repository.tags) for name in refs]
             return [name for name in names if name.startswith(incomplete)]
     except Exception:  # noqa: BLE001

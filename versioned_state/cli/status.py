@@ -16,7 +16,7 @@ from versioned_state.errors import StorageError
 from versioned_state.objects.layout import OBJECTS
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.repository import Refs, Repository
-from versioned_state.storage import Disk
+from versioned_state.storage import Disk, Encrypted, Wrapper
 
 _OBJECTS_COUNTED: Final = 1_000_000
 """Counting objects lists their keys, about a million a second; beyond this they are not counted out."""
@@ -47,10 +47,15 @@ def status(settings: Settings, limit: int, *, as_json: bool) -> None:
 
 
 def _facts(repository: Repository) -> dict[str, Any]:
-    disk = repository.store if isinstance(repository.store, Disk) else None
+    store, encrypted = repository.store, False
+    while isinstance(store, Wrapper):
+        encrypted |= isinstance(store, Encrypted)
+        store = store.store
+    disk = store if isinstance(store, Disk) else None
     counted = sum(1 for _ in islice(repository.store.keys(OBJECTS), _OBJECTS_COUNTED + 1))
     return {
-        "store": str(disk.path.absolute()) if disk else repr(repository.store),
+        "store": str(disk.path.absolute()) if disk else repr(store).strip("<>"),
+        "encrypted": encrypted,
         "format": repository.format_version,
         "objects": min(counted, _OBJECTS_COUNTED),
         "objects_are_more": counted > _OBJECTS_COUNTED,
@@ -86,7 +91,7 @@ def _ref_json(name: str, head: Commit | StorageError) -> dict[str, Any]:
 
 
 def _print_facts(output: Output, facts: dict[str, Any], branches: int, tags: int) -> None:
-    rows = {"store": facts["store"], "format": str(facts["format"])}
+    rows = {"store": facts["store"] + (", encrypted" if facts["encrypted"] else ""), "format": str(facts["format"])}
     if facts["bytes_used"] is not None:
         limit = "no limit" if facts["size_limit"] is None else f"limit {size(facts['size_limit'])}"
         rows["size"] = f"{size(facts['bytes_on_disk'])} on disk, {size(facts['bytes_used'])} in use, {limit}"

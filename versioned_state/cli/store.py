@@ -1,4 +1,7 @@
-"""Which store a command works on, and how it is opened: to read, without writing a byte or unpickling anything; or to write. Layer: cli."""
+"""Which store a command works on, and how it is opened: to read, without writing a byte or unpickling anything; or to write. Layer: cli.
+
+A store may be across a network, and it may be encrypted; its key is in a file, never on the command line.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from versioned_state.errors import InvalidArgumentError, NotAStoreError, StoreNotFoundError
 from versioned_state.repository.repository import Repository
@@ -14,7 +18,9 @@ from versioned_state.storage import KVStore, open_store
 DEFAULT = "./.vstate"
 """Where a store is looked for when none is named, and where ``import`` makes one."""
 
-_HINT = "vstate --store PATH names the folder of a store; vstate import and vstate demo make one"
+_HINT = "vstate --store PATH names a store, its folder or its URL; vstate import and vstate demo make one"
+
+_KEY_SIZE: Final = 32
 
 
 def locate(given: str | None, *, to_write: bool = False) -> str:
@@ -34,16 +40,40 @@ def locate(given: str | None, *, to_write: bool = False) -> str:
     return os.path.expanduser(url)  # noqa: PTH111 - a URL is no path; in --store=~/x the shell leaves the tilde
 
 
+def read_key(given: str | None) -> bytes | None:
+    """The key in the file that was given, or in the one that ``VSTATE_KEY_FILE`` names: 32 bytes, or their 64 hex digits.
+
+    Raises:
+        InvalidArgumentError: the file holds something else. What it holds is not shown.
+    """
+    name = given or os.environ.get("VSTATE_KEY_FILE")
+    if not name:
+        return None
+    # No more than a key needs: the file may be /dev/zero.
+    with open(os.path.expanduser(name), "rb") as file:  # noqa: PTH111, PTH123 - as it was typed, so that an error names it so
+        raw = file.read(4 * _KEY_SIZE)
+    if len(raw) == _KEY_SIZE:
+        return raw
+    try:
+        key = bytes.fromhex(raw.decode("ascii"))
+    except ValueError:
+        key = b""
+    if len(key) != _KEY_SIZE:
+        raise InvalidArgumentError(f"{name}: a key file holds {_KEY_SIZE} bytes, or {2 * _KEY_SIZE} hex digits") from None
+    return key
+
+
 @contextmanager
-def reading(given: str | None) -> Iterator[Repository]:
+def reading(given: str | None, key_file: str | None = None) -> Iterator[Repository]:
     """The repository of a store, for reading. It may be on a read-only mount, and others may write to it meanwhile.
 
     Raises:
         StorageError: there is no store, or none of ours.
     """
     url = locate(given)
+    key = read_key(key_file)
     try:
-        store = open_store(url, read_only=True, create=False)
+        store = open_store(url, read_only=True, create=False, encryption_key=key)
     except (StoreNotFoundError, NotAStoreError) as error:
         error.hint = _HINT
         raise
@@ -52,9 +82,9 @@ def reading(given: str | None) -> Iterator[Repository]:
 
 
 @contextmanager
-def writing(url: str) -> Iterator[Repository]:
+def writing(url: str, key_file: str | None = None) -> Iterator[Repository]:
     """The repository of a store for writing; the store is made where nothing is there."""
-    with _repository(open_store(url)) as repository:
+    with _repository(open_store(url, encryption_key=read_key(key_file))) as repository:
         yield repository
 
 

@@ -9,6 +9,9 @@ key                       value
 ``ref/tag/<name>``        a tag: the same
 ``born/branch/<name>``    the branch was created: where its ref is missing, it was lost
 ``born/tag/<name>``       the same for a tag
+``merge``                 merge policies, by the pattern of a path
+``cuts``                  where history was cut away, by ``prune``
+``gc``                    what gc and writers tell each other
 ========================  ==========================================================
 """
 
@@ -21,6 +24,12 @@ from versioned_state.objects.address import HEX_SIZE, Address
 RefKind = Literal["branch", "tag"]
 
 FORMAT = "format"
+
+MERGE_POLICIES = "merge"
+
+CUTS = "cuts"
+
+GC = "gc"
 
 OBJECTS = "o/"
 

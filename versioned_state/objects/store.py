@@ -70,6 +70,11 @@ class Staging:
         self._staged: dict[Address, bytes] = {}
         self._sent: set[Address] = set()
         self._size = 0
+        self.since: int | None = None
+        """At which number of gc's ``sweeps`` all that is not staged here was known to be stored; see ``Guard``.
+
+        None: that was not said yet. -1: it never was.
+        """
 
     def __len__(self) -> int:
         return len(self._staged)
@@ -117,6 +122,17 @@ class Staging:
     def sent(self) -> None:
         """The store has what is staged, so that a batch that is tried again takes only what came since."""
         self._sent.update(self._staged)
+
+    def distrust(self) -> None:
+        """Whatever is not staged here may be gone: what the tree takes over from a commit that nothing need lead to any more.
+
+        It is then looked for, and sent again, before it is published. Cost: reading what differs from the parents' trees.
+        """
+        self.since = -1
+
+    def resend(self) -> None:
+        """What was sent may have been deleted since, as garbage: the next batch takes all of it again."""
+        self._sent.clear()
 
 
 def verified(address: Address, stored: bytes) -> bytes:

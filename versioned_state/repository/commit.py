@@ -6,7 +6,7 @@ ancestor, so that the n-th ancestor is found in O(log n) reads (the skew-binary 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -33,7 +33,8 @@ class Commit:
 
     Attributes:
         id: 48 hex digits, the address of the commit.
-        parents: the ids of the commits it came from; none for the empty root commit that every store shares.
+        parents: the ids of the commits it came from; none for the empty root commit that every store shares. Where history was cut,
+            those that were kept.
         root: 48 hex digits, the address of the top node of the state's tree: equal roots, equal states.
         time: microseconds since 1970, UTC.
         author: who made it, or None.
@@ -41,6 +42,7 @@ class Commit:
         skipped: paths that ``commit(skip_unserializable=True)`` left out; known to that call only, not stored.
         meta: data of the caller's: task, session, step.
         generation: 1 more than the greatest of its parents; 0 for the root commit.
+        cut: whether history was cut here (``prune``), so that parents it was made with are not among ``parents``.
     """
 
     id: str
@@ -54,6 +56,7 @@ class Commit:
     jump: str | None = field(compare=False, repr=False)
     meta_cell: bytes | None = field(default=None, compare=False, repr=False)
     skipped: tuple[str, ...] = field(default=(), compare=False)
+    cut: bool = field(default=False, compare=False, repr=False)
 
     @property
     def root(self) -> str:
@@ -97,11 +100,19 @@ def new_commit(
     generation = 1 + max((parent.generation for parent in parents), default=-1)
     height = parents[0].height + 1 if parents else 0
     ids = tuple(parent.id for parent in parents)
+    return with_id(Commit("", ids, time, author, message, generation, tree, height, jump, meta_cell))
+
+
+def with_id(commit: Commit) -> tuple[Commit, bytes]:
+    """A commit of these fields under the id that they give it, and its raw bytes, kind first."""
+    tree = commit.tree
     top = tree.top if isinstance(tree.top, bytes) else [write_node(tree.shape, tree.top)]
-    lineage = [generation, None if height == generation else height, None if jump is None else bytes.fromhex(jump)]
-    body = [tree.count, top, bytes.fromhex("".join(ids)), time, author, message, meta_cell, *lineage]
+    height = None if commit.height == commit.generation else commit.height
+    lineage = [commit.generation, height, None if commit.jump is None else bytes.fromhex(commit.jump)]
+    parents = bytes.fromhex("".join(commit.parents))
+    body = [tree.count, top, parents, commit.time, commit.author, commit.message, commit.meta_cell, *lineage]
     raw = bytes((Kind.COMMIT,)) + msgpack.packb(body, unicode_errors="surrogatepass")
-    return Commit(address_of(raw).hex(), ids, time, author, message, generation, tree, height, jump, meta_cell), raw
+    return replace(commit, id=address_of(raw).hex()), raw
 
 
 def read_commit(address: Address, raw: bytes) -> Commit:

@@ -1,10 +1,14 @@
-"""Walks over the graph of commits: ancestors, log order, merge bases. Pure: they are given a function that reads. Layer: repository."""
+"""Walks over the graph of commits: ancestors, log order, merge bases. Pure: they are given a function that reads. Layer: repository.
+
+Where history was cut, commits are read with the parents that were kept (``cuts``), so every walk ends there.
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 
+from versioned_state.errors import MissingObjectError, UnknownRevisionError
 from versioned_state.repository.commit import Commit
 
 Read = Callable[[str], Commit]
@@ -25,19 +29,78 @@ def jump_height(height: int) -> int:
 def jump_of(parent: Commit, read: Read) -> str:
     """Where the jump of a child of ``parent`` goes: two equal jumps in a row are joined into one of twice the length.
 
-    Cost: at most one read. Then any ancestor is O(log n) reads away.
+    Cost: at most one read, or two at a cut. Then any ancestor is O(log n) reads away.
+
+    Args:
+        read: reads commits as they are stored, cut or not, so that cuts have no say in what is written.
     """
     middle = jump_height(parent.height)
-    if parent.jump is None or not middle or parent.height - middle != middle - jump_height(middle):
+    if not middle or parent.height - middle != middle - jump_height(middle):
         return parent.id
-    return read(parent.jump).jump or parent.id
+    try:
+        jump = parent.jump or read(parent.id).jump
+        return (jump and read(jump).jump) or parent.id
+    except MissingObjectError:
+        # Where history was cut, what lies beyond may be gone. A jump that is too short is still a jump to an ancestor.
+        return parent.id
+
+
+def parents_of(commit: Commit, read: Read) -> list[Commit]:
+    """The parents of a commit that history still has. Cost: one read for each.
+
+    Whoever walks history asks here: history may be cut below a commit after that was read, by another process, and be collected.
+    """
+    try:
+        return [read(id) for id in commit.parents]
+    except MissingObjectError:
+        again = read(commit.id)
+        if again.parents == commit.parents:
+            raise
+        return [read(id) for id in again.parents]
+
+
+def first_parent_of(commit: Commit, read: Read) -> Commit | None:
+    """The first parent of a commit, or None where it has none, or history was cut."""
+    if not commit.parents:
+        return None
+    try:
+        return read(commit.parents[0])
+    except MissingObjectError:
+        again = read(commit.id)
+        if again.parents[:1] == commit.parents[:1]:
+            raise
+        return read(again.parents[0]) if again.parents else None
 
 
 def ancestor_at(commit: Commit, height: int, read: Read) -> Commit:
-    """The ancestor by first parents that has this height, which is at most the commit's. Cost: O(log n) reads."""
-    while commit.height > height:
+    """The ancestor by first parents that has this height, which is at most the commit's. Cost: O(log n) reads.
+
+    Raises:
+        UnknownRevisionError: history was cut above it.
+    """
+    low = descend(commit, height, read)
+    if low.height > height:
+        back = commit.height - height
+        raise UnknownRevisionError(f"{commit.short}~{back}", reason=cut_reason(low))
+    return low
+
+
+def cut_reason(commit: Commit) -> str:
+    """Why there is nothing below a cut commit, for the message of an error."""
+    return f"history was cut at {commit.short}, and what came before is not kept"
+
+
+def descend(commit: Commit, height: int, read: Read) -> Commit:
+    """The ancestor by first parents that has this height, or, where history was cut above it, the cut commit. Cost: O(log n) reads."""
+    while commit.height > height and commit.parents:
         jump = commit.jump if jump_height(commit.height) >= height else None
-        commit = read(jump or commit.parents[0])
+        try:
+            commit = read(jump or commit.parents[0])
+        except MissingObjectError:
+            again = read(commit.id)
+            if (again.parents, again.jump) == (commit.parents, commit.jump):
+                raise
+            commit = again
     return commit
 
 
@@ -54,25 +117,25 @@ def walk(
     while heap:
         *_, commit = heapq.heappop(heap)
         yield commit
-        for id in commit.parents:
-            if id not in seen:
-                seen.add(id)
-                parent = read(id)
-                heapq.heappush(heap, (order(parent), id, parent))
+        if seen.issuperset(commit.parents):
+            continue
+        for parent in parents_of(commit, read):
+            if parent.id not in seen:
+                seen.add(parent.id)
+                heapq.heappush(heap, (order(parent), parent.id, parent))
 
 
 def first_parents(commit: Commit, read: Read) -> Iterator[Commit]:
     """A commit, its first parent, that one's, and so on."""
-    while True:
-        yield commit
-        if not commit.parents:
-            return
-        commit = read(commit.parents[0])
+    parent: Commit | None = commit
+    while parent is not None:
+        yield parent
+        parent = first_parent_of(parent, read)
 
 
 def is_ancestor(old: Commit, new: Commit, read: Read) -> bool:
     """Whether ``old`` is ``new`` or an ancestor of it. Cost: O(log n) reads where first parents lead there."""
-    if old.height <= new.height and ancestor_at(new, old.height, read) == old:
+    if old.height <= new.height and descend(new, old.height, read) == old:
         return True
     return any(commit == old for commit in _walk_down(new, old.generation, read))
 
@@ -88,9 +151,23 @@ def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
     """A best common ancestor: one that no other common ancestor descends from, the newest of them.
 
     Cost: O(log n) reads where one is the other's ancestor by first parents; otherwise the commits above the base.
+
+    Raises:
+        UnknownRevisionError: they have none any more, since history was cut. The empty root commit would be no base for a merge: what one
+            side deleted long ago would come back as the other's addition.
     """
+    base = find_merge_base(a, b, read)
+    if base is None:
+        raise UnknownRevisionError(
+            f"the merge base of {a.short} and {b.short}", reason="history was cut, and what they have in common is not kept"
+        )
+    return base
+
+
+def find_merge_base(a: Commit, b: Commit, read: Read) -> Commit | None:
+    """The same, or None where history was cut and they have nothing in common any more."""
     low, high = sorted((a, b), key=lambda commit: commit.height)
-    if ancestor_at(high, low.height, read) == low:
+    if descend(high, low.height, read) == low:
         return low
     ours, theirs = 1, 2
     marks = {a.id: ours}
@@ -102,9 +179,8 @@ def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
         mark = marks[commit.id]
         if mark == ours | theirs:
             return commit
-        for id in commit.parents:
-            if id not in marks:
-                parent = read(id)
-                heapq.heappush(heap, (-parent.generation, -parent.time, id, parent))
-            marks[id] = marks.get(id, 0) | mark
-    raise AssertionError("every commit descends from the root commit")
+        for parent in parents_of(commit, read):
+            if parent.id not in marks:
+                heapq.heappush(heap, (-parent.generation, -parent.time, parent.id, parent))
+            marks[parent.id] = marks.get(parent.id, 0) | mark
+    return None

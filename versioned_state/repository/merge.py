@@ -1,56 +1,194 @@
-"""Where two sides changed the same thing. Pure: trees in, conflicts out. Layer: repository."""
+"""Three-way merges of states: their policies, their conflicts, and how a person settles them. Layer: repository.
+
+::
+
+    base ──┬── ours ────┬── merged
+           └── theirs ──┘
+
+``values.merge`` does the work; here is what it asks when both sides changed a place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.policies import NUMBERS, Policies, Policy
 from versioned_state.values.decoder import Decoder
-from versioned_state.values.diff import diff_maps
 from versioned_state.values.encoder import Encoder
+from versioned_state.values.forms import Forms
 from versioned_state.values.keys import path_of
+from versioned_state.values.merge import Merger, Settled, Sides
 from versioned_state.values.nodes import Nodes
 from versioned_state.values.path import Path
 from versioned_state.values.pickles import PicklePolicy
 from versioned_state.values.tree import Tree
 
+if TYPE_CHECKING:
+    from versioned_state.repository.commit import Commit
+
 
 class Missing:
-    """Stands for a side of a conflict that has nothing at the path."""
+    """Stands for a side that has nothing at the path."""
 
     def __repr__(self) -> str:
         return "<missing>"
 
 
-MISSING = Missing()
+MISSING: Final = Missing()
 
 
-@dataclass(frozen=True, slots=True)
 class Conflict:
     """A path that both sides changed: what the merge base has there, what ours is, and what theirs is; ``MISSING`` where there is nothing.
 
-    Objects show as ``ObjectInfo``: nothing is unpickled.
+    Values are read when asked for. Objects show as ``ObjectInfo``: nothing is unpickled. A path into a list goes by our side's indexes.
     """
 
-    path: Path
-    base: Any
-    ours: Any
-    theirs: Any
+    __slots__ = ("_decoder", "_sides", "path")
+
+    def __init__(self, path: Path, sides: Sides, decoder: Decoder) -> None:
+        self.path = path
+        self._sides = sides
+        self._decoder = decoder
+
+    @property
+    def base(self) -> Any:
+        return self._read(self._sides.base)
+
+    @property
+    def ours(self) -> Any:
+        return self._read(self._sides.ours)
+
+    @property
+    def theirs(self) -> Any:
+        return self._read(self._sides.theirs)
+
+    def _read(self, cell: bytes | None) -> Any:
+        return MISSING if cell is None else self._decoder.decode(cell)
+
+    @property
+    def both_appended(self) -> bool:
+        """Whether it is a list into which both sides put elements, which the policy ``append`` would settle."""
+        return type(self.base) in (list, Missing) and type(self.ours) is type(self.theirs) is list
+
+    def __repr__(self) -> str:
+        return f"<Conflict at {self.path}>"
 
 
-def find_conflicts(nodes: Nodes, base: Tree, ours: Mapping[bytes, bytes | None], theirs: Tree) -> list[Conflict]:
-    """The keys that we changed and they changed otherwise. ``ours`` maps root keys to new cells (None: removed; empty: cannot be told).
+class Merge:
+    """A merge that stopped at conflicts, and left everything as it was: settle them, and do it again.
 
-    Cost: what they changed.
+    Attributes:
+        conflicts: what is to be settled still.
     """
-    decoder = Decoder(Encoder(nodes, PicklePolicy("refuse", private=False)), describe=True)
 
-    def show(cell: bytes | None) -> Any:
-        return decoder.decode(cell) if cell else MISSING
+    def __init__(
+        self, conflicts: tuple[Conflict, ...], resolutions: Mapping[Path, Any], again: Callable[[Mapping[Path, Any]], Commit]
+    ) -> None:
+        self.conflicts = conflicts
+        self._resolutions = dict(resolutions)
+        self._again = again
 
-    conflicts = []
-    for key, old, new in diff_maps(nodes, base, theirs):
-        if key in ours and ours[key] != new:
-            conflicts.append(Conflict(path_of(key), show(old), show(ours[key]), show(new)))
-    return conflicts
+    def resolve(self, path: str | Path, value: Any) -> None:
+        """Say what is to stand at the path of a conflict; ``MISSING``: nothing. Raises ``InvalidArgumentError`` for another path."""
+        path = Path.parse(path) if isinstance(path, str) else path
+        if all(conflict.path != path for conflict in self.conflicts) and path not in self._resolutions:
+            left = ", ".join(str(conflict.path) for conflict in self.conflicts) or "none"
+            raise InvalidArgumentError(f"there is no conflict at {path}", hint=f"conflicts: {left}")
+        self._resolutions[path] = value
+        self.conflicts = tuple(conflict for conflict in self.conflicts if conflict.path != path)
+
+    def commit(self) -> Commit:
+        """Do again what stopped, with what was settled; the commit. What was changed since is part of it.
+
+        Raises:
+            MergeConflictError: there are conflicts left, or new ones, because others committed since.
+        """
+        return self._again(self._resolutions)
+
+    def __repr__(self) -> str:
+        return f"<Merge with {len(self.conflicts)} conflicts>"
+
+
+def merge_trees(
+    nodes: Nodes,
+    sides: tuple[Tree, Tree, Tree],
+    *,
+    pickles: PicklePolicy,
+    policies: Policies,
+    resolutions: Mapping[Path, Any],
+    theirs_first: bool,
+) -> tuple[Tree, tuple[Conflict, ...]]:
+    """Merge base, ours and theirs: the root, whose new objects are staged in ``nodes``, and the conflicts, at which it holds ours.
+
+    Args:
+        pickles: whether a function that is a policy gets objects, and gives them.
+        theirs_first: whether theirs was made before ours, for the order of what both appended.
+    """
+    base, ours, theirs = sides
+    encoder = Encoder(nodes, pickles)
+    forms = Forms(encoder, Decoder(encoder, describe=True))
+    decide = _Decider(forms, Decoder(encoder), policies, resolutions, theirs_first=theirs_first)
+    tree = Merger(forms, decide).roots(base, ours, theirs, path_of)
+    return tree, tuple(decide.conflicts)
+
+
+class _Decider:
+    """Answers by what was settled by hand first, then by policy; and collects what nobody decided."""
+
+    def __init__(self, forms: Forms, reader: Decoder, policies: Policies, resolutions: Mapping[Path, Any], *, theirs_first: bool) -> None:
+        self._forms = forms
+        self._reader = reader
+        self._policies = policies
+        self._resolutions = resolutions
+        self._theirs_first = theirs_first
+        self.conflicts: list[Conflict] = []
+
+    def settle(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+        if path in self._resolutions:
+            return self._settled(self._resolutions[path], limit)
+        policy = self._policies.find(path)
+        if policy == "ours":
+            return Settled(sides.ours)
+        if policy == "theirs":
+            return Settled(sides.theirs)
+        if policy == "union" and (sides.ours is None) != (sides.theirs is None):
+            return Settled(sides.ours or sides.theirs)
+        if callable(policy):
+            return self._settled(policy(*map(self._read, (sides.base, sides.ours, sides.theirs))), limit)
+        if policy in ("sum", "max", "min"):
+            return self._calculate(policy, sides, limit)
+        return None
+
+    def _calculate(self, policy: Policy, sides: Sides, limit: int) -> Settled | None:
+        ours, theirs = self._read(sides.ours), self._read(sides.theirs)
+        base = 0 if sides.base is None else self._read(sides.base)
+        if not NUMBERS.issuperset(map(type, (base, ours, theirs))):
+            return None
+        try:
+            if policy == "sum":
+                return self._settled(ours + theirs - base, limit)
+            return self._settled(max(ours, theirs) if policy == "max" else min(ours, theirs), limit)
+        except (TypeError, ArithmeticError):  # a Decimal and a float, say
+            return None
+
+    def _settled(self, value: Any, limit: int) -> Settled:
+        return Settled(None if value is MISSING else self._forms.encode(value, limit))
+
+    def _read(self, cell: bytes | None) -> Any:
+        return MISSING if cell is None else self._reader.decode(cell)
+
+    def insert(self, path: Path, ours: list[Any], theirs: list[Any]) -> list[Any] | None:
+        policy = self._policies.find(path)
+        if policy == "append":
+            return theirs + ours if self._theirs_first else ours + theirs
+        if policy == "union":
+            return list(dict.fromkeys(ours + theirs))
+        return None
+
+    def recount(self, path: Path) -> bool:
+        return self._policies.counts_below(path)
+
+    def conflict(self, path: Path, sides: Sides) -> None:
+        self.conflicts.append(Conflict(path, sides, self._forms.decoder))

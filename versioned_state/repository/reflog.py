@@ -13,7 +13,8 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, expect
-from versioned_state.repository.commit import Commit
+from versioned_state.repository.commit import ROOT_ID, Commit
+from versioned_state.repository.history import first_parent_of
 from versioned_state.repository.refs import Ref
 
 
@@ -58,13 +59,26 @@ class Position:
     action: str
 
 
-def iter_positions(ref: Ref, read_commit: Callable[[Address], Commit], read_log: Callable[[Address], LogEntry]) -> Iterator[Position]:
-    """Where the ref has pointed, newest first. Cost: one read for each."""
+def iter_positions(
+    ref: Ref,
+    read_commit: Callable[[Address], Commit],
+    read_log: Callable[[Address], LogEntry],
+    expired: Callable[[], int] = lambda: 0,
+) -> Iterator[Position]:
+    """Where the ref has pointed, newest first. Cost: one read for each.
+
+    Args:
+        expired: up to when entries have expired, in microseconds: what they lead to may have been collected. Asked once, at the first.
+    """
     head, log = ref.head, ref.log
     entry = None if log is None else read_log(log)
+    end: int | None = None
     while True:
         if entry is not None and head == entry.new:
             yield Position(None if head is None else read_commit(head), entry.time, entry.action)
+            end = expired() if end is None else end
+            if entry.time < end:
+                return
             head = entry.old
             entry = None if entry.previous is None else read_log(entry.previous)
             if head is None and entry is None:
@@ -73,7 +87,10 @@ def iter_positions(ref: Ref, read_commit: Callable[[Address], Commit], read_log:
         if head is None:
             return
         commit = read_commit(head)
-        if not commit.parents:
+        if commit.id == ROOT_ID:
             return
         yield Position(commit, commit.time, "commit")
-        head = Address(bytes.fromhex(commit.parents[0]))
+        parent = first_parent_of(commit, lambda id: read_commit(Address(bytes.fromhex(id))))
+        if parent is None:  # history was cut here
+            return
+        head = Address(bytes.fromhex(parent.id))

@@ -8,7 +8,7 @@ head, so that its reflog stays within reach.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,6 +18,8 @@ from blake3 import blake3
 from versioned_state.errors import CorruptRefError, InvalidArgumentError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
 from versioned_state.objects.layout import RefKind, birth_key, ref_key
+from versioned_state.objects.store import Staging
+from versioned_state.repository.epoch import Guard
 from versioned_state.storage import KVStore
 
 _CHECKSUM_SIZE: Final = 8
@@ -33,6 +35,7 @@ class Ref:
         head: the address of the commit, or None where the ref was deleted.
         log: the address of its last log entry, or None.
         stored: the record's bytes, which the next move expects to find; None where there is no record yet.
+        sweeps: what had been deleted when it was read; see ``Guard``.
     """
 
     kind: RefKind
@@ -40,6 +43,7 @@ class Ref:
     head: Address | None
     log: Address | None
     stored: bytes | None
+    sweeps: int = 0
 
 
 def check_name(kind: RefKind, name: str) -> None:
@@ -98,19 +102,34 @@ def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
     return Ref(kind, name, None if head is None else Address(head), None if log is None else Address(log), stored)
 
 
-def move_ref(store: KVStore, ref: Ref, head: Address | None, *, log: Address | None, objects: Mapping[str, bytes]) -> Ref | None:
-    """Point a ref, as it was read, to another head, together with the objects that this needs.
+def move_ref(
+    guard: Guard,
+    ref: Ref,
+    head: Address | None,
+    *,
+    log: Address | None,
+    staging: Staging,
+    parents: Collection[Address] = (),
+    since: int = 0,
+    secure: Callable[[], None] = lambda: None,
+) -> Ref | None:
+    """Point a ref, as it was read, to another head, together with the objects that this needs, in a way that gc heeds.
 
     Returns the ref as it is then, or None where somebody moved it in between; the objects may then be stored all the same.
+
+    Args:
+        staging: has the objects, the new log entry included.
+        parents: commits that the head leads to.
+        since, secure: as for ``Guard.apply``.
     """
     key = ref_key(ref.kind, ref.name)
     stored = write_ref(ref.kind, ref.name, head, log)
     puts = {key: stored}
     if ref.stored is None:
         puts[birth_key(ref.kind, ref.name)] = _BORN
-    if not store.apply({key: ref.stored}, puts, objects=objects):
-        return None
-    return Ref(ref.kind, ref.name, head, log, stored)
+    keep = [address for address in (head, log) if address is not None and address not in (ref.head, ref.log)]
+    sweeps = guard.apply({key: ref.stored}, puts, staging=staging, keep=keep, instead_of=parents, since=since, secure=secure)
+    return None if sweeps is None else Ref(ref.kind, ref.name, head, log, stored, sweeps)
 
 
 def ref_at(ref: Ref, head: Address) -> Ref:
@@ -118,8 +137,8 @@ def ref_at(ref: Ref, head: Address) -> Ref:
     return replace(ref, head=head, stored=write_ref(ref.kind, ref.name, head, ref.log))
 
 
-def iter_refs(store: KVStore, kind: RefKind, prefix: str = "") -> Iterator[Ref]:
-    """The refs of a kind that are not deleted, in the order of the store. Cost: what it lists.
+def iter_refs(store: KVStore, kind: RefKind, prefix: str = "", *, deleted: bool = False) -> Iterator[Ref]:
+    """The refs of a kind, in the order of the store; ``deleted``: the deleted ones too. Cost: what it lists.
 
     Raises:
         CorruptRefError: a record is damaged, or, at the end, one is gone that was created.
@@ -129,7 +148,7 @@ def iter_refs(store: KVStore, kind: RefKind, prefix: str = "") -> Iterator[Ref]:
     for key, stored in store.items(start + prefix):
         ref = parse_ref(kind, key[len(start) :], stored)
         created.discard(ref.name)
-        if ref.head is not None:
+        if deleted or ref.head is not None:
             yield ref
     for name in sorted(created):
         # One that was created since the first listing has its record by now.

@@ -10,6 +10,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
 from difflib import get_close_matches
 from itertools import islice
 from threading import RLock
@@ -33,15 +35,20 @@ from versioned_state.errors import (
     UnserializableValueError,
     WrongKeyError,
 )
-from versioned_state.objects.address import HEX_SIZE, Address, Kind, address_of
+from versioned_state.objects.address import HEX_SIZE, Address, Kind
 from versioned_state.objects.envelope import seal
-from versioned_state.objects.layout import FORMAT, RefKind, object_key
+from versioned_state.objects.layout import CUTS, FORMAT, GC, RefKind, object_key
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository import history
 from versioned_state.repository.commit import EARLIEST, LATEST, ROOT_ID, ROOT_RAW, Commit, new_commit, read_commit
+from versioned_state.repository.cuts import Cuts, read_cuts
 from versioned_state.repository.diff import Diff
+from versioned_state.repository.epoch import Guard
+from versioned_state.repository.fsck import FsckReport, check
+from versioned_state.repository.gc import DEFAULT_EXPIRE, GcReport, Progress, collect
 from versioned_state.repository.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
 from versioned_state.repository.refs import Ref, check_name, has_surrogate, iter_refs, move_ref, read_ref
+from versioned_state.repository.resend import resend_history, resend_tree
 from versioned_state.repository.revisions import Back, Moves, Parent, parse_revision
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.storage import KVStore, Memory
@@ -57,6 +64,7 @@ _MAGIC: Final = b"versioned-state\n"
 _COMMITS_KEPT: Final = 512
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _SAME_PREFIX: Final = 4096
+_NEAR_HEADS: Final = 8
 _NEAR_REFS: Final = 1000
 """How many refs are looked at for names that come close to an unknown one: enough to help, and never a scan of a service."""
 
@@ -145,6 +153,8 @@ class Repository:
         self.branches = Refs(self, "branch")
         self.tags = Refs(self, "tag")
         self.format_version = FORMAT_VERSION  # that of the store, once it is open
+        self.cuts = Cuts({})  # as they were last read; see refresh_cuts
+        self.guard = Guard(self.store)
         self._lock = RLock()
         self._commits: OrderedDict[bytes, Commit] = OrderedDict()
         self._open()
@@ -152,13 +162,16 @@ class Repository:
     # Opening
 
     def _open(self) -> None:
-        stored = self.store.get(FORMAT)
+        found = self.store.get_many((FORMAT, CUTS, GC))
+        stored = found.get(FORMAT)
         if stored is None:
             self._create()
             return
-        self.format_version = _read_format(stored)
+        self.format_version = read_format(stored)
         if self.format_version > FORMAT_VERSION:
             raise FormatError(self.format_version, FORMAT_VERSION)
+        self.cuts = read_cuts(found.get(CUTS))
+        self.guard.learn(found.get(GC))
 
     def _create(self) -> None:
         root_key = object_key(Address(bytes.fromhex(ROOT_ID)))
@@ -180,13 +193,27 @@ class Repository:
             created = self.store.apply({FORMAT: None}, {FORMAT: _write_format(FORMAT_VERSION)}, objects={root_key: seal(ROOT_RAW)})
         except ReadOnlyError as error:
             raise StoreNotFoundError("the store is empty, and is open for reading only") from error
-        if not created:
+        if created:
+            self.guard.learn(None)
+        else:
             self._open()
 
     # Commits
 
     def commit_at(self, address: Address) -> Commit:
-        """The commit at an address. Cost: one read, or none if it was read lately."""
+        """The commit at an address, with the parents that history still has. Cost: one read, or none if it was read lately."""
+        try:
+            return self.cuts.graft(self._stored_at(address))
+        except MissingObjectError:
+            # Another process may have cut history, and collected what is gone; the walk that asks reads the child again.
+            self.refresh_cuts()
+            raise
+
+    def stored(self, id: str) -> Commit:
+        """The commit with this full id as it was made, whether or not history was cut at it."""
+        return self._stored_at(Address(bytes.fromhex(id)))
+
+    def _stored_at(self, address: Address) -> Commit:
         commits = self._commits
         with self._lock:
             commit = commits.get(address)
@@ -196,6 +223,22 @@ class Repository:
             else:
                 commits.move_to_end(address)
             return commit
+
+    def refresh_cuts(self) -> Cuts:
+        """Where history is cut now. They are read when the repository is opened, and when a commit is missing."""
+        stored = self.store.get(CUTS)
+        if stored != self.cuts.stored:
+            self.cuts = read_cuts(stored)
+        return self.cuts
+
+    def parents(self, commit: Commit) -> list[Commit]:
+        """The parents of a commit that history still has: none where it was cut. Cost: one read for each."""
+        return history.parents_of(commit, self.read)
+
+    def forget(self) -> None:
+        """Let go of the commits that are kept in memory."""
+        with self._lock:
+            self._commits.clear()
 
     def _remember(self, commit: Commit) -> None:
         self._commits[bytes.fromhex(commit.id)] = commit
@@ -218,7 +261,8 @@ class Repository:
             AmbiguousRevisionError: an abbreviated id of several commits.
         """
         if isinstance(rev, Commit):
-            return rev
+            # History may have been cut at it since it was read.
+            return self.read(rev.id) if bytes.fromhex(rev.id) in self.cuts else rev
         if type(rev) is not str:
             raise InvalidArgumentError(f"a revision is a string or a Commit, not {type(rev).__name__}")
         if not rev.isascii() and has_surrogate(rev):
@@ -235,11 +279,16 @@ class Repository:
             if isinstance(step, Back):
                 if step.count > commit.height:
                     raise UnknownRevisionError(rev, reason=f"there are only {commit.height} commits before {commit.short}")
-                commit = history.ancestor_at(commit, commit.height - step.count, self.read)
+                height = commit.height - step.count
+                commit = history.descend(commit, height, self.read)
+                if commit.height > height:
+                    raise UnknownRevisionError(rev, reason=history.cut_reason(commit))
             elif isinstance(step, Parent) and step.number:
-                if step.number > len(commit.parents):
-                    raise UnknownRevisionError(rev, reason=f"{commit.short} has {len(commit.parents)} parents")
-                commit = self.read(commit.parents[step.number - 1])
+                parents = self.parents(commit)
+                if step.number > len(parents):
+                    reason = history.cut_reason(commit) if commit.cut else f"{commit.short} has {len(parents)} parents"
+                    raise UnknownRevisionError(rev, reason=reason)
+                commit = parents[step.number - 1]
         return commit
 
     def default_branch(self) -> str:
@@ -295,7 +344,7 @@ class Repository:
 
     def _find_commit(self, address: Address) -> Commit | None:
         raw = self.objects.read(address)
-        return read_commit(address, raw) if raw[:1] == bytes((Kind.COMMIT,)) else None
+        return self.cuts.graft(read_commit(address, raw)) if raw[:1] == bytes((Kind.COMMIT,)) else None
 
     def _near(self, name: str) -> list[str]:
         names = [ref.name for kind in _KINDS for ref in islice(iter_refs(self.store, kind), _NEAR_REFS)]
@@ -316,11 +365,15 @@ class Repository:
             raise InvalidArgumentError(f"limit={limit}: it is 0 or more")
         start = self.commit(rev)
         commits = history.first_parents(start, self.read) if first_parent else history.walk([start], self.read)
-        chosen = commits if include_root else (commit for commit in commits if commit.parents)
+        chosen = commits if include_root else (commit for commit in commits if commit.id != ROOT_ID)
         return islice(chosen, limit)
 
     def merge_base(self, a: str | Commit, b: str | Commit) -> Commit:
-        """A best common ancestor of two revisions; at the least the empty root commit."""
+        """A best common ancestor of two revisions; at the least the empty root commit.
+
+        Raises:
+            UnknownRevisionError: history was cut, and they have nothing in common any more.
+        """
         return history.merge_base(self.commit(a), self.commit(b), self.read)
 
     def diff(self, a: str | Commit, b: str | Commit, *, internal: bool = False) -> Diff:
@@ -344,11 +397,15 @@ class Repository:
 
     def ref(self, kind: RefKind, name: str) -> Ref:
         """The record of a ref. Raises ``CorruptRefError``."""
-        return read_ref(self.store, kind, name)
+        sweeps = self.guard.sweeps  # before the ref is read, so that what it leads to was there after them
+        ref = read_ref(self.store, kind, name)
+        if ref.head is not None:
+            self.guard.saw(ref.head)
+        return replace(ref, sweeps=sweeps) if sweeps else ref
 
     def reflog(self, name: str, *, kind: RefKind = "branch") -> Iterator[Position]:
         """Where a branch or tag has pointed, newest first, deleted ones included. Cost: one read for each that is taken."""
-        return iter_positions(self.ref(kind, name), self.commit_at, self._read_log)
+        return iter_positions(self.ref(kind, name), self.commit_at, self._read_log, self.guard.expired)
 
     def _read_log(self, address: Address) -> LogEntry:
         return read_entry(address, self.objects.read(address))
@@ -375,8 +432,14 @@ class Repository:
         """
         new = None if commit is None else Address(bytes.fromhex(commit.id))
         raw = write_entry(ref, new, time=self._now(), author=author or self.author, action=action)
-        log = address_of(raw)
-        return move_ref(self.store, ref, new, log=log, objects={object_key(log): seal(raw)}) is not None
+        staging = Staging(self.objects)
+        log = staging.add(raw)
+
+        def secure() -> None:
+            if commit is not None and commit.id != ROOT_ID:
+                self._secure_history(commit, ref)
+
+        return move_ref(self.guard, ref, new, log=log, staging=staging, secure=secure) is not None
 
     # Publishing
 
@@ -397,8 +460,8 @@ class Repository:
             time=self._now(),
             author=self.author if author is None else author,
             message=message,
-            meta_cell=self._meta_cell(meta) if meta else None,
-            jump=history.jump_of(parents[0], self.read),
+            meta_cell=self.meta_cell(meta) if meta else None,
+            jump=history.jump_of(parents[0], self.stored),
         )
         staging.add(raw)
         return commit
@@ -409,7 +472,8 @@ class Repository:
             raise InvalidArgumentError(f"the clock gave {now!r}, which is no int of microseconds between the years 1 and 9999")
         return now
 
-    def _meta_cell(self, meta: Mapping[str, Any]) -> bytes:
+    def meta_cell(self, meta: Mapping[str, Any]) -> bytes:
+        """The stored form of a commit's meta. Raises ``InvalidArgumentError``, or ``UnserializableValueError`` for what is not data."""
         if not isinstance(meta, Mapping) or any(  # type: ignore[redundant-expr]
             type(key) is not str for key in meta
         ):
@@ -422,12 +486,54 @@ class Repository:
 
     def publish(self, ref: Ref, commit: Commit, staging: Staging) -> Ref | None:
         """Move a ref to a staged commit, with everything staged, in one batch. None: the ref had moved, and nothing else was changed."""
-        moved = move_ref(self.store, ref, Address(bytes.fromhex(commit.id)), log=ref.log, objects=staging.sealed())
-        staging.sent()
+        # What a staging relies on was there when the ref was read that it was first to move, or was sent since.
+        since = staging.since = ref.sweeps if staging.since is None else min(ref.sweeps, staging.since)
+        made = _made(commit, staging)
+        parents = {Address(bytes.fromhex(id)) for each in made for id in each.parents} - {Address(bytes.fromhex(each.id)) for each in made}
+        reachable = (ref.head, Address(bytes.fromhex(ROOT_ID)))
+        if not all(parent in reachable or self.guard.knows(parent) for parent in parents):
+            since = min(since, 0)  # known only if nothing was ever deleted
+
+        def secure() -> None:
+            for parent in parents:
+                self._secure_history(self._stored_at(parent), ref)
+            own = {each.id: each for each in made}
+            for each in made:
+                resend_tree(self.objects, each, [own.get(id) or self.stored(id) for id in each.parents], staging)
+
+        head = Address(bytes.fromhex(commit.id))
+        moved = move_ref(self.guard, ref, head, log=ref.log, staging=staging, parents=parents, since=since, secure=secure)
         if moved is not None:
+            self.guard.saw(head)
             with self._lock:
                 self._remember(commit)
         return moved
+
+    def _secure_history(self, commit: Commit, ref: Ref) -> None:
+        """See to it that a commit is there with all that it leads to, before a ref is moved to it. Raises ``MissingObjectError``."""
+        address = Address(bytes.fromhex(commit.id))
+        if commit.id == ROOT_ID or address == ref.head or self.guard.knows(address) or not self.guard.sweeps:
+            return
+        heads = self.guard.known_heads(_NEAR_HEADS) if ref.head is None else [ref.head, *self.guard.known_heads(_NEAR_HEADS)]
+        resend_history(self.objects, commit, map(self.commit_at, heads), self.cuts, self.read)
+
+    # Keeping and forgetting
+
+    def gc(
+        self,
+        *,
+        expire: timedelta = DEFAULT_EXPIRE,
+        dry_run: bool = False,
+        compact: bool = False,
+        force: bool = False,
+        progress: Progress | None = None,
+    ) -> GcReport:
+        """Delete every object that no branch, no tag and no move of theirs within the last ``expire`` leads to; see ``gc.collect``."""
+        return collect(self, expire=expire, dry_run=dry_run, compact=compact, force=force, progress=progress)
+
+    def fsck(self, *, progress: Progress | None = None) -> FsckReport:
+        """Check every object, ref and record; see ``fsck.check``. Damage is reported, not raised."""
+        return check(self.store, progress=progress)
 
     def close(self) -> None:
         """Close the store. Calls after it raise ``StoreClosedError``."""
@@ -440,6 +546,19 @@ class Repository:
         self.close()
 
 
+def _made(commit: Commit, staging: Staging) -> list[Commit]:
+    """A commit that is about to be published, and those before it that are, too: they are staged as well."""
+    made = {commit.id: commit}
+    pending = [commit]
+    while pending:
+        for id in pending.pop().parents:
+            address = Address(bytes.fromhex(id))
+            if address in staging and id not in made:
+                made[id] = read_commit(address, staging.read(address))
+                pending.append(made[id])
+    return list(made.values())
+
+
 def backoff(attempt: int) -> None:
     """Wait before the next attempt on a contended branch: random, so that writers spread, and longer each time, to 50 ms."""
     time.sleep(random.uniform(0, min(0.05, 0.0005 * 2**attempt)))  # noqa: S311 - spreading, not secrecy
@@ -450,7 +569,8 @@ def _write_format(version: int) -> bytes:
     return body + blake3(body).digest(length=8)
 
 
-def _read_format(stored: bytes) -> int:
+def read_format(stored: bytes) -> int:
+    """The version in a format record. Raises ``NotAStoreError`` or ``CorruptObjectError``."""
     body, checksum = stored[:-8], stored[-8:]
     if not stored.startswith(_MAGIC):
         raise NotAStoreError("the store has a format record that is not ours; it was not touched")

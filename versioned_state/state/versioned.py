@@ -4,80 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from enum import Enum
-from functools import wraps
+from dataclasses import replace
 from threading import RLock, get_ident
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
+from typing import Any, Self
 
-from versioned_state.errors import (
-    BranchMovedError,
-    CommitInDoubtError,
-    HandleClosedError,
-    InvalidArgumentError,
-    MergeConflictError,
-    StorageError,
-    TransactionError,
-    UnknownOutcomeError,
-    UnreachableStoreError,
-)
-from versioned_state.objects.address import Address
-from versioned_state.repository import history
-from versioned_state.repository.commit import ROOT_ID, Commit
+from versioned_state.errors import HandleClosedError, InvalidArgumentError, TransactionError
+from versioned_state.repository.commit import Commit
 from versioned_state.repository.diff import Diff
-from versioned_state.repository.merge import find_conflicts
-from versioned_state.repository.refs import Ref, check_name, ref_at
-from versioned_state.repository.repository import Repository, backoff
+from versioned_state.repository.policies import Policies, Policy
+from versioned_state.repository.refs import check_name
+from versioned_state.repository.repository import Repository
 from versioned_state.repository.snapshot import Snapshot
+from versioned_state.state import operations
+from versioned_state.state.locking import locked
 from versioned_state.state.mapping import State
+from versioned_state.state.namespace import Namespace
+from versioned_state.state.restore import restore_path
 from versioned_state.state.sequence import Sequence
+from versioned_state.state.standing import OnMoved, Settling, Standing
 from versioned_state.state.summary import summarize
-from versioned_state.state.worktree import Savepoint, Staged, Worktree
+from versioned_state.state.worktree import Savepoint, Worktree
 from versioned_state.storage import KVStore
-from versioned_state.values.diff import diff_maps
 from versioned_state.values.keys import USER, namespace_prefix, user_key
-from versioned_state.values.nodes import Nodes
+from versioned_state.values.path import Path
 from versioned_state.values.pickles import PickleMode
-from versioned_state.values.tree import Tree, edit_map
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_ATTEMPTS: Final = 1000
-"""Merges onto a branch that keeps moving, before a commit gives up. With the backoff this is the better part of a minute."""
-
-
-class OnMoved(Enum):
-    """What a commit does where its branch has moved since this handle last saw it."""
-
-    MERGE = "merge"
-    """Put our changes on top of the new head; ``MergeConflictError`` where both sides changed the same key."""
-    REFUSE = "refuse"
-    """Raise ``BranchMovedError``."""
-    REPLACE = "replace"
-    """Make the new head the parent, and our content, as it is, the state."""
-
-
-def _locked(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """One call at a time on a handle, and none after ``close()``."""
-
-    @wraps(method)
-    def wrapper(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._lock:
-            self._check_open()
-            return method(self, *args, **kwargs)
-
-    return cast("Callable[Concatenate[Any, P], R]", wrapper)
-
-
-@dataclass(frozen=True, slots=True)
-class _InDoubt:
-    """A commit that the store may have or not: what was staged for it, the ref that it was to move, and whether it may still do so."""
-
-    staged: Staged
-    commit: Commit
-    ref: Ref
-    under_way: bool
+from versioned_state.values.tree import Tree
 
 
 class Versioned(State):
@@ -117,30 +68,30 @@ class Versioned(State):
             self.repository = store
         else:
             self.repository = Repository(store, pickle=pickle, pickle_key=pickle_key, clock=clock)
-        self.branch = branch
-        self.author = author
         self._owns = not isinstance(store, Repository)
         self._lock = RLock()
         self._closed = False
         self._savepoints: list[Savepoint] = []
         self._transacting = 0
-        self._in_doubt: _InDoubt | None = None
-        self._ref = self.repository.ref("branch", branch)
-        self._head = self._commit_of(self._ref)
-        self._worktree = Worktree(self.repository.objects, self.repository.policy, self._head.tree)
+        self._standing = Standing(self.repository, branch, author)
 
-    def _commit_of(self, ref: Ref) -> Commit:
-        return self.repository.read(ROOT_ID) if ref.head is None else self.repository.commit_at(ref.head)
+    @property
+    def branch(self) -> str:
+        """The name of the branch."""
+        return self._standing.branch
 
-    def _theirs(self, ref: Ref) -> Commit:
-        """Where others moved the branch. Raises ``BranchMovedError`` where they deleted it, which is no state to merge with."""
-        if ref.head is None and self._head.id != ROOT_ID:
-            raise BranchMovedError(self.branch, expected=self._head.id, actual=None)
-        return self._commit_of(ref)
+    @property
+    def author(self) -> str | None:
+        """Who commits, unless a call says otherwise."""
+        return self._standing.author
+
+    @property
+    def _worktree(self) -> Worktree:
+        return self._standing.worktree
 
     # A dict
 
-    @_locked
+    @locked
     def __getitem__(self, key: str) -> Any:
         return self._get(user_key(key), key)
 
@@ -150,26 +101,26 @@ class Versioned(State):
         except KeyError:
             raise KeyError(key) from None
 
-    @_locked
+    @locked
     def __setitem__(self, key: str, value: Any) -> None:
         self._worktree.set(user_key(key), value)
 
-    @_locked
+    @locked
     def __delitem__(self, key: str) -> None:
         try:
             self._worktree.delete(user_key(key))
         except KeyError:
             raise KeyError(key) from None
 
-    @_locked
+    @locked
     def __contains__(self, key: object) -> bool:
         return type(key) is str and user_key(key) in self._worktree
 
-    @_locked
+    @locked
     def __iter__(self) -> Iterator[str]:
         return self._keys(USER, "")
 
-    @_locked
+    @locked
     def iter_keys(self, prefix: str = "") -> Iterator[str]:
         """The keys that begin with ``prefix``, in order. Cost: one path, then what it lists."""
         return self._keys(USER, prefix)
@@ -180,17 +131,17 @@ class Versioned(State):
         keys = list(self._worktree.iter_keys(first, first + b"\xff"))
         return iter([key[len(start) :].decode("utf-8", "surrogatepass") for key in keys])
 
-    @_locked
+    @locked
     def __len__(self) -> int:
         return self._worktree.count(USER, USER + b"\xff")
 
-    @_locked
+    @locked
     def clear(self) -> None:
         """Remove every key; namespaces stay."""
         for key in list(self._worktree.iter_keys(USER, USER + b"\xff")):
             self._worktree.delete(key)
 
-    @_locked
+    @locked
     def popitem(self) -> tuple[str, Any]:
         """Remove and return the last key, in their order, and its value. Raises ``KeyError`` if there is none."""
         root_key = self._worktree.last_key(USER, USER + b"\xff")
@@ -204,7 +155,7 @@ class Versioned(State):
         """The part of the state under a name: a state of its own, committed together with this one."""
         return Namespace(self, namespace_prefix(name), name)
 
-    @_locked
+    @locked
     def sequence(self, key: str) -> Sequence:
         """The list under a key, to read and append to without loading it: O(log n), whatever its length."""
         return Sequence(self._worktree, user_key(key), self._lock, self._check_open)
@@ -213,7 +164,7 @@ class Versioned(State):
         if self._closed:
             raise HandleClosedError("this state was closed", hint="open another one over the same store")
 
-    @_locked
+    @locked
     def release(self, key: str) -> bool:
         """Let go of a value that was loaded and has not changed, and of what watching it costs. Returns whether it was let go.
 
@@ -226,9 +177,9 @@ class Versioned(State):
     @property
     def head(self) -> Commit:
         """The commit that this handle stands on. Another handle may have moved the branch since; see ``refresh``."""
-        return self._head
+        return self._standing.head
 
-    @_locked
+    @locked
     def status(self, *, internal: bool = False) -> Diff:
         """What was changed since the head, by path; empty, and false, if nothing was. Cost: packing what was loaded, and what changed.
 
@@ -236,9 +187,9 @@ class Versioned(State):
             UnserializableValueError: a value that cannot be committed either.
         """
         staged = self._worktree.stage()
-        return Diff(staged.staging, self._head.tree, staged.tree, internal=internal)
+        return Diff(staged.staging, self.head.tree, staged.tree, internal=internal)
 
-    @_locked
+    @locked
     def commit(
         self,
         message: str = "",
@@ -248,11 +199,12 @@ class Versioned(State):
         allow_empty: bool = False,
         skip_unserializable: bool = False,
         on_moved: OnMoved = OnMoved.MERGE,
+        policies: Mapping[str, Policy] | None = None,
     ) -> Commit:
         """Commit what was changed since the head; the commit, which is then the head. All or nothing.
 
-        With nothing changed it makes no commit and returns the head. Where the branch has moved, our changes go on top of its new
-        head, and live values take in what others changed; where they made the very change that we would make, it is their
+        With nothing changed it makes no commit and returns the head. Where the branch has moved, our changes are merged by path onto
+        its new head, and live values take in what others changed; where they made the very change that we would make, it is their
         commit that is returned. Cost: packing what was loaded, and writing what changed.
 
         Args:
@@ -263,10 +215,11 @@ class Versioned(State):
             skip_unserializable: leave keys whose value cannot be stored as they were; the result's ``skipped`` lists the paths. Their
                 values stay staged.
             on_moved: what to do where the branch has moved.
+            policies: how a merge settles what both sides changed, by path pattern, over those that the repository keeps; see ``merge``.
 
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value that cannot be stored, by path.
-            MergeConflictError: others changed a key that we changed too.
+            MergeConflictError: others changed a path that we changed too. Its ``merge`` settles it.
             TransactionError: within a transaction.
             BranchMovedError: with ``OnMoved.REFUSE``, or because it would not stop moving.
             CommitInDoubtError: the store failed, and whether it has the commit could not be found out. The next call does.
@@ -280,205 +233,86 @@ class Versioned(State):
                 raise TypeError(f"{name} is a string, not {type(text).__name__}")
         if not isinstance(on_moved, OnMoved):
             raise TypeError(f"on_moved is an OnMoved, not {on_moved!r}")
-        landed = self._settle()
+
+        def run(settling: Settling) -> Commit:
+            return self._commit(
+                operations.Description(message, author, meta),
+                settling,
+                on_moved,
+                allow_empty=allow_empty,
+                skip_unserializable=skip_unserializable,
+            )
+
+        return self._settling(run, policies)
+
+    def _commit(
+        self, say: operations.Description, settling: Settling, on_moved: OnMoved, *, allow_empty: bool, skip_unserializable: bool
+    ) -> Commit:
+        standing = self._standing
+        landed = standing.settle()
         staged = self._worktree.stage(lenient=skip_unserializable, flush=True)
         skipped = tuple(error.path for error in staged.failed.values())
         if not staged.changes and (landed or not allow_empty):
             self._worktree.adopt(staged, self._worktree.tree)
-            return replace(self._head, skipped=skipped) if skipped else self._head
-        text = message or summarize(self._worktree, staged)
-        who = self.author if author is None else author
+            return replace(self.head, skipped=skipped) if skipped else self.head
+        text = say.message or summarize(self._worktree, staged)
+        who = self.author if say.author is None else say.author
 
         def write(tree: Tree, parent: Commit) -> Commit:
-            return self.repository.write_commit(tree, (parent,), staging=staged.staging, message=text, author=who, meta=meta)
+            return self.repository.write_commit(tree, (parent,), staging=staged.staging, message=text, author=who, meta=say.meta)
 
-        commit = self._land(staged, write, on_moved, allow_empty=allow_empty)
+        commit = standing.land(staged, write, on_moved, settling=settling, allow_empty=allow_empty)
         return replace(commit, skipped=skipped) if skipped else commit
 
-    def _land(self, staged: Staged, write: Callable[[Tree, Commit], Commit], on_moved: OnMoved, *, allow_empty: bool) -> Commit:
-        """Publish a commit of what was staged, on the head or, where the branch has moved, on its new one."""
-        ref, parent, tree = self._ref, self._head, staged.tree
-        for attempt in range(_ATTEMPTS):
-            if tree is parent.tree and parent != self._head and not allow_empty:
-                # The others made the very change that we would make.
-                self._stand_on(parent, ref, staged, parent)
-                return parent
-            commit = write(tree, parent)
-            moved = self._publish(ref, commit, staged)
-            if moved is not None:
-                self._stand_on(commit, moved, staged, parent if on_moved is OnMoved.MERGE else self._head)
-                return commit
-            if attempt:
-                backoff(attempt)
-            ref = self.repository.ref("branch", self.branch)
-            found = self._theirs(ref)
-            if found == parent:
-                # Only its record changed: it was created where it was, or reset to there and back.
-                continue
-            if on_moved is OnMoved.REFUSE:
-                break
-            parent = found
-            if on_moved is OnMoved.MERGE:
-                tree = self._merge(staged, parent)
-        actual = self._commit_of(self.repository.ref("branch", self.branch))
-        raise BranchMovedError(self.branch, expected=self._head.id, actual=actual.id)
+    def _settling(self, run: Callable[[Settling], Commit], policies: Mapping[str, Policy] | None) -> Commit:
+        """Run what may meet conflicts, so that it can be run again with what was resolved by hand."""
+        given = dict(policies or {})
+        Policies(given)  # a bad one is refused now, and not when it is needed
 
-    def _publish(self, ref: Ref, commit: Commit, staged: Staged) -> Ref | None:
-        """Move the branch to a commit; None where it had moved. An outcome that is not known is looked up at once, or kept in doubt."""
-        try:
-            return self.repository.publish(ref, commit, staged.staging)
-        except StorageError as error:
-            # The store may have done it all the same, and only the reply was lost.
-            self._in_doubt = _InDoubt(staged, commit, ref, isinstance(error, UnknownOutcomeError))
-            try:
-                moved = self._find(self._in_doubt)
-            except StorageError:
-                raise CommitInDoubtError(commit.id) from error
-            self._in_doubt = None
-            if moved is not None:
-                return moved
-            if isinstance(error, UnknownOutcomeError):  # by now it is known
-                raise UnreachableStoreError("the store failed; nothing was committed, and the staged changes are still there") from error
-            raise
+        def again(resolutions: Mapping[Path, Any]) -> Commit:
+            with self._lock:
+                self._check_open()
+                return run(Settling(given, resolutions, again))
 
-    def _stand_on(self, commit: Commit, ref: Ref, staged: Staged, theirs: Commit) -> None:
-        """Make a commit that holds what we staged, on top of theirs, the head."""
-        self._worktree.adopt(staged, commit.tree)
-        if theirs != self._head:
-            # What is ours is the head's now, so that what remains is to take in what the others committed.
-            tree = commit.tree
-            self._worktree.retarget(self._head.tree, theirs.tree, head=tree, expected=tree, except_keys=staged.changes)
-        self._ref, self._head = ref, commit
+        return again({})
 
-    def _find(self, doubt: _InDoubt) -> Ref | None:
-        """The ref as of a commit in doubt, if the branch has it, be it below what others committed since; None if it never will.
-
-        Raises ``StorageError``: the doubt remains.
-        """
-        while True:
-            ref = self.repository.ref("branch", self.branch)
-            if ref.head is not None and history.is_ancestor(doubt.commit, self._commit_of(ref), self.repository.read):
-                return ref_at(doubt.ref, Address(bytes.fromhex(doubt.commit.id)))
-            if not doubt.under_way or ref.stored != doubt.ref.stored:
-                return None
-            # The write may still be on its way, in the buffers of a server or waiting for a lock there. A record that is not the one
-            # that it expects, though for the same commit, bars it for good.
-            head = self._commit_of(ref)
-            if self.repository.move(ref, None if ref.head is None else head, action="commit given up", author=self.author):
-                found = self.repository.ref("branch", self.branch)
-                if self._commit_of(found) == self._head:
-                    self._ref = found
-                return None
-
-    def _settle(self, *, discarding: bool = False) -> bool:
-        """Find out what became of a commit whose outcome was not known when it failed, before anything is repeated: whether it landed.
-
-        Raises ``MergeConflictError`` where it landed on top of what others committed, and a key of theirs was changed here since. The
-        commit is then still in doubt, and nothing was changed; ``discard`` settles it.
-        """
-        doubt = self._in_doubt
-        if doubt is None:
-            return False
-        ref = self._find(doubt)
-        if ref is not None:
-            base, commit = doubt.staged.tree, doubt.commit
-            if discarding:
-                self._worktree.adopt_late(doubt.staged)
-                self._worktree.retarget(base, commit.tree, head=commit.tree, expected=commit.tree)
-                self._head = commit
-            else:
-                since = self._worktree.stage(lenient=True)
-                touched: dict[bytes, bytes | None] = {key: update.cell for key, update in since.changes.items()}
-                touched.update(dict.fromkeys(since.failed, b""))
-                for key in doubt.staged.changes:
-                    touched.pop(key, None)
-                self._check_conflicts(Nodes(since.staging), self._head.tree, touched, commit)
-                self._worktree.adopt_late(doubt.staged)
-                self._take_in(base, commit)
-            self._ref = ref
-        self._in_doubt = None
-        return ref is not None
-
-    def _check_conflicts(self, nodes: Nodes, base: Tree, ours: Mapping[bytes, bytes | None], theirs: Commit) -> None:
-        conflicts = find_conflicts(nodes, base, ours, theirs.tree)
-        if conflicts:
-            raise MergeConflictError(self.branch, conflicts)
-
-    def _merge(self, staged: Staged, theirs: Commit) -> Tree:
-        """The root with our changes on top of theirs. Raises ``MergeConflictError`` where both changed a key."""
-        nodes = Nodes(staged.staging, staging=staged.staging)
-        ours = {key: update.cell for key, update in staged.changes.items()}
-        self._check_conflicts(nodes, self._head.tree, {**ours, **dict.fromkeys(staged.failed, b"")}, theirs)
-        return edit_map(nodes, theirs.tree, ours)
-
-    @_locked
-    def refresh(self) -> Commit:
-        """Take in what others committed to the branch; the new head. Changes of ours that are not committed stay, on top of it.
+    @locked
+    def refresh(self, *, policies: Mapping[str, Policy] | None = None) -> Commit:
+        """Take in what others committed to the branch; the new head. Changes of ours that are not committed stay, merged on top of it.
 
         Raises:
-            MergeConflictError: others changed a key that we changed too. Nothing was changed.
+            MergeConflictError: others changed a path that we changed too. Nothing was changed.
         """
         self._outside_transactions("refresh")
-        self._settle()
-        ref = self.repository.ref("branch", self.branch)
-        theirs = self._theirs(ref)
-        if theirs != self._head:
-            self._take_in(self._head.tree, theirs)
-        self._ref = ref
-        return self._head
+        return self._settling(self._standing.refresh, policies)
 
-    def _take_in(self, base: Tree, theirs: Commit) -> None:
-        """Stand on another commit, with our changes since ``base`` on top. Raises ``MergeConflictError``, and then changes nothing."""
-        staged = self._worktree.stage(lenient=True)
-        nodes = Nodes(staged.staging, staging=staged.staging)
-        ours = {key: update.cell for key, update in staged.changes.items()}
-        self._check_conflicts(nodes, base, {**ours, **dict.fromkeys(staged.failed, b"")}, theirs)
-        expected = edit_map(nodes, theirs.tree, ours)
-        # Without a conflict, what both changed is the same on both sides, and is taken in as theirs.
-        both = {key for key, _, _ in diff_maps(nodes, base, theirs.tree)}
-        self._worktree.retarget(base, theirs.tree, head=theirs.tree, expected=expected, except_keys=ours.keys() - both)
-        self._head = theirs
-
-    @_locked
+    @locked
     def discard(self) -> None:
         """Drop everything that was changed since the head. Live values are mended in place; replaced ones come back."""
         self._outside_transactions("discard")
-        self._settle(discarding=True)
+        self._standing.settle(discarding=True)
         self._worktree.restore()
 
-    @_locked
+    @locked
     def reset(self, rev: str | Commit) -> Commit:
         """Move the branch, and this state with it, to another commit; the commit. What was not committed is dropped.
 
-        The move is written down in the reflog, so ``reset("main@{1}")`` takes it back.
+        The move is written down in the reflog, so ``undo()`` takes it back.
 
         Raises:
             UnknownRevisionError: nothing was changed.
             BranchMovedError: another handle moved the branch since this one last saw it. Nothing was changed.
         """
-        self._outside_transactions("reset")
-        self._settle()
-        target = self._resolve(rev)
-        if target != self._head:
-            self._point_to(target)
-        self._worktree.restore()
-        self._worktree.retarget(self._head.tree, target.tree, head=target.tree, expected=target.tree)
-        self._head = target
-        return target
+        return self._move_to(self._resolve(rev), "reset")
 
-    def _point_to(self, target: Commit) -> None:
-        """Move the branch from our head to another commit. Raises ``BranchMovedError`` where it is neither at the one nor at the other."""
-        ref = self._ref
-        for _ in range(2):
-            moved = self.repository.move(ref, target, action="reset", author=self.author)
-            ref = self.repository.ref("branch", self.branch)
-            stands = self._commit_of(ref)
-            if moved or stands == target:  # it may be there already, by an earlier reset whose reply was lost
-                self._ref = ref
-                return
-            if stands != self._head:
-                break
-        raise BranchMovedError(self.branch, expected=self._head.id, actual=stands.id)
+    def _move_to(self, target: Commit, action: str) -> Commit:
+        self._outside_transactions(action)
+        self._standing.settle()
+        if target != self.head:
+            self._standing.point_to(target, action)
+        else:
+            self._worktree.restore()
+        return target
 
     @contextmanager
     def transaction(self, message: str = "", **commit_options: Any) -> Iterator[Versioned]:
@@ -505,7 +339,7 @@ class Versioned(State):
         if self._savepoints:
             raise TransactionError(f"{call}() within a transaction; nothing was changed", hint="leave the block first: its end commits it")
 
-    @_locked
+    @locked
     def _save(self) -> Savepoint:
         thread = get_ident()
         if self._savepoints and self._transacting != thread:
@@ -515,12 +349,167 @@ class Versioned(State):
         self._savepoints.append(savepoint)
         return savepoint
 
+    # Branches, and moves between commits
+
+    @locked
+    def merge(
+        self,
+        rev: str | Commit,
+        *,
+        message: str = "",
+        author: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        fast_forward: bool = True,
+    ) -> Commit:
+        """Merge another line of history into this branch, by path, to any depth; the commit, which is then the head.
+
+        Dicts are merged by key, lists by aligned elements, sets by element, texts by line. What is merged already makes no commit, and
+        where nothing was committed here since, the branch moves there (unless ``fast_forward=False``). Cost: what they changed.
+
+        Args:
+            policies: what settles a path that both sides changed: ``{"messages": "append", "users.*.score": "sum"}``, or a function of
+                base, ours and theirs. They go before those that ``repository.merge_policies`` keeps; see ``PolicyName``.
+
+        Raises:
+            MergeConflictError: both sides changed a path, and no policy says what is right. Nothing was changed. Its ``merge`` settles
+                it: ``merge.resolve(path, value)``, then ``merge.commit()``.
+            UncommittedChangesError: commit or discard first.
+        """
+        self._outside_transactions("merge")
+        self._standing.settle()
+        theirs, description = self._resolve(rev), operations.Description(message, author, meta)
+        if not message and isinstance(rev, str):
+            description = operations.Description(f"merge {rev} into {self.branch}", author, meta)
+        return self._settling(
+            lambda settling: operations.merge(self._standing, theirs, description, settling, fast_forward=fast_forward), policies
+        )
+
+    @locked
+    def cherry_pick(
+        self, rev: str | Commit, *, message: str = "", author: str | None = None, policies: Mapping[str, Policy] | None = None
+    ) -> Commit:
+        """Make again on this branch what a commit changed, or each of a range ``A..B``, with its message; the head. Raises as ``merge``."""
+        return self._pick("cherry_pick", rev, operations.Description(message, author), policies, backwards=False)
+
+    @locked
+    def revert(
+        self, rev: str | Commit, *, message: str = "", author: str | None = None, policies: Mapping[str, Policy] | None = None
+    ) -> Commit:
+        """Commit the opposite of what a commit changed, or of each of a range ``A..B``, newest first; the head. Raises as ``merge``."""
+        return self._pick("revert", rev, operations.Description(message, author), policies, backwards=True)
+
+    def _pick(
+        self,
+        call: str,
+        rev: str | Commit,
+        description: operations.Description,
+        policies: Mapping[str, Policy] | None,
+        *,
+        backwards: bool,
+    ) -> Commit:
+        self._outside_transactions(call)
+        self._standing.settle()
+        commits = operations.commits_of(self._standing, rev, self._resolve)
+        commits = commits[::-1] if backwards else commits
+        return self._settling(
+            lambda settling: operations.pick(self._standing, commits, description, settling, backwards=backwards), policies
+        )
+
+    @locked
+    def rebase(self, onto: str | Commit, *, policies: Mapping[str, Policy] | None = None) -> Commit:
+        """Make the commits that this branch has over another again on top of that; the head. ``undo()`` takes it back.
+
+        What comes out as no change is left out. A merge among them is made again as what it brought in. Raises as ``merge``.
+        """
+        self._outside_transactions("rebase")
+        self._standing.settle()
+        target = self._resolve(onto)
+        return self._settling(lambda settling: operations.rebase(self._standing, target, settling), policies)
+
+    @locked
+    def squash(self, since: str | Commit, until: str | Commit = "HEAD", *, message: str = "", author: str | None = None) -> Commit:
+        """Make one commit of those after ``since`` up to ``until``; the head, whose state is what it was. ``undo()`` takes it back.
+
+        Without a message it gets those of the commits, each once. Commits after ``until`` are made again as they are.
+        """
+        self._outside_transactions("squash")
+        self._standing.settle()
+        description = operations.Description(message, author)
+        return operations.squash(self._standing, self._resolve(since), self._resolve(until), description)
+
+    @locked
+    def undo(self, steps: int = 1) -> Commit:
+        """Take back the last move of this branch, whatever it was: a commit, a merge, a reset, a rebase; the head. ``redo`` brings it back.
+
+        Raises:
+            UncommittedChangesError: commit or discard first.
+            UnknownRevisionError: there is nothing to undo.
+        """
+        return self._undo("undo", steps)
+
+    @locked
+    def redo(self, steps: int = 1) -> Commit:
+        """Take back the last ``undo``, if nothing was committed since; the head. Raises as ``undo``."""
+        return self._undo("redo", -steps)
+
+    def _undo(self, call: str, steps: int) -> Commit:
+        if not steps or (steps > 0) != (call == "undo"):
+            raise InvalidArgumentError(f"{call}(steps): 1 or more, not {steps if call == 'undo' else -steps}")
+        self._outside_transactions(call)
+        self._standing.settle()
+        return operations.undo(self._standing, steps)
+
+    @locked
+    def rollback(self, steps: int = 1) -> Commit:
+        """Move the branch back by so many commits, dropping what was not committed; the head. ``undo()`` takes it back."""
+        if steps < 0:
+            raise InvalidArgumentError(f"rollback(steps): 0 or more, not {steps}")
+        return self._move_to(self._resolve(f"HEAD~{steps}"), "rollback")
+
+    @locked
+    def restore(self, path: str | Path, at: str | Commit = "HEAD") -> None:
+        """Bring one key, or what is at a path, back to what it was at a revision. It is a change like any other, to be committed.
+
+        Where there was nothing, what is there is removed. Raises ``UnknownPathError`` where there is nothing to put it into.
+        """
+        restore_path(self, self.repository.snapshot(self._resolve(at)), Path.parse(path) if isinstance(path, str) else path)
+
+    @locked
+    def switch(self, branch: str, *, create: bool = False) -> Commit:
+        """Stand on another branch; its head. Live values take on its content, in place.
+
+        Args:
+            create: make it, at the head, where there is none.
+
+        Raises:
+            UncommittedChangesError: commit or discard first.
+            UnknownRevisionError: there is no such branch. Nothing was changed.
+        """
+        check_name("branch", branch)
+        self._outside_transactions("switch")
+        self._standing.settle()
+        self._standing.clean("switch()")
+        if create and branch not in self.repository.branches:
+            self.repository.branches.create(branch, self.head)
+        self._standing.switch(branch)
+        return self.head
+
+    @locked
+    def fork(self, branch: str, *, at: str | Commit = "HEAD") -> Versioned:
+        """A new branch at a revision, and a state of its own on it: a what-if, to be merged or deleted.
+
+        It shares this one's store, which must stay open. Raises ``RefExistsError`` where there is a branch of that name.
+        """
+        self.repository.branches.create(branch, self._resolve(at))
+        return Versioned(self.repository, branch=branch, author=self.author)
+
     # History
 
     def _resolve(self, rev: str | Commit) -> Commit:
-        return self.repository.commit(rev, head=self._head, branch=self.branch)
+        return self.repository.commit(rev, head=self.head, branch=self.branch)
 
-    @_locked
+    @locked
     def checkout(self, rev: str | Commit) -> Snapshot:
         """A read-only view of any commit in the store. Moves nothing. Cost: reading the commit; values are read when asked for.
 
@@ -529,7 +518,7 @@ class Versioned(State):
         """
         return self.repository.snapshot(self._resolve(rev))
 
-    @_locked
+    @locked
     def diff(self, a: str | Commit, b: str | Commit | None = None, *, internal: bool = False) -> Diff:
         """What changed from ``a`` to ``b``, by path; without ``b``, to what the state is now, committed or not."""
         if b is not None:
@@ -537,10 +526,10 @@ class Versioned(State):
         staged = self._worktree.stage()
         return Diff(staged.staging, self._resolve(a).tree, staged.tree, internal=internal)
 
-    @_locked
+    @locked
     def log(self, rev: str | Commit | None = None, *, limit: int | None = None, first_parent: bool = False) -> Iterator[Commit]:
         """Commits from a revision back, newest first; without one, from the head. Cost: one read for each that is taken."""
-        return self.repository.log(self._head if rev is None else self._resolve(rev), limit=limit, first_parent=first_parent)
+        return self.repository.log(self.head if rev is None else self._resolve(rev), limit=limit, first_parent=first_parent)
 
     def close(self) -> None:
         """Let go of everything. Closes the store too, unless a ``Repository`` was given. What was not committed is dropped."""
@@ -556,65 +545,4 @@ class Versioned(State):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Versioned {self.branch} at {self._head.short}{' (closed)' if self._closed else ''}>"
-
-
-class Namespace(State):
-    """The keys of a ``Versioned`` state under a name. It shares the state's handle: its changes are committed with the state's."""
-
-    def __init__(self, state: Versioned, prefix: bytes, name: str) -> None:
-        self.state = state
-        self.name = name
-        self._prefix = prefix
-        self._lock = state._lock
-        self._start = prefix + USER
-
-    def _check_open(self) -> None:
-        self.state._check_open()
-
-    @property
-    def _worktree(self) -> Worktree:
-        return self.state._worktree
-
-    @_locked
-    def __getitem__(self, key: str) -> Any:
-        return self.state._get(self._prefix + user_key(key), key)
-
-    @_locked
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._worktree.set(self._prefix + user_key(key), value)
-
-    @_locked
-    def __delitem__(self, key: str) -> None:
-        try:
-            self._worktree.delete(self._prefix + user_key(key))
-        except KeyError:
-            raise KeyError(key) from None
-
-    @_locked
-    def __contains__(self, key: object) -> bool:
-        return type(key) is str and self._prefix + user_key(key) in self._worktree
-
-    @_locked
-    def __iter__(self) -> Iterator[str]:
-        return self.state._keys(self._start, "")
-
-    @_locked
-    def iter_keys(self, prefix: str = "") -> Iterator[str]:
-        """As ``Versioned.iter_keys``."""
-        return self.state._keys(self._start, prefix)
-
-    @_locked
-    def __len__(self) -> int:
-        return self._worktree.count(self._start, self._start + b"\xff")
-
-    @_locked
-    def sequence(self, key: str) -> Sequence:
-        """As ``Versioned.sequence``."""
-        return Sequence(self._worktree, self._prefix + user_key(key), self._lock, self.state._check_open)
-
-    def namespace(self, name: str) -> Namespace:
-        return Namespace(self.state, self._prefix + namespace_prefix(name), f"{self.name}/{name}")
-
-    def __repr__(self) -> str:
-        return f"<Namespace {self.name} of {self.state!r}>"
+        return f"<Versioned {self.branch} at {self.head.short}{' (closed)' if self._closed else ''}>"

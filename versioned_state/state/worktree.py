@@ -7,7 +7,7 @@ small dicts is some 1,600 packing calls. Keys are root keys throughout (see ``va
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -506,28 +506,37 @@ class Worktree:
                 self._slots[key].pack = pack
             self._packs.append(pack)
 
-    def retarget(self, old: Tree, new: Tree, *, head: Tree, expected: Tree, except_keys: Collection[bytes] = ()) -> None:
-        """Patch live values in place by what differs between two roots.
+    def retarget(self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None) -> None:
+        """Patch live values in place: they hold what ``now`` does, and are to hold what ``expected`` does.
 
-        It does not fail: a value that cannot be read is let go, and raises when it is asked for; where the store fails, values are
-        patched when they are looked at next.
+        A value that cannot be read is let go, and raises when it is asked for; where the store fails, values are patched when they are
+        looked at next. Only what is not committed must be read at once.
 
         Args:
-            head: the root of the head from here on.
-            expected: the root of the state as it must be then, with changes that are not committed.
-            except_keys: keys to leave as they are.
+            base, head: where there are changes that are not committed: the root that these were made on, and that of the new head. Without
+                them there are none.
+
+        Raises:
+            StorageError: what is not committed could not be read. Nothing was changed.
         """
+        head = expected if head is None else head
         staging = self._nodes.staging
+        cells = {key: cell for key, _, cell in diff_maps(self._nodes, now, expected)}
+        if base is not None:
+            cells |= {key: rank(self._nodes, expected, key)[1] for key, _, _ in diff_maps(self._nodes, base, head) if key not in cells}
+        own = {} if head is expected else {key: cell for key, cell, _ in diff_maps(self._nodes, expected, head)}
+        decoded = {key: self._decoder.decode_live(cell) for key, cell in own.items() if key in cells and cell is not None}
+        heads = {key: cell if key not in own else rank(self._nodes, head, key)[1] for key, cell in cells.items()}
         claimed: dict[int, Any] = {}
         self.tree = head
         try:
-            for key, _, cell in list(diff_maps(self._nodes, old, new)):
-                if key not in except_keys:
-                    self._patch(key, cell, cell, claimed)
+            # First what is in no commit, and is read already.
+            for key in sorted(cells, key=lambda key: key not in own):
+                self._patch(key, cells[key], heads[key], claimed, decoded.get(key))
             self._mend(expected, staging)
         except StorageError:
             # The head has moved whatever the store says now. What could not be read is patched when it is looked at next.
-            self._stale.update(key for key in self._slots if key not in except_keys)
+            self._stale.update(key for key in self._slots if key not in own)
 
     def _freshen(self, key: bytes) -> None:
         """Patch a value that could not be patched when the head moved. Raises ``StorageError`` if it still cannot."""
@@ -553,7 +562,14 @@ class Worktree:
             self._assigned.pop(key, None)
             self._patch(key, cell, self.cell(key), {})
 
-    def _patch(self, key: bytes, cell: bytes | None, head_cell: bytes | None, claimed: dict[int, Any]) -> None:
+    def _patch(
+        self,
+        key: bytes,
+        cell: bytes | None,
+        head_cell: bytes | None,
+        claimed: dict[int, Any],
+        decoded: tuple[Any, Baseline | None] | None = None,
+    ) -> None:
         """Give a live value the content of ``cell``, relative to a head that has ``head_cell``."""
         slot = self._slots.get(key)
         self._lazy.pop(key, None)
@@ -572,7 +588,7 @@ class Worktree:
         if slot is None and cell == head_cell:
             return
         try:
-            fresh, base = self._decoder.decode_live(cell)
+            fresh, base = self._decoder.decode_live(cell) if decoded is None else decoded
         except StateError as error:
             if cell != head_cell or isinstance(error, StorageError):
                 raise
@@ -649,6 +665,8 @@ class Worktree:
         self._removed.discard(key)
         if slot.cell is None:
             self._added.add(key)
+        else:
+            self._added.discard(key)  # it may have been deleted, and begun anew as a sequence
         self._assigned[key] = None
 
 

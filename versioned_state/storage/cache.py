@@ -14,9 +14,9 @@ from versioned_state.errors import InvalidArgumentError
 from versioned_state.storage.base import KVStore, check_keys, is_object
 from versioned_state.storage.wrapper import Wrapper
 
-# What an entry costs beside its value: the key, two object headers, a slot and links of the
-# ordered dict. Without it a million tiny objects would take ten times the bound.
-_ENTRY_BYTES = 300
+# What an entry costs beside its key and value: two object headers, a slot and links of the ordered
+# dict. Without it a million tiny objects would take ten times the bound.
+_ENTRY_BYTES = 250
 
 
 class Cache(Wrapper):
@@ -120,12 +120,12 @@ class Cache(Wrapper):
             if removals != self._removals:
                 return
             for key, value in objects.items():
-                cost = len(value) + _ENTRY_BYTES
+                cost = _cost(key, value)
                 if key not in self._kept and cost <= self.max_bytes:
                     self._kept[key] = value
                     self._size += cost
             while self._size > self.max_bytes:
-                self._size -= len(self._kept.popitem(last=False)[1]) + _ENTRY_BYTES
+                self._size -= _cost(*self._kept.popitem(last=False))
 
     def _forget(self, keys: Iterable[str]) -> None:
         with self._lock:
@@ -133,4 +133,8 @@ class Cache(Wrapper):
             for key in keys:
                 value = self._kept.pop(key, None)
                 if value is not None:
-                    self._size -= len(value) + _ENTRY_BYTES
+                    self._size -= _cost(key, value)
+
+
+def _cost(key: str, value: bytes) -> int:
+    return len(key) + len(value) + _ENTRY_BYTES

@@ -29,6 +29,16 @@ class Counts:
         """Calls of any kind: on a store across a network each is a round trip, or several for a long listing."""
         return self.gets + self.sets + self.get_manys + self.listings + self.applies
 
+    def __str__(self) -> str:
+        """All of it in one line, for a log: `2 round trips (get_many 1, apply 1); read …`."""
+        calls = {"get": self.gets, "get_many": self.get_manys, "keys": self.listings, "set": self.sets, "apply": self.applies}
+        made = ", ".join(f"{name} {count:,}" for name, count in calls.items() if count)
+        return (
+            f"{self.round_trips:,} round trips ({made or 'none'}); "
+            f"read {self.objects_read:,} objects, {self.bytes_read:,} bytes in all; "
+            f"wrote {self.objects_written:,} objects, {self.bytes_written:,} bytes in all"
+        )
+
 
 class Counting(Wrapper):
     """Counts calls, objects and bytes; a call that raises is counted, with the bytes it was sent."""

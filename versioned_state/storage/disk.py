@@ -14,7 +14,7 @@ from typing import TypeVar
 from weakref import finalize
 
 from versioned_state.errors import CorruptStoreError, InvalidArgumentError, ReadOnlyError, StorageFullError, StoreBusyError
-from versioned_state.storage import sqlite_file
+from versioned_state.storage import mounts, sqlite_file
 from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value
 from versioned_state.storage.pool import Pool
 from versioned_state.storage.sqlite_file import Connection, Durability
@@ -66,6 +66,10 @@ class Disk(KVStore):
 
     `timeout`: seconds to wait for other writers before `StoreBusyError`.
 
+    A network file system raises `UnsafeStoreError`, where the system tells that it is one (Linux): two
+    machines that write there destroy the store. `allow_network=True` is the caller's word that one
+    machine alone ever opens it. `read_only` works there too, while nobody writes.
+
     Any number of processes and threads may open the same directory, on one machine. Reads never
     wait for writes. A fork is safe: parent and child each open the file anew.
     """
@@ -79,6 +83,7 @@ class Disk(KVStore):
         read_only: bool = False,
         create: bool = True,
         timeout: float = 10.0,
+        allow_network: bool = False,
     ) -> None:
         if durability not in ("process", "power"):
             raise InvalidArgumentError(f"durability must be 'process' or 'power', not {durability!r}")
@@ -92,6 +97,8 @@ class Disk(KVStore):
         self.path = _checked_path(path)
         timeout = self._timeout = min(timeout, _LONGEST_TIMEOUT_S)
         self._read_only = read_only
+        if not (read_only or allow_network):
+            mounts.check_local(self.path)
         file = self._file = sqlite_file.prepare(self.path, create=create and not read_only)
         self.private = sqlite_file.is_private(self.path, file)
 
@@ -123,19 +130,35 @@ class Disk(KVStore):
         """Bytes in use: pages that hold something, the log's included. Free pages of the file do not count."""
         return self._read(_used)
 
-    def compact(self) -> int:
+    def compact(self, *, secure: bool = False) -> int:
         """Rewrite the file without the holes that deletes left; returns by how many bytes `size()` fell.
 
         A page is in use while one object is left on it, so it is after this that a gc has given back
         all its room. Takes as long as to copy the store, and room for a copy meanwhile, in the log and
         in the system's folder for temporary files. Writers wait for it, readers do not.
+
+        `secure`: see to it that what was deleted is in no free page, in no rest of a page and not in the
+        log either. Then a reader that would not end raises `StoreBusyError`: the store is compact, and
+        its log still holds deleted bytes.
         """
 
         def rewrite(connection: Connection) -> int:
             before = _used(connection)
-            connection.execute("VACUUM")
+            (usual,) = connection.execute("PRAGMA secure_delete").fetchone()
+            if secure:
+                # SQLite takes pages from memory that held others before; this makes it clear them, in the copy as well.
+                connection.execute("PRAGMA secure_delete = ON").fetchall()
+            try:
+                connection.execute("VACUUM")
+            finally:
+                connection.execute(f"PRAGMA secure_delete = {usual:d}").fetchall()
             # Where a reader is in the way the log is folded in later, by itself.
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if secure and busy:
+                raise StoreBusyError(
+                    f"{self._file} was rewritten, but a reader holds its log, which has what was deleted",
+                    hint="let the reader end, and compact again",
+                )
             return before - _used(connection)
 
         return self._write(rewrite, transaction=False)
@@ -167,6 +190,9 @@ class Disk(KVStore):
                 for chunk in _chunks(list(names)):
                     marks = ",".join("?" * len(chunk))
                     for raw, value in connection.execute(_GET_SEVERAL.format(table=table, marks=marks), chunk):
+                        if raw not in names:
+                            # Found by an index that says otherwise than the row. A KeyError would pass for: there is no such key.
+                            raise CorruptStoreError(f"{self._file} is damaged: looking up a key found another, {raw!r}")
                         found[names[raw]] = self._checked(value)
             return found
 

@@ -1,4 +1,4 @@
-"""The one SQLite file of a `Disk` store: making it, opening it, and checking that it is ours.
+"""The one SQLite file of a `Disk` or `DiskCache` store: making it, opening it, and checking that it is ours.
 
 A file that somebody else made is never changed: what it says of itself is read without locks or a
 journal before SQLite gets to open it for use. Errors of the driver are translated here.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import sqlite3
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -27,15 +30,26 @@ from versioned_state.errors import (
     StorageFullError,
     StoreBusyError,
     StoreNotFoundError,
+    UnsafeStoreError,
 )
 
 Durability = Literal["process", "power"]
 
-FILE_NAME = "store.sqlite3"
-_UNFINISHED_PREFIX = ".store.sqlite3."  # a file in the making; left behind only by a crash
 
-_APPLICATION_ID = 0x76737461  # "vsta"
-_SCHEMA_VERSION = 1
+@dataclass(frozen=True)
+class Layout:
+    """What a kind of store calls its file, and what must be in it: the marks in its header, and its tables."""
+
+    file_name: str
+    application_id: int
+    version: int
+    make_tables: Callable[[sqlite3.Connection], object]
+
+    @property
+    def unfinished_prefix(self) -> str:
+        """How the name of a file in the making starts; one is left behind only by a crash."""
+        return f".{self.file_name}."
+
 
 # `objects` is a rowid table: new rows go to its end, so a commit touches few pages (twice as fast as
 # WITHOUT ROWID for values of 4 KB). `entries` holds the few mutable keys, whose rows are small and
@@ -46,12 +60,17 @@ CREATE TABLE entries(key BLOB NOT NULL PRIMARY KEY, value BLOB NOT NULL) WITHOUT
 CREATE TABLE settings(name TEXT NOT NULL PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
 
+DISK = Layout("store.sqlite3", 0x76737461, 1, lambda connection: connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;"))  # "vsta"
+
 # A checkpoint copies the WAL's pages into the file and waits for the disk: it is the slowest commit
 # of a thousand. 2,000 pages make it half as frequent as SQLite's default, and pages written twice
 # are copied once; the WAL then stays around 8 MB. One that a huge batch blew up is cut back.
 _CHECKPOINT_PAGES = 2000
 _WAL_BYTES_KEPT = 16 * 1024 * 1024
 _PAGE_CACHE_KIB = 8 * 1024
+
+# There is a journal for an instant when the first process opens a copy that a backup tool made without a WAL.
+_JOURNAL_PATIENCE_S = 0.5
 
 
 class Connection(sqlite3.Connection):
@@ -64,13 +83,13 @@ Stamp = tuple[int, int, int]
 """Inode, size and time of change of a store's file while there is no WAL beside it."""
 
 
-def prepare(directory: Path, *, create: bool) -> Path:
+def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
     """The store's file in `directory`, made with its tables if there is none and `create` says so.
 
     Raises `StoreNotFoundError` where there is nothing and nothing is to be made, `NotAStoreError`
     where there is something else. Two processes may make the same store at once: one file wins.
     """
-    file = directory / FILE_NAME
+    file = directory / layout.file_name
     with _os_errors(directory):
         if file.is_symlink() or (file.exists() and not file.is_file()):
             raise NotAStoreError(f"{file} is not a regular file; it was not touched")
@@ -78,7 +97,7 @@ def prepare(directory: Path, *, create: bool) -> Path:
             return file
         if directory.exists() and not directory.is_dir():
             raise NotAStoreError(f"{directory} is not a directory: a store is a directory; it was not touched")
-        if directory.exists() and any(not other.name.startswith(_UNFINISHED_PREFIX) for other in directory.iterdir()):
+        if directory.exists() and any(not other.name.startswith(layout.unfinished_prefix) for other in directory.iterdir()):
             raise NotAStoreError(
                 f"{directory} holds other files and no store; nothing was touched",
                 hint="a new store wants a directory of its own",
@@ -86,18 +105,24 @@ def prepare(directory: Path, *, create: bool) -> Path:
         if not create:
             raise StoreNotFoundError(f"there is no store at {directory}; nothing was made")
         _make_directory(directory)
-        _make_file(directory, file)
+        _make_file(file, layout)
     return file
 
 
-def connect(file: Path, *, durability: Durability, timeout: float) -> Connection:
-    """Open an existing store for reading and writing, after checking that it is one."""
-    connection = _open_checked(file, "mode=rw", timeout)
+def connect(file: Path, *, durability: Durability, timeout: float, layout: Layout = DISK) -> Connection:
+    """Open an existing store for reading and writing, after checking that it is one.
+
+    Raises `ReadOnlyError` where it, or the directory, cannot be written.
+    """
+    try:
+        connection = _open_checked(file, "mode=rw", timeout, layout)
+    except StorageError as error:
+        if _code(error.__cause__) & 0xFF == sqlite3.SQLITE_CANTOPEN and not os.access(file.parent, os.W_OK):
+            raise _meaning(sqlite3.SQLITE_READONLY, file, error.__cause__) from error.__cause__
+        raise
     try:
         with translated(file):
-            # Kept in the file, so this changes one only that was switched by hand or by a backup tool.
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            if mode != "wal":
+            if not _use_wal(connection, timeout):
                 raise StorageError(f"{file} cannot be used here: its file system offers no shared memory (WAL)")
             connection.executescript(
                 f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'};"
@@ -122,7 +147,7 @@ def connect_read_only(file: Path, *, timeout: float) -> Connection:
     """
     while (before := stamp(file)) is not None:
         try:
-            connection = _open_checked(file, "mode=ro&immutable=1", timeout)
+            connection = _open_checked(file, "mode=ro&immutable=1", timeout, DISK)
         except StorageError:
             if stamp(file) == before:
                 raise
@@ -132,7 +157,7 @@ def connect_read_only(file: Path, *, timeout: float) -> Connection:
             return connection
         connection.close()
     try:
-        return _open_checked(file, "mode=ro", timeout)
+        return _open_checked(file, "mode=ro", timeout, DISK)
     except StateError as error:
         if _code(error.__cause__) & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise StorageError(
@@ -145,7 +170,7 @@ def connect_read_only(file: Path, *, timeout: float) -> Connection:
 def stamp(file: Path) -> Stamp | None:
     """What tells one state of the file from another, or None where there is a WAL with something in it."""
     with suppress(FileNotFoundError):
-        if file.with_name(f"{FILE_NAME}-wal").stat().st_size:
+        if file.with_name(f"{file.name}-wal").stat().st_size:
             return None
     with _os_errors(file):
         found = file.stat()
@@ -183,7 +208,7 @@ def translated(file: Path) -> Iterator[None]:
     """Turn the driver's errors into ours."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise translate(error, file) from error
 
 
@@ -197,7 +222,11 @@ _MEANINGS: dict[int, tuple[type[StateError], str, str]] = {
     ),
     sqlite3.SQLITE_CORRUPT: (CorruptStoreError, "is damaged; nothing was written", "restore it from a backup or another copy"),
     sqlite3.SQLITE_NOTADB: (NotAStoreError, "is not a store, or its first page is damaged; it was not touched", ""),
-    sqlite3.SQLITE_READONLY: (ReadOnlyError, "cannot be written; nothing was written", ""),
+    sqlite3.SQLITE_READONLY: (
+        ReadOnlyError,
+        "cannot be written; nothing was written",
+        "where it may only be read, open it with Disk(path, read_only=True)",
+    ),
     sqlite3.SQLITE_CANTOPEN: (StorageError, "cannot be opened", "where it cannot be written, open it with read_only=True"),
 }
 _MEANINGS[sqlite3.SQLITE_LOCKED] = _MEANINGS[sqlite3.SQLITE_PROTOCOL] = _MEANINGS[sqlite3.SQLITE_BUSY]
@@ -206,15 +235,20 @@ _MEANINGS[sqlite3.SQLITE_IOERR_SHMSIZE] = _MEANINGS[sqlite3.SQLITE_FULL]
 _UNKNOWN: tuple[type[StateError], str, str] = (StorageError, "failed; nothing was half written", "")
 
 
-def translate(error: sqlite3.Error | OverflowError, file: Path) -> StateError:
+def translate(error: sqlite3.Error | OverflowError | UnicodeDecodeError, file: Path) -> StateError:
     """The error of ours that says what the driver's error means for the caller."""
     code = _code(error)
     # Values beyond 1 GB, and in Python's own check beyond 2 GB.
     if code == sqlite3.SQLITE_TOOBIG or isinstance(error, (sqlite3.DataError, OverflowError)):
         return LimitExceededError("a value", limit=1_000_000_000)
-    if isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error):
-        # Text where bytes belong, which only somebody else could have put there.
+    if isinstance(error, UnicodeDecodeError) or (isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)):
+        # Text where bytes belong, which only somebody else could have put there; or damage within the text of the schema, which
+        # SQLite quotes in a message that Python then cannot read.
         code = sqlite3.SQLITE_CORRUPT
+    return _meaning(code, file, error)
+
+
+def _meaning(code: int, file: Path, error: BaseException | None) -> StateError:
     kind, message, hint = _MEANINGS.get(code) or _MEANINGS.get(code & 0xFF) or _UNKNOWN
     return kind(f"{file} {message} ({error})", hint=hint)
 
@@ -237,13 +271,14 @@ def _open(file: Path, mode: str, timeout: float) -> Connection:
         )
 
 
-def _open_checked(file: Path, mode: str, timeout: float) -> Connection:
-    _check_header(file)
+def _open_checked(file: Path, mode: str, timeout: float, layout: Layout) -> Connection:
+    _check_no_journal(file)
+    _check_header(file, layout)
     connection = _open(file, mode, timeout)
     try:
         with translated(file):
             _set_guards(connection)
-            _check_schema(connection, file)
+            _check_schema(connection, file, layout)
     except BaseException:
         connection.close()
         raise
@@ -258,7 +293,40 @@ def _set_guards(connection: Connection) -> None:
     )
 
 
-def _check_header(file: Path) -> None:
+def _use_wal(connection: Connection, timeout: float) -> bool:
+    # Kept in the file, so this changes one only that was switched by hand or by a backup tool. SQLite does not wait for others
+    # who open it when there is something to change.
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if _code(error) & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(random.uniform(0, 0.02))  # noqa: S311 - spreading, not secrecy
+        else:
+            return bool(mode == "wal")
+
+
+def _check_no_journal(file: Path) -> None:
+    """Refuse a rollback journal beside the file, before SQLite sees it.
+
+    It would be played back into the file unasked, and it can name another file, for SQLite to delete. A store has a WAL from its making
+    on and never a journal, so this one came from elsewhere.
+    """
+    journal = file.with_name(f"{file.name}-journal")
+    deadline = time.monotonic() + _JOURNAL_PATIENCE_S
+    while os.path.lexists(journal):
+        if time.monotonic() < deadline:
+            time.sleep(0.02)
+            continue
+        raise UnsafeStoreError(
+            f"{journal} is beside the store, which never makes such a file; nothing was changed",
+            hint="if another program wrote to the store and was killed, open it once with the sqlite3 program, which plays it back",
+        )
+
+
+def _check_header(file: Path, layout: Layout) -> None:
     """Refuse a file that is not ours, or newer, without touching it.
 
     Not by open() and read(): closing any descriptor of a file drops the POSIX locks that SQLite holds
@@ -275,30 +343,30 @@ def _check_header(file: Path) -> None:
             if _code(error) & 0xFF == sqlite3.SQLITE_CORRUPT:
                 return
             raise translate(error, file) from error
-    _check_version(application, version, file)
+    _check_version(application, version, file, layout)
 
 
-def _check_schema(connection: Connection, file: Path) -> None:
+def _check_schema(connection: Connection, file: Path, layout: Layout) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    _check_version(application, version, file)
-    found = _schema_of(connection)
+    _check_version(application, version, file, layout)
+    found, own = _schema_of(connection), _own_schema(layout)
     # A trigger or view would run statements of whoever planted it; a changed table could do so too.
-    if strange := found - _own_schema():
+    if strange := found - own:
         names = ", ".join(sorted(f"{kind} {name!r}" for kind, name, _, _ in strange))
         raise NotAStoreError(f"{file} holds what this library did not make ({names}); it was not touched")
-    if missing := _own_schema() - found:
+    if missing := own - found:
         names = ", ".join(sorted(name for _, name, _, _ in missing))
         raise CorruptStoreError(
             f"{file} is damaged: it has no {names}; nothing was changed", hint="restore it from a backup or another copy"
         )
 
 
-def _check_version(application: int, version: int, file: Path) -> None:
-    if application != _APPLICATION_ID:
+def _check_version(application: int, version: int, file: Path, layout: Layout) -> None:
+    if application != layout.application_id:
         raise NotAStoreError(f"{file} is a database of another program; it was not touched")
-    if version > _SCHEMA_VERSION:
-        raise FormatError(version, _SCHEMA_VERSION)
+    if version > layout.version:
+        raise FormatError(version, layout.version)
 
 
 _SchemaRow = tuple[str, str, str, str | None]
@@ -308,10 +376,10 @@ def _schema_of(connection: sqlite3.Connection) -> frozenset[_SchemaRow]:
     return frozenset(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall())
 
 
-@lru_cache(maxsize=1)
-def _own_schema() -> frozenset[_SchemaRow]:
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(_SCHEMA)
+@lru_cache(maxsize=2)
+def _own_schema(layout: Layout) -> frozenset[_SchemaRow]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        layout.make_tables(connection)
         return _schema_of(connection)
 
 
@@ -322,12 +390,12 @@ def _make_directory(directory: Path) -> None:
             path.mkdir(mode=0o700, exist_ok=True)
 
 
-def _make_file(directory: Path, file: Path) -> None:
+def _make_file(file: Path, layout: Layout) -> None:
     """Make the file whole under another name, then give it its own in one step.
 
     A crash leaves no half-made store, and of two processes one wins and the other opens what it made.
     """
-    unfinished = directory / f"{_UNFINISHED_PREFIX}{os.getpid()}.{os.urandom(4).hex()}"
+    unfinished = file.with_name(f"{layout.unfinished_prefix}{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
         os.close(descriptor)
@@ -335,9 +403,10 @@ def _make_file(directory: Path, file: Path) -> None:
             # No journal and no waiting: the file is nobody's until it is linked, and synced before.
             connection.executescript(
                 "PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF;"
-                f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {_SCHEMA_VERSION};"
-                f"BEGIN; {_SCHEMA} COMMIT; PRAGMA journal_mode = WAL;"
+                f"PRAGMA application_id = {layout.application_id}; PRAGMA user_version = {layout.version};"
             )
+            layout.make_tables(connection)
+            connection.execute("PRAGMA journal_mode = WAL")
         _sync(unfinished)
         try:
             os.link(unfinished, file)
@@ -348,7 +417,7 @@ def _make_file(directory: Path, file: Path) -> None:
             # process could be lost, which is then as empty as this one.
             if not file.exists():
                 unfinished.rename(file)
-        _sync(directory)
+        _sync(file.parent)
     finally:
         unfinished.unlink(missing_ok=True)
 

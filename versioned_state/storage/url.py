@@ -1,46 +1,174 @@
-"""`open_store`, which turns what a user types into a store."""
+"""`open_store`, which turns what a user types into a store, and `redact`, which shows it without its secrets."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import unquote
 
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.errors import InvalidArgumentError, StoreNotFoundError
 from versioned_state.storage.base import KVStore
 from versioned_state.storage.disk import Disk
+from versioned_state.storage.encrypted import Encrypted
 from versioned_state.storage.memory import Memory
 from versioned_state.storage.readonly import ReadOnly
 
 # Two letters at least, so that `C:\state` is a path; no dot or slash, so that `./a:b` is one too.
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+-]+):(.*)", re.DOTALL)
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+-]+):(.*)", re.DOTALL)
 
-_NOT_YET = ("redis", "rediss", "postgresql", "postgres", "diskcache", "s3")
+_FORMS: Final = "memory:, disk:PATH, diskcache:PATH, redis://, rediss://, unix://, postgresql:// and s3://"
+
+# Greedy up to the last @: a password that somebody forgot to escape may have any of : / @ ? in it.
+_USERINFO: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+-]+:(?://)?[^:@/?]*):.*@", re.DOTALL)
+_SECRET_OPTION: Final = re.compile(r"([?&][^=&]*(?:pass|pwd|secret|token|key|credential|signature)[^=&]*=)[^&]*", re.IGNORECASE)
 
 
-def open_store(url: str | os.PathLike[str], *, read_only: bool = False, create: bool = True) -> KVStore:
-    """The store that `url` names: `memory:`, `disk:PATH`, or a bare path.
+def open_store(
+    url: str | os.PathLike[str], *, read_only: bool = False, create: bool = True, encryption_key: bytes | None = None
+) -> KVStore:
+    """The store that `url` names.
 
-    What stands before a first colon is a scheme; a path like that is written `disk:a:b` or `./a:b`.
-    Nothing in it is decoded: `%20` is three characters of a name. `read_only` and `create` are those
-    of `Disk`. Raises `InvalidArgumentError` for a URL that cannot be meant.
+    `memory:`; `disk:PATH` or a bare path; `diskcache:PATH`; `redis://`, `rediss://` and `unix://`, with `?prefix=`;
+    `postgresql://` and `postgres://`, with `?schema=`; `s3://BUCKET/PREFIX`. Those across a network take `?timeout=` in seconds, and
+    pass the other options of the query on to the driver. A user, password or prefix in them is percent-encoded. In a path nothing
+    is decoded: `%20` is three characters of a name. What stands before a first colon is a scheme; a path like that is written
+    `disk:a:b` or `./a:b`.
+
+    `read_only`: writes raise `ReadOnlyError`. `create=False`, or `read_only`: `StoreNotFoundError` where there is no store.
+    `encryption_key`: what `Encrypted` takes; the store is one, or empty.
+
+    Raises `InvalidArgumentError` for a URL that cannot be meant, and what the store raises that it names. A password in the URL is
+    in no message.
     """
-    if not isinstance(url, str):
+    create = create and not read_only
+    store = _open(url, read_only=read_only, create=create)
+    if encryption_key is None:
+        return store
+    try:
+        return Encrypted(store, encryption_key)
+    except BaseException:
+        store.close()
+        raise
+
+
+def is_remote(url: str | os.PathLike[str]) -> bool:
+    """Whether the store that `url` names is across a network, where each call is a round trip."""
+    return _split(url)[0] in _REMOTE
+
+
+def redact(url: str) -> str:
+    """`url` with `***` for its password and for each option that may be a secret. A path stays as it is."""
+    if _split(url)[0] in ("", "disk", "diskcache", "memory"):
+        return url
+    return _SECRET_OPTION.sub(r"\1***", _USERINFO.sub(r"\1:***@", url))
+
+
+def _split(url: str | os.PathLike[str]) -> tuple[str, str]:
+    """The scheme in small letters, or "" for a path, and the rest."""
+    match = _SCHEME.fullmatch(url) if isinstance(url, str) else None
+    return ("", "") if match is None else (match[1].lower(), match[2])
+
+
+def _open(url: str | os.PathLike[str], *, read_only: bool, create: bool) -> KVStore:
+    scheme, rest = _split(url)
+    if not isinstance(url, str) or not scheme:
         return Disk(url, read_only=read_only, create=create)
-    match = _SCHEME.fullmatch(url)
-    if match is None:
-        return Disk(url, read_only=read_only, create=create)
-    scheme, rest = match[1].lower(), match[2]
     if scheme == "memory":
         if rest:
             raise InvalidArgumentError(f"{url!r}: memory: takes nothing after the colon")
         return ReadOnly(Memory()) if read_only else Memory()
-    if scheme == "disk":
+    if scheme in ("disk", "diskcache"):
         if rest.startswith("//"):
-            raise InvalidArgumentError(f"{url!r}: write disk:PATH, without //", hint="for example: disk:./state or disk:/var/lib/state")
-        return Disk(rest, read_only=read_only, create=create)
-    if scheme in _NOT_YET:
-        raise InvalidArgumentError(f"{url!r}: this release has no backend for {scheme}: yet", hint="it has memory: and disk:PATH")
-    raise InvalidArgumentError(
-        f"{url!r}: unknown scheme {scheme!r}; there are memory: and disk:PATH",
-        hint=f"if that is a path, write disk:{url}",
-    )
+            raise InvalidArgumentError(
+                f"{url!r}: write {scheme}:PATH, without //", hint=f"for example: {scheme}:./state or {scheme}:/var/lib/state"
+            )
+        return Disk(rest, read_only=read_only, create=create) if scheme == "disk" else _disk_cache(rest, read_only=read_only, create=create)
+    if scheme not in _REMOTE:
+        raise InvalidArgumentError(
+            f"{redact(url)!r}: unknown scheme {scheme!r}; there are {_FORMS}", hint=f"if that is a path, write disk:{redact(url)}"
+        )
+    if not rest.startswith("//"):
+        raise InvalidArgumentError(f"{redact(url)!r}: {scheme}: is followed by //", hint=_EXAMPLES[_REMOTE[scheme]])
+    store = _REMOTE[scheme](f"{scheme}:{rest}", create=create)
+    return ReadOnly(store) if read_only else store
+
+
+def _disk_cache(path: str, *, read_only: bool, create: bool) -> KVStore:
+    from versioned_state.storage.diskcache import DiskCache
+
+    store = DiskCache(path, create=create)
+    return ReadOnly(store) if read_only else store
+
+
+def _redis(url: str, *, create: bool) -> KVStore:
+    from versioned_state.storage.redis import Redis
+
+    rest, options = _take_options(url, {"prefix": unquote, "timeout": float})
+    return Redis(rest, create=create, **options)
+
+
+def _postgres(url: str, *, create: bool) -> KVStore:
+    from versioned_state.storage.postgres import Postgres
+
+    rest, options = _take_options(url, {"schema": unquote, "timeout": float, "max_connections": int})
+    return Postgres(rest, create=create, **options)
+
+
+def _s3(url: str, *, create: bool) -> KVStore:
+    from versioned_state.storage.s3 import S3
+
+    # The driver takes no URL, so all options are ours here.
+    names = [option.partition("=")[0] for option in url.partition("?")[2].split("&")]
+    place, options = _take_options(url, {**dict.fromkeys(names, unquote), "timeout": float, "concurrency": int})
+    if "@" in place:
+        raise InvalidArgumentError(
+            f"{redact(url)!r}: no user or password stands before a bucket",
+            hint="credentials are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or the machine's role",
+        )
+    bucket, _, prefix = unquote(place.partition("//")[2]).partition("/")
+    store = S3(bucket, prefix.strip("/"), **options)
+    try:
+        # A bucket knows no empty store: one that is not there yet has no keys.
+        if not create and next(iter(store.keys()), None) is None:
+            raise StoreNotFoundError(f"there is no store at {redact(url)}")
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _take_options(url: str, ours: Mapping[str, Callable[[str], Any]]) -> tuple[str, dict[str, Any]]:
+    """Split the options that are ours from a URL, whose others stay for the driver, letter by letter."""
+    base, _, query = url.partition("?")
+    taken: dict[str, Any] = {}
+    left = []
+    for option in query.split("&") if query else ():
+        name, _, value = option.partition("=")
+        if name not in ours:
+            left.append(option)
+            continue
+        if name in taken:
+            raise InvalidArgumentError(f"{redact(url)!r} has {name}= twice")
+        try:
+            taken[name] = ours[name](value)
+        except ValueError as error:
+            raise InvalidArgumentError(f"{redact(url)!r}: {name}={value!r} cannot be meant") from error
+    return base + ("?" + "&".join(left) if left else ""), taken
+
+
+_REMOTE: Final[Mapping[str, Callable[..., KVStore]]] = {
+    "redis": _redis,
+    "rediss": _redis,
+    "unix": _redis,
+    "postgresql": _postgres,
+    "postgres": _postgres,
+    "s3": _s3,
+}
+
+_EXAMPLES: Final[Mapping[Callable[..., KVStore], str]] = {
+    _redis: "for example: redis://host:6379/0?prefix=my-agent",
+    _postgres: "for example: postgresql://user@host/database?schema=my_agent",
+    _s3: "for example: s3://bucket/my-agent",
+}

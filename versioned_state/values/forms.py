@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from versioned_state.values.blob import read_blob, write_bytes
 from versioned_state.values.codec import Code, array, code_of, extension, payload_of
@@ -60,6 +60,10 @@ class Forms:
                 whole = self._encoder.encode_inline(self.decoder.decode(cell), "a value")
         return whole if whole is not None and len(whole) <= ELEMENT_INLINE else None
 
+    def encode(self, value: Any, limit: int) -> bytes:
+        """The cell of a value where up to ``limit`` bytes are inline."""
+        return self._encoder.encode_at(value, limit)
+
     def same(self, a: bytes | None, b: bytes | None) -> bool:
         """Whether two cells are of one value, be they in two forms."""
         if a == b or a is None or b is None:
@@ -84,7 +88,7 @@ class Forms:
             return extension(Code.TAGGED, array([head, self.at(data, limit)]))
         if code in _INLINE_CONTAINERS or (code is None and open_cell(self.nodes, whole) is not None):
             return tree_cell(Code.PACKED, write_bytes(self.nodes, whole))
-        return self._encoder.encode_at(self.decoder.decode(whole), limit)
+        return self.encode(self.decoder.decode(whole), limit)
 
     def _object(self, cell: bytes, limit: int | None) -> bytes | None:
         """The cell of a pickled object under a limit, as ``Encoder`` writes it; None (with no limit) where it is too long to be inline."""
@@ -148,24 +152,26 @@ class Forms:
 
     def dict_cell(self, tree: Tree, order: list[bytes] | Tree | None, limit: int) -> bytes:
         """The cell of a dict, from the tree of its entries in the form that they have in a large one, and its order keys in their order."""
-        entries: dict[bytes, bytes] | None = {}
+        whole = self._whole_dict(tree, order)
+        if whole is not None:
+            return self.at(whole, limit)
+        if isinstance(order, list):
+            in_order = all(a < b for a, b in pairwise(order))
+            order = None if in_order else self._sequence([key_cell(key) for key in order])
+        return tree_cell(Code.DICT_TREE, tree, *([] if order is None else tree_parts(order)))
+
+    def _whole_dict(self, tree: Tree, order: list[bytes] | Tree | None) -> bytes | None:
+        """A dict that is small by now, wholly inline. Cost: what there is of it, up to ``ELEMENT_INLINE`` bytes."""
+        entries: dict[bytes, bytes] = {}
         size = 0
         for _, leaf in nodes_from(self.nodes, Shape.MAP, self.nodes.get(Shape.MAP, tree.top), 0, 0):
             assert leaf.keys is not None
             size += sum(map(len, leaf.keys)) + sum(map(len, leaf.items))
             if size > ELEMENT_INLINE:
-                entries = None
-                break
+                return None
             entries.update(zip(leaf.keys, leaf.items, strict=True))
-        if entries is not None:
-            keys = order_keys(self.nodes, Opened(tree, order))
-            whole = self._joined((part for key in keys for part in (key_cell(key), entries[key])), pairs=True)
-            if whole is not None:
-                return self.at(whole, limit)
-        if isinstance(order, list):
-            in_order = all(a < b for a, b in pairwise(order))
-            order = None if in_order else self._sequence([key_cell(key) for key in order])
-        return tree_cell(Code.DICT_TREE, tree, *([] if order is None else tree_parts(order)))
+        keys = order_keys(self.nodes, Opened(tree, order))
+        return self._joined((part for key in keys for part in (key_cell(key), entries[key])), pairs=True)
 
     def set_of(self, code: Code, cells: Iterable[bytes], limit: int) -> bytes:
         """The cell of a set (``Code.SET``) or frozenset of these elements, in whatever form each is."""

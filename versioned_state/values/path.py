@@ -98,7 +98,7 @@ class Path:
         steps: list[Step] = []
         position = 0
         while position < len(text):
-            step, position = _parse_step(text, position, first=not steps)
+            step, position = parse_step(text, position, first=not steps)
             steps.append(step)
         if not steps:
             raise InvalidPathError(text, 0, "it is empty")
@@ -137,7 +137,8 @@ def _literal(key: Any) -> str | None:
     return text if type(back) is type(key) and repr(back) == text else None
 
 
-def _parse_step(text: str, position: int, *, first: bool) -> tuple[Step, int]:
+def parse_step(text: str, position: int, *, first: bool) -> tuple[Step, int]:
+    """The step that begins at a position, and where the next one does. Raises ``InvalidPathError``."""
     char = text[position]
     if char == "[":
         return _parse_brackets(text, position)

@@ -47,6 +47,15 @@ def empty(shape: Shape) -> Tree:
     return Tree(shape, 0, Node(0, [], None, [] if shape is Shape.MAP else None))
 
 
+def same(a: Tree, b: Tree) -> bool:
+    """Whether two trees hold the same: trees are canonical, so their tops tell."""
+    if a.shape is not b.shape or a.count != b.count:
+        return False
+    if isinstance(a.top, Node) and isinstance(b.top, Node):
+        return a.top is b.top or write_node(a.shape, a.top) == write_node(b.shape, b.top)
+    return a.top == b.top
+
+
 def splice(nodes: Nodes, tree: Tree, edits: list[Edit]) -> Tree:
     """The tree with these edits of its elements, which are in order and do not overlap.
 

@@ -1,0 +1,152 @@
+"""Many processes commit to one branch: no round is lost, doubled or out of order, and each stands on the one before it.
+
+Over every kind of store that processes share. A kind is one line in ``SHARED``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.reliability.rounds import check_objects
+from tests.storage.processes import fork
+from versioned_state import Disk, KVStore, Repository, Versioned
+from versioned_state.errors import BranchMovedError
+from versioned_state.storage import DiskCache, Postgres, Redis
+
+Opener = Callable[[], KVStore]
+"""Opens the one store of a test; called in each of its processes."""
+
+
+def redis(request: pytest.FixtureRequest, folder: Path) -> Opener:
+    server = request.getfixturevalue("redis_server")
+    return partial(Redis, server.url, prefix=server.fresh_prefix())
+
+
+def postgres(request: pytest.FixtureRequest, folder: Path) -> Opener:
+    server = request.getfixturevalue("postgres_server")
+    return partial(Postgres, server.url, schema=server.fresh_schema(), max_connections=2)
+
+
+SHARED: dict[str, Callable[[pytest.FixtureRequest, Path], Opener]] = {
+    "disk": lambda request, folder: lambda: Disk(folder / "store", timeout=300),
+    "disk cache": lambda request, folder: lambda: DiskCache(folder / "store", timeout=300),
+    "redis": redis,
+    "postgres": postgres,
+}
+
+
+@pytest.fixture(params=SHARED)
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    return SHARED[request.param](request, tmp_path)
+
+
+def write(opener: Opener, name: str, rounds: int, acknowledgements: Path, *, begin: float = 0, pause: float = 0) -> None:
+    """Rounds to keys of its own, from where it, or the one of this name before it, left off; each written down once acknowledged."""
+    time.sleep(max(begin - time.monotonic(), 0))
+    log = os.open(acknowledgements, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    with Versioned(opener()) as state:
+        own = state.setdefault(name, [])
+        while len(own) < rounds:
+            n = len(own)
+            own.append(n)
+            state.namespace(name)["last"] = n
+            while True:
+                try:
+                    commit = state.commit(f"{name} {n}", meta={"writer": name, "n": n})
+                    break
+                except BranchMovedError:  # the others were faster a hundred times; what was staged is still there
+                    continue
+            assert state.head == commit
+            assert own == list(range(n + 1))
+            os.write(log, f"{n} {commit.id}\n".encode())
+            time.sleep(random.random() * pause)
+
+
+def check(opener: Opener, names: list[str], rounds: int, folder: Path) -> int:
+    """Count, order of each writer, and ancestry; returns how often the branch passed from one writer to another."""
+    with Repository(opener()) as repository:
+        line = list(repository.log("main", first_parent=True))
+        line = [commit for commit in line if commit.parents]  # all but the root, which every store shares
+        assert len(line) == len(names) * rounds == repository.branches["main"].height
+        for commit, parent in pairwise(line):
+            assert commit.parents == (parent.id,), "one line, without merges"
+        written = {commit.id for commit in line}
+        for name in names:
+            own = [commit.meta["n"] for commit in reversed(line) if commit.meta["writer"] == name]
+            assert own == list(range(rounds)), name
+            told = [told.split(" ") for told in (folder / name).read_text().splitlines()]
+            assert {id for _, id in told} <= written
+        content = repository.snapshot("main")
+        assert content.copy() == {name: list(range(rounds)) for name in names}
+        assert all(content.namespace(name)["last"] == rounds - 1 for name in names)
+        for commit, parent in random.Random(1).sample(list(pairwise(line)), 20):
+            name = commit.meta["writer"]
+            changed = {str(change.path).partition("[")[0] for change in repository.diff(parent, commit)}
+            assert changed == {name, f"@{name}.last"}, "a commit changes what its writer changed"
+        check_objects(repository)
+        return sum(commit.meta["writer"] != parent.meta["writer"] for commit, parent in pairwise(line))
+
+
+def test_eight_processes_on_one_branch(tmp_path, opener, request, long_run):
+    """With 250 commits each. They begin together and pause now and then, or one of them would be done before the others get in."""
+    names, rounds = [f"w{number}" for number in range(8)], 250
+    if request.node.callspec.params["opener"] == "disk cache" and not long_run:
+        rounds = 100  # it waits for the disk at each commit
+    Versioned(opener()).close()
+    begin = time.monotonic() + 0.2
+    pids = [fork(partial(write, opener, name, rounds, tmp_path / name, begin=begin, pause=0.002)) for name in names]
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 8
+    assert check(opener, names, rounds, tmp_path) > rounds / 2, "they did get in each other's way"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("writers", "rounds"), [(16, 2000)])
+def test_processes_that_are_stopped_and_killed(tmp_path, opener, writers, rounds):
+    """Whoever is killed is followed by another of that name; whoever is stopped goes on later, on a branch that went on without it."""
+    names = [f"w{number}" for number in range(writers)]
+    disturb(opener, names, rounds, tmp_path, pause=0.05, stop=0.2)
+    check(opener, names, rounds, tmp_path)
+
+
+def test_processes_that_are_stopped_and_killed_in_short(tmp_path, opener):
+    names = [f"w{number}" for number in range(3)]
+    assert disturb(opener, names, 120, tmp_path, pause=0.01, stop=0.02) > 0
+    check(opener, names, 120, tmp_path)
+
+
+def disturb(opener: Opener, names: list[str], rounds: int, folder: Path, *, pause: float, stop: float) -> int:
+    """Let writers write, and stop or kill one of them every `pause` seconds; returns how many were killed."""
+    dice = random.Random(3)
+    Versioned(opener()).close()
+    running = {name: fork(partial(write, opener, name, rounds, folder / name)) for name in names}
+    killed = 0
+    while running:
+        time.sleep(dice.random() * 2 * pause)
+        name = dice.choice(list(running))
+        pid = running[name]
+        how = dice.choice((signal.SIGSTOP, signal.SIGKILL))
+        os.kill(pid, how)
+        if how is signal.SIGSTOP:
+            time.sleep(dice.random() * stop)
+            os.kill(pid, signal.SIGCONT)
+        for name, pid in list(running.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if not ended:
+                continue
+            del running[name]
+            if os.WIFSIGNALED(status):
+                assert os.WTERMSIG(status) == signal.SIGKILL
+                killed += 1
+                running[name] = fork(partial(write, opener, name, rounds, folder / name))
+            else:
+                assert os.WEXITSTATUS(status) == 0
+    return killed

@@ -1,0 +1,107 @@
+"""A disk that is full: a commit that finds no room says so and changes nothing, and is made once there is room."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.reliability.rounds import KINDS, Kind, check_objects
+from tests.storage.processes import ROOT
+from versioned_state import Repository, Versioned
+from versioned_state.errors import StorageFullError
+
+
+def fill(state: Versioned) -> int:
+    """Commits of texts that do not compress, until one finds no room; returns how many there are."""
+    dice = random.Random(1)
+    log = state.setdefault("log", [])
+    while True:
+        n = len(log) + 1
+        log.append({"n": n, "text": dice.randbytes(3000).hex()})
+        try:
+            state.commit(f"round {n}", meta={"n": n})
+        except StorageFullError:
+            assert len(state.status()) == 1, "what was staged is still there"
+            return n - 1
+        assert n < 5000, "it never fills up"
+
+
+def check(kind: Kind, place: Path, state: Versioned, count: int) -> None:
+    """All that was acknowledged is there, and nothing more; the same for whoever opens the store anew."""
+    assert state.head.meta["n"] == count
+    for repository in (state.repository, Repository(kind.open(place))):
+        assert [commit.meta["n"] for commit in repository.log("main") if commit.parents] == list(range(count, 0, -1))
+        assert [each["n"] for each in repository.snapshot("main")["log"]] == list(range(1, count + 1))
+        check_objects(repository)
+        if repository is not state.repository:
+            repository.close()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_full_file_keeps_what_was_acknowledged(tmp_path, kind):
+    place = tmp_path / "store"
+    with Versioned(kind.open(place)) as state:
+        (connection,) = state.repository.store._pool._idle  # type: ignore[attr-defined]
+        connection.execute("PRAGMA max_page_count = 120")
+        count = fill(state)
+        assert count > 10
+        for _ in range(3):
+            with pytest.raises(StorageFullError):
+                state.commit()
+            check(kind, place, state, count)
+        connection.execute("PRAGMA max_page_count = 100000")
+        assert state.commit("room again", meta={"n": count + 1}).meta["n"] == count + 1
+        check(kind, place, state, count + 1)
+    with Versioned(kind.open(place)) as state:
+        check(kind, place, state, count + 1)
+
+
+FULL_DISK = """
+import sys
+from pathlib import Path
+from tests.reliability.rounds import KINDS
+from tests.reliability.test_no_space import check, fill
+from versioned_state import Versioned
+from versioned_state.errors import StorageFullError
+kind, mount = KINDS[int(sys.argv[1])], Path(sys.argv[2])
+ballast, place = mount / "ballast", mount / "store"
+ballast.write_bytes(bytes(500_000))
+state = Versioned(kind.open(place))
+count = fill(state)
+assert count > 20, count
+for _ in range(3):
+    try:
+        state.commit()
+    except StorageFullError:
+        pass
+    else:
+        raise AssertionError("it had room all the same")
+    check(kind, place, state, count)
+ballast.unlink()
+assert state.commit("room again", meta={"n": count + 1}).meta["n"] == count + 1
+check(kind, place, state, count + 1)
+assert state["log"][-1]["n"] == count + 1
+state["more"] = 1
+assert len(state.status()) == 1
+state.close()
+with Versioned(kind.open(place)) as state:
+    check(kind, place, state, count + 1)
+print("commits", count)
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_really_full_disk_keeps_what_was_acknowledged(tmp_path, kind):
+    """On a file system of 2 MB in memory, mounted in a name space of its own."""
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        pytest.skip("may not mount a tmpfs here; the test above stands for this one")
+    command = f"mount -t tmpfs -o size=2m none '{tmp_path}' && exec '{sys.executable}' -c \"$PROGRAM\" {KINDS.index(kind)} '{tmp_path}'"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PROGRAM": FULL_DISK}
+    ended = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, env=environment, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("commits")

@@ -1,0 +1,52 @@
+"""A handle that goes on for ever: memory and file descriptors stay where they are."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.reliability.rounds import DISK, DISK_CACHE, check_history, play
+from versioned_state import Repository, Versioned
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.parametrize("kind", [DISK, pytest.param(DISK_CACHE, marks=pytest.mark.long)], ids=str)
+def test_memory_and_descriptors_stay_flat(tmp_path, kind, long_run):
+    """Compared are windows of rounds after caches have filled up: what they hold goes up and down by some hundred blocks."""
+    commits = (1_000_000 if kind is DISK else 100_000) if long_run else 5000
+    blocks: dict[str, list[int]] = {"early": [], "late": []}
+    open_files: set[int] = set()
+    before = 0
+    with Versioned(kind.open(tmp_path / "store")) as state:
+        for n in range(1, commits + 1):
+            play(state, n)
+            if n % 50:
+                continue
+            state.status()
+            state.checkout("HEAD~3")["messages"]
+            list(state.log(limit=5))
+            str(state.diff("HEAD~1", "HEAD"))
+            if n <= 2000:
+                before = resident()
+            elif n <= 3000 or n > commits - 1000:
+                gc.collect()
+                blocks["early" if n <= 3000 else "late"].append(sys.getallocatedblocks())
+                open_files.add(descriptors())
+        # One small object that is kept by each commit is one block a commit: 2,000 everyday.
+        assert statistics.mean(blocks["late"]) - statistics.mean(blocks["early"]) < 1000
+        # Large objects, and what C holds: at most SQLite's cache of pages fills up, 8 MiB.
+        assert resident() - before < 24 << 20
+        assert len(open_files) == 1, "as many files at the end as in the middle"
+    with Repository(kind.open(tmp_path / "store")) as repository:
+        assert len(check_history(repository)) == commits

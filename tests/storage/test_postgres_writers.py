@@ -1,0 +1,355 @@
+"""`Postgres` among writers: conditions that meet, a sweep beside commits, deadlocks, processes and forks."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from tests.servers.postgres import PostgresServer
+from tests.storage.processes import fork, join, start
+from versioned_state.storage.postgres import Postgres
+from versioned_state.storage.postgres_schema import gate_number, lock_number
+
+
+@pytest.fixture
+def stores(postgres_server: PostgresServer) -> Iterator[tuple[Postgres, ...]]:
+    """Four stores over one schema, as four machines would have."""
+    schema = postgres_server.fresh_schema()
+    stores = tuple(Postgres(postgres_server.url, schema=schema, timeout=60) for _ in range(4))
+    yield stores
+    for store in stores:
+        store.close()
+
+
+def together(*works: Callable[[], bool]) -> list[bool]:
+    """Run them at the same time; returns what each returned."""
+    barrier = threading.Barrier(len(works))
+    answers: list[bool | BaseException] = [False] * len(works)
+
+    def run(number: int) -> None:
+        barrier.wait()
+        try:
+            answers[number] = works[number]()
+        except BaseException as error:  # noqa: BLE001 - shown by the assertion
+            answers[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+        assert not thread.is_alive(), "a writer hangs"
+    assert all(type(answer) is bool for answer in answers), answers
+    return [answer is True for answer in answers]
+
+
+# Conditions
+
+
+def test_of_many_who_expect_nothing_one_wins(stores: tuple[Postgres, ...]) -> None:
+    for number in range(40):
+        won = together(*(partial(store.compare_and_set, f"ref/{number}", None, b"%d" % name) for name, store in enumerate(stores)))
+        assert won.count(True) == 1
+        assert stores[0].get(f"ref/{number}") == b"%d" % won.index(True)
+
+
+@pytest.mark.parametrize("before", [None, b"0"])
+def test_a_key_that_is_only_expected_is_held_too(stores: tuple[Postgres, ...], before: bytes | None) -> None:
+    """Each expects what the other changes: if both won, no order of the two would explain it."""
+    for number in range(40):
+        a, b = f"a/{number}", f"b/{number}"
+        if before is not None:
+            stores[0].set_many({a: before, b: before})
+        won = together(lambda a=a, b=b: stores[0].apply({a: before}, {b: b"1"}), lambda a=a, b=b: stores[1].apply({b: before}, {a: b"1"}))  # type: ignore[misc]
+        assert won.count(True) == 1
+
+
+def test_a_key_that_is_only_expected_is_held_by_a_batch_that_is_half_way(
+    postgres_server: PostgresServer, stores: tuple[Postgres, ...]
+) -> None:
+    stores[0].set_many({"a": b"0", "b": b"0"})
+    wait = Waiting(postgres_server)
+    with postgres_server.connection() as admin, admin.transaction():
+        # The first has seen what it expects of a, and cannot change b yet.
+        admin.execute(f'SELECT FROM "{stores[0].schema}".entries WHERE key = %b FOR SHARE'.encode(), (b"b",))
+        threads = wait.start([lambda: stores[1].apply({"a": b"0"}, {"b": b"1"}), lambda: stores[2].compare_and_set("a", b"0", b"1")])
+    assert wait.join(threads) == [True, True]
+    assert stores[0].get_many(["a", "b"]) == {"a": b"1", "b": b"1"}
+
+
+@pytest.mark.parametrize("keys", [2, 100])
+def test_conditions_of_large_and_small_batches_meet(stores: tuple[Postgres, ...], keys: int) -> None:
+    """Beyond 64 keys a batch takes one lock instead of many, which must keep out the others all the same."""
+    for number in range(20):
+        several = {f"k/{number}/{each}": b"1" for each in range(keys)}
+        one = f"k/{number}/{keys - 1}"
+        won = together(
+            lambda several=several: stores[0].apply(dict.fromkeys(several), several),  # type: ignore[misc]
+            *(partial(store.compare_and_set, one, None, b"2") for store in stores[1:]),
+        )
+        assert won.count(True) == 1
+        assert stores[0].get_many(several) == (several if won[0] else {one: b"2"})
+
+
+def test_a_key_deleted_and_made_again_under_a_waiting_writer(postgres_server: PostgresServer, stores: tuple[Postgres, ...]) -> None:
+    """What it waited for is another row then, which a lock on the row it knew would miss."""
+    stores[0].set("ref", b"1")
+    with held(postgres_server, stores[0], "ref") as wait:
+        works = [lambda: stores[1].apply({}, {}, ["ref"]), lambda: stores[2].compare_and_set("ref", b"1", b"2")]
+        threads = wait.start(works)
+        stores[3].set("other", b"1")  # no lock of theirs
+    assert wait.join(threads) in ([True, True], [True, False])
+    assert stores[0].get("ref") in (None, b"2")
+
+
+class Waiting:
+    """Threads whose batches wait in the server, one after the other."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self.answers: dict[int, bool] = {}
+
+    def start(self, works: list[Callable[[], bool]]) -> list[threading.Thread]:
+        threads = []
+        for number, work in enumerate(works):
+            thread = threading.Thread(target=lambda number=number, work=work: self.answers.__setitem__(number, work()), daemon=True)
+            thread.start()
+            threads.append(thread)
+            self._until_waiting(number + 1)
+        return threads
+
+    def join(self, threads: list[threading.Thread]) -> list[bool]:
+        for thread in threads:
+            thread.join(60)
+        return [self.answers[number] for number in range(len(threads))]
+
+    def _until_waiting(self, count: int) -> None:
+        pause = threading.Event()
+        with self.server.connection() as admin:
+            for _ in range(2000):
+                row = admin.execute("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted").fetchone()
+                if row is not None and row[0] >= count:
+                    return
+                pause.wait(0.01)
+        raise AssertionError("they do not wait")
+
+
+class held:
+    """While within, batches that touch `key` wait: its lock is held."""
+
+    def __init__(self, server: PostgresServer, store: Postgres, key: str) -> None:
+        self.number = lock_number(store.schema, key.encode())
+        self.server = server
+
+    def __enter__(self) -> Waiting:
+        self.context = self.server.connection()
+        self.admin = self.context.__enter__()
+        self.admin.execute("SELECT pg_advisory_lock(%s)", (self.number,))
+        return Waiting(self.server)
+
+    def __exit__(self, *error: object) -> None:
+        self.admin.execute("SELECT pg_advisory_unlock_all()")
+        self.context.__exit__(None, None, None)
+
+
+# A sweep: it deletes objects on the condition that nothing was committed since it looked. A commit that found one of
+# them present, and whose ref names it now, must not be half way meanwhile.
+
+
+@pytest.mark.parametrize("key", ["o/" + "ab" * 24, "o/odd one"])
+def test_no_dangling_ref_where_a_sweep_is_half_way(postgres_server: PostgresServer, stores: tuple[Postgres, ...], key: str) -> None:
+    stores[0].set_many({"ref": b"old", key: b"content"})
+    wait = Waiting(postgres_server)
+    with postgres_server.connection() as admin, admin.transaction():
+        # The sweep has seen that the ref is the old one, and cannot delete the row yet.
+        for table in ("objects", "entries"):
+            admin.execute(f'SELECT FROM "{stores[0].schema}".{table} WHERE value = %b FOR SHARE'.encode(), (b"content",))
+        threads = wait.start(
+            [
+                lambda: stores[1].apply({"ref": b"old"}, {}, [key]),
+                lambda: stores[2].apply({"ref": b"old"}, {"ref": b"new"}, objects={key: b"content"}),
+            ]
+        )
+    assert wait.join(threads) == [True, True]
+    assert (stores[0].get("ref"), stores[0].get(key)) == (b"new", b"content")
+
+
+@pytest.mark.parametrize("key", ["o/" + "ab" * 24, "o/odd one"])
+def test_no_dangling_ref_where_a_commit_is_half_way(postgres_server: PostgresServer, stores: tuple[Postgres, ...], key: str) -> None:
+    stores[0].set_many({"ref": b"old", key: b"content"})
+    with held(postgres_server, stores[0], "ref") as wait:
+        # The commit has found the object, and cannot move the ref yet.
+        threads = wait.start(
+            [
+                lambda: stores[2].apply({"ref": b"old"}, {"ref": b"new"}, objects={key: b"content"}),
+                lambda: stores[1].apply({"ref": b"old"}, {}, [key]),
+            ]
+        )
+    assert wait.join(threads) == [True, False]
+    assert (stores[0].get("ref"), stores[0].get(key)) == (b"new", b"content")
+
+
+def test_no_dangling_ref_beside_sweeps(stores: tuple[Postgres, ...], *, long_run: bool) -> None:
+    value = b"v" * 200
+    swept = 0
+    dice = random.Random(7)
+    for number in range(2000 if long_run else 100):
+        ref, names = f"ref/{number}", [f"o/{number:08x}{each:04x}" for each in range(30)]
+        stores[0].set_many({ref: b"old", **dict.fromkeys(names, value)})
+        works = [
+            partial(stores[0].apply, {ref: b"old"}, {}, names),
+            *(partial(store.apply, {ref: b"old"}, {ref: b"new"}, objects=dict.fromkeys(names, value)) for store in stores[1:3]),
+        ]
+        # Each starts a little later than the others, or earlier: nobody is always first.
+        done, *committed = together(*(partial(later, dice.random() * 0.003, work) for work in works))
+        swept += done
+        assert committed.count(True) == 1
+        assert len(stores[3].get_many(names)) == len(names)
+    assert swept, "the sweep was never first: nothing was tested"
+
+
+def later(seconds: float, work: Callable[[], bool]) -> bool:
+    time.sleep(seconds)
+    return work()
+
+
+# Deadlocks
+
+
+def test_batches_in_opposite_orders_do_not_wait_for_each_other(postgres_server: PostgresServer, stores: tuple[Postgres, ...]) -> None:
+    before = postgres_server.log.read_bytes().count(b"deadlock detected")
+    for number in range(30):
+        objects = {f"o/{number:06x}{each:04x}": b"v" * 300 for each in range(60)} | {f"o/odd {number} {each}": b"v" for each in range(5)}
+        puts = {f"k/{number}/{each}": b"v" for each in range(20)}
+        works = []
+        for place, store in enumerate(stores):
+            step = 1 if place % 2 else -1
+            ordered, placed = dict(list(objects.items())[::step]), dict(list(puts.items())[::step])
+            works.append(partial(store.apply, {}, placed, objects=ordered))
+        assert together(*works) == [True] * 4
+    # Not even one that was repeated: it would have cost a second each.
+    assert postgres_server.log.read_bytes().count(b"deadlock detected") == before
+
+
+def test_sweep_waits_for_commits_and_they_for_it(postgres_server: PostgresServer, stores: tuple[Postgres, ...]) -> None:
+    with postgres_server.connection() as commit, commit.transaction():
+        commit.execute("SELECT pg_advisory_xact_lock_shared(%s)", (gate_number(stores[0].schema),))
+        assert stores[0].apply({}, {"k": b"1"}, objects={"o/aa": b"A"})  # commits do not wait for commits
+        wait = Waiting(postgres_server)
+        threads = wait.start([lambda: stores[1].apply({}, {}, ["o/aa"]), lambda: stores[2].apply({}, {"k": b"2"})])
+        assert (stores[0].get("o/aa"), stores[0].get("k")) == (b"A", b"1")
+    assert wait.join(threads) == [True, True]
+    assert (stores[0].get("o/aa"), stores[0].get("k")) == (None, b"2")
+
+
+# Processes
+
+
+def count_up(store: Postgres, times: int) -> None:
+    for _ in range(times):
+        objects = {f"o/{os.urandom(24).hex()}": b"v" * 300}
+        while True:
+            value = store.get("counter")
+            if store.apply({"counter": value}, {"counter": b"%d" % (int(value or b"0") + 1)}, objects=objects):
+                break
+            objects = {}
+
+
+COUNTER = """
+    import sys
+    from tests.storage.test_postgres_writers import count_up
+    from versioned_state.storage.postgres import Postgres
+    with Postgres(sys.argv[1], schema=sys.argv[2], timeout=60) as store:
+        count_up(store, int(sys.argv[3]))
+"""
+
+
+def test_counter_of_many_processes_is_exact(postgres_server: PostgresServer) -> None:
+    # None of them finds a store: they make it at the same time.
+    schema = postgres_server.fresh_schema()
+    others = [start(COUNTER, postgres_server.url, schema, 60) for _ in range(4)]
+    for other in others:
+        _, err = other.communicate(timeout=120)
+        assert other.returncode == 0, err
+    with Postgres(postgres_server.url, schema=schema, create=False) as store:
+        assert store.get("counter") == b"240"
+        assert len(list(store.keys("o/"))) == 240
+
+
+# Forks
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+class TestForks:
+    def test_parent_and_child_go_on_with_one_store(self, stores: tuple[Postgres, ...]) -> None:
+        store = stores[0]
+        count_up(store, 5)
+
+        def work() -> None:
+            count_up(store, 20)
+            store.close()
+
+        children = [fork(work) for _ in range(3)]
+        count_up(store, 20)
+        join(*children)
+        # None of them said goodbye on a connection that is the parent's.
+        count_up(store, 5)
+        assert store.get("counter") == b"90"
+
+    def test_each_has_a_connection_of_its_own(self, stores: tuple[Postgres, ...]) -> None:
+        store = stores[0]
+
+        def backend() -> int:
+            store.get("k")
+            (link,) = store._connections._home.idle
+            return link.info.backend_pid
+
+        before = backend()
+
+        def work() -> None:
+            assert backend() != before
+            store.close()
+
+        join(fork(work))
+        assert backend() == before  # the child did not end it either
+
+    def test_fork_while_other_threads_write(self, stores: tuple[Postgres, ...]) -> None:
+        store = stores[0]
+        threads = [threading.Thread(target=count_up, args=(store, 40)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(4):
+            join(fork(lambda: count_up(store, 2)))
+        for thread in threads:
+            thread.join()
+        assert store.get("counter") == b"88"
+
+    def test_child_that_ends_without_closing_harms_nobody(self, stores: tuple[Postgres, ...]) -> None:
+        store = stores[0]
+        for _ in range(3):
+            count_up(store, 3)
+            join(fork(lambda: count_up(store, 3)))
+        assert store.get("counter") == b"18"
+
+    def test_child_of_a_closed_store(self, stores: tuple[Postgres, ...]) -> None:
+        stores[0].close()
+        with pytest.raises(AssertionError):
+            join(fork(lambda: count_up(stores[0], 1)))
+
+    def test_listing_that_is_under_way_goes_on_in_both(self, stores: tuple[Postgres, ...]) -> None:
+        everything = {f"k/{number}" for number in range(6000)}  # more than a page
+        stores[0].set_many(dict.fromkeys(everything, b"v"))
+        listing = stores[0].keys()
+        first = next(listing)
+
+        def work() -> None:
+            assert {first, *listing} == everything
+
+        join(fork(work))
+        work()

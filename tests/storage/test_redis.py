@@ -1,0 +1,33 @@
+"""`Redis` keeps the promises of `KVStore`, on a real server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.servers.redis import RedisServer
+from versioned_state.storage import Cache, KVStore
+from versioned_state.storage.redis import Redis
+from versioned_state.storage.testing import KVStoreContract
+
+
+class OnRedis(KVStoreContract):
+    persistent = True
+    shared = True
+
+    @pytest.fixture(autouse=True)
+    def _server(self, redis_server: RedisServer) -> None:
+        self.url = redis_server.url
+
+    def open_store(self, place: Path) -> KVStore:
+        return Redis(self.url, prefix=str(place))
+
+
+class TestRedis(OnRedis):
+    pass
+
+
+class TestCacheOverRedis(OnRedis):
+    def open_store(self, place: Path) -> KVStore:
+        return Cache(super().open_store(place), max_bytes=100_000)

@@ -1,0 +1,207 @@
+"""What git does with history, on a handle: merge, cherry-pick, revert, rebase, squash, undo. Layer: state.
+
+Each is all or nothing: it makes its commits, then moves the branch in one step, and live values follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from versioned_state.errors import BranchMovedError, InvalidArgumentError, MergeConflictError, UnknownRevisionError
+from versioned_state.repository import history
+from versioned_state.repository.commit import Commit
+from versioned_state.repository.reflog import Position
+from versioned_state.repository.repository import backoff
+from versioned_state.state.standing import Settling, Standing
+from versioned_state.state.worktree import Staged
+from versioned_state.values.tree import Tree, same
+
+_ATTEMPTS = 100
+
+_UNDO, _REDO = "undo", "redo"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a commit says besides its content; None: what the operation says by itself."""
+
+    message: str = ""
+    author: str | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+def merge(standing: Standing, theirs: Commit, description: Description, settling: Settling, *, fast_forward: bool) -> Commit:
+    """Merge a commit into the branch; the head. See ``Versioned.merge``."""
+    for attempt in range(_ATTEMPTS):
+        staged = standing.clean("merge()")
+        ours = standing.head
+        base = standing.repository.merge_base(ours, theirs)
+        if base == theirs:
+            return ours
+        if base == ours and fast_forward:
+            standing.point_to(theirs, f"merge {theirs.short}: fast-forward")
+            return theirs
+        first = (theirs.time, theirs.id) < (ours.time, ours.id)
+        tree = standing.merged(staged, base.tree, ours.tree, theirs.tree, settling, theirs_first=first)
+        message = description.message or f"merge {theirs.short} into {standing.branch}"
+        commit = _write(standing, staged, tree, (ours, theirs), description, message)
+        if _publish(standing, commit, staged, settling, attempt):
+            return commit
+    raise _moved(standing)
+
+
+def pick(standing: Standing, commits: list[Commit], description: Description, settling: Settling, *, backwards: bool) -> Commit:
+    """Make what some commits changed again on top of the head, each as a commit, or the opposite of it; the head."""
+    for attempt in range(_ATTEMPTS):
+        staged = standing.clean("revert()" if backwards else "cherry_pick()")
+        head = standing.head
+        for commit in commits:
+            parent = _only_parent(standing, commit)
+            base, theirs = (commit, parent) if backwards else (parent, commit)
+            tree = _merged(standing, staged, base.tree, head.tree, theirs.tree, settling, commit)
+            if same(tree, head.tree):
+                continue  # it is there already
+            head = _write(standing, staged, tree, (head,), _described(commit, description, backwards=backwards), "")
+        if head == standing.head or _publish(standing, head, staged, settling, attempt):
+            return head
+    raise _moved(standing)
+
+
+def rebase(standing: Standing, onto: Commit, settling: Settling) -> Commit:
+    """Make the commits that the branch has over another one again on top of that; the head. See ``Versioned.rebase``."""
+    staged = standing.clean("rebase()")
+    base = standing.repository.merge_base(standing.head, onto)
+    if base == onto:
+        return standing.head
+    head = onto
+    for commit in _line(standing, base, standing.head):
+        parent = _only_parent(standing, commit)
+        tree = _merged(standing, staged, parent.tree, head.tree, commit.tree, settling, commit)
+        if not same(tree, head.tree):
+            head = _write(standing, staged, tree, (head,), _described(commit, Description()), "")
+    standing.point_to(head, f"rebase onto {onto.short}", staged=staged)
+    return head
+
+
+def squash(standing: Standing, since: Commit, until: Commit, description: Description) -> Commit:
+    """Make one commit of those after ``since`` up to ``until``, and the later ones again as they are; the head."""
+    staged = standing.clean("squash()")
+    head = standing.head
+    if since == until or not (_is_before(standing, since, until) and _is_before(standing, until, head)):
+        raise InvalidArgumentError(f"squash takes a range of the branch, oldest first: {since.short} to {until.short} is none")
+    squashed = _line(standing, since, until)
+    message = description.message or "\n".join(dict.fromkeys(commit.message for commit in squashed))
+    new = _write(standing, staged, until.tree, (since,), description, message)
+    for commit in _line(standing, until, head):
+        new = _write(standing, staged, commit.tree, (new,), _described(commit, Description()), "")
+    standing.point_to(new, f"squash {since.short}..{until.short}", staged=staged)
+    return new
+
+
+def undo(standing: Standing, steps: int) -> Commit:
+    """Move the branch back to where it stood ``steps`` moves ago, undone moves not counted; forward again where it is negative."""
+    call = "undo()" if steps > 0 else "redo()"
+    standing.clean(call)
+    undone, positions = _undone(standing)
+    target = undone + steps
+    found = next(islice(positions, target, None), None) if target >= 0 else None
+    if found is None or found.commit is None:
+        left = "there is nothing to undo" if steps > 0 else "nothing was undone"
+        raise UnknownRevisionError(f"{standing.branch}@{{{target}}}" if target >= 0 else call, reason=left)
+    if found.commit != standing.head:
+        standing.point_to(found.commit, f"{_UNDO if steps > 0 else _REDO} {abs(steps)}")
+    return found.commit
+
+
+def _undone(standing: Standing) -> tuple[int, Iterator[Position]]:
+    """How many moves are undone now, and the moves before any of that was done, newest first."""
+    positions = standing.repository.reflog(standing.branch)
+    undone = 0
+    for position in positions:
+        word, _, count = position.action.partition(" ")
+        if word not in (_UNDO, _REDO) or not count.isdigit():
+            break
+        undone += int(count) if word == _UNDO else -int(count)
+    else:
+        return undone, iter(())
+
+    def rest() -> Iterator[Position]:
+        yield position
+        yield from positions
+
+    return undone, rest()
+
+
+def commits_of(standing: Standing, rev: str | Commit, resolve: Any) -> list[Commit]:
+    """The commits that a revision means, oldest first: one, or with ``A..B`` those after A up to B by first parents."""
+    if isinstance(rev, Commit) or ".." not in rev:
+        return [resolve(rev)]
+    start, _, end = rev.partition("..")
+    since, until = resolve(start or "HEAD"), resolve(end or "HEAD")
+    if not _is_before(standing, since, until):
+        raise InvalidArgumentError(f"{rev}: {since.short} does not come before {until.short} by first parents")
+    return _line(standing, since, until)
+
+
+def _is_before(standing: Standing, old: Commit, new: Commit) -> bool:
+    return old.height <= new.height and history.descend(new, old.height, standing.repository.read) == old
+
+
+def _line(standing: Standing, since: Commit, until: Commit) -> list[Commit]:
+    """The commits after one up to another by first parents, oldest first; where they part, down to the first that ``since`` has too."""
+    line = []
+    for commit in history.first_parents(until, standing.repository.read):
+        if commit.generation <= since.generation and history.is_ancestor(commit, since, standing.repository.read):
+            break
+        line.append(commit)
+    return line[::-1]
+
+
+def _only_parent(standing: Standing, commit: Commit) -> Commit:
+    """Of a merge the first one: what it changed is what it brought into that line."""
+    parents = standing.repository.parents(commit)
+    if not parents:
+        raise InvalidArgumentError(f"{commit.short} has no parent that is kept, so what it changed is not known")
+    return parents[0]
+
+
+def _described(commit: Commit, description: Description, *, backwards: bool = False) -> Description:
+    message = description.message or (f"revert {commit.short}: {commit.message}" if backwards else commit.message)
+    meta = description.meta if description.meta is not None else None if backwards else commit.meta
+    author = description.author if description.author is not None or backwards else commit.author
+    return Description(message, author, meta)
+
+
+def _merged(standing: Standing, staged: Staged, base: Tree, ours: Tree, theirs: Tree, settling: Settling, commit: Commit) -> Tree:
+    try:
+        return standing.merged(staged, base, ours, theirs, settling)
+    except MergeConflictError as error:
+        error.add_note(f"while making {commit.short} again: {commit.message}")
+        raise
+
+
+def _write(standing: Standing, staged: Staged, tree: Tree, parents: tuple[Commit, ...], description: Description, message: str) -> Commit:
+    author = standing.author if description.author is None else description.author
+    return standing.repository.write_commit(
+        tree, parents, staging=staged.staging, message=description.message or message, author=author, meta=description.meta
+    )
+
+
+def _publish(standing: Standing, commit: Commit, staged: Staged, settling: Settling, attempt: int) -> bool:
+    """Make a commit on our head the branch's; False where the branch had moved, and was taken in."""
+    moved = standing.publish(standing.ref, commit, staged)
+    if moved is None:
+        if attempt:
+            backoff(attempt)
+        standing.refresh(settling)
+        return False
+    standing.stand_on(commit, moved, staged)
+    return True
+
+
+def _moved(standing: Standing) -> BranchMovedError:
+    actual = standing.commit_of(standing.read_ref())
+    return BranchMovedError(standing.branch, expected=standing.head.id, actual=actual.id)

@@ -1,0 +1,50 @@
+"""Bringing what is at a path back to what a snapshot has there. Layer: state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from versioned_state.errors import InvalidArgumentError, UnknownPathError
+from versioned_state.repository.snapshot import Snapshot
+from versioned_state.state.mapping import State
+from versioned_state.values.path import Index, Key, Namespace, Path, Step
+
+
+def restore_path(state: State, snapshot: Snapshot, path: Path) -> None:
+    """Assign it, or remove what is there where there was nothing. Raises ``UnknownPathError`` where its container is not there."""
+    container: Any = state
+    for count, step in enumerate(path.steps[:-1], 1):
+        try:
+            container = _inside(container, step)
+        except (KeyError, IndexError, TypeError):
+            raise UnknownPathError(str(Path(path.steps[:count])), at="the state", hint="restore what it was in") from None
+    last = path.steps[-1]
+    if not isinstance(container, State | dict | list):
+        raise InvalidArgumentError(f"{path}: what it is in is a {type(container).__name__}, which cannot be changed in place")
+    try:
+        value = snapshot.at(path)
+    except UnknownPathError:
+        _remove(container, last)
+        return
+    if isinstance(last, Key) and isinstance(container, State | dict):
+        container[last.key] = value
+    elif isinstance(last, Index) and type(container) is list:
+        if last.index < len(container):
+            container[last.index] = value
+        else:
+            container.append(value)
+    else:
+        raise UnknownPathError(str(path), at="the state", hint="restore what it was in")
+
+
+def _inside(container: Any, step: Step) -> Any:
+    if isinstance(step, Namespace):
+        return container.namespace(step.name)
+    return container[step.key if isinstance(step, Key) else step.index]
+
+
+def _remove(container: Any, step: Step) -> None:
+    if isinstance(step, Key) and isinstance(container, State | dict):
+        container.pop(step.key, None)
+    elif isinstance(step, Index) and type(container) is list and step.index < len(container):
+        del container[step.index]

@@ -1,0 +1,175 @@
+"""What an encrypted store derives from a key: sealed values, stored names, and the key's own id. Knows no store.
+
+Everything here is deterministic, so that equal values under one name and key are equal bytes: that is what lets a
+compare-and-set on encrypted bytes work. Every part is authenticated: what was not written by a holder of the key raises
+`ValueError`, and so does a value that was moved to another name.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+import secrets
+from typing import Final
+
+from versioned_state.errors import MissingDependencyError
+from versioned_state.storage.base import OBJECT_PREFIX
+
+KEY_SIZE: Final = 32
+ID_SIZE: Final = 4
+NAME_KEY_SIZE: Final = 64
+"""AES-256-SIV takes two keys of 256 bits."""
+
+ENTRY_PREFIX: Final = "e/"
+
+BUCKET_LETTERS: Final = 3
+"""Objects whose keys share so many letters share a bucket, so that those that begin with an abbreviated id are found by a listing
+of 1/4096 of the store. Fewer would list more, and more would tell more about which addresses begin alike."""
+
+_INFO: Final = b"versioned-state encrypted store 1"
+_NONCE_SIZE: Final = 12
+_BUCKET_SIZE: Final = 2
+_HEADER_SIZE: Final = ID_SIZE + _NONCE_SIZE
+_ID_START: Final = len(OBJECT_PREFIX) + 2 * _BUCKET_SIZE
+_ID_END: Final = _ID_START + 2 * ID_SIZE
+_HEX: Final = re.compile(r"(?:[0-9a-f]{2})+")
+
+
+class Cipher:
+    """One key, in one store: values under AES-256-GCM, names of objects under AES-256-SIV (RFC 5297). Threads may share it.
+
+    `salt` is the store's own, so one key gives other bytes and another `id` in every store.
+    """
+
+    def __init__(self, key: bytes, salt: bytes) -> None:
+        try:
+            from cryptography.exceptions import InvalidTag
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
+            from cryptography.hazmat.primitives.hashes import SHA256
+            from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+        except ImportError as error:
+            raise MissingDependencyError("Encrypted", extra="encrypted") from error
+        self._invalid = InvalidTag
+        sizes = (ID_SIZE, 32, 32, 32, NAME_KEY_SIZE, 32)
+        derived = HKDF(SHA256(), sum(sizes), salt, _INFO).derive(key)
+        parts = []
+        for size in sizes:
+            parts.append(derived[:size])
+            derived = derived[size:]
+        self.id, values, self._nonces, wrapping, names, self._buckets = parts
+        self._values = AESGCM(values)
+        self._wrapping = AESGCM(wrapping)
+        self._names = AESSIV(names)
+
+    # Values
+
+    def seal(self, key: str, value: bytes) -> bytes:
+        """The stored bytes of a value: the key's id, a nonce, and the sealed value with its tag; 32 bytes more than the value.
+
+        The nonce is a function of name and value. Two different values meet in a nonce with a chance of 2⁻³³ after 2³² of them,
+        which is what random nonces would give as well.
+        """
+        name = key.encode()
+        nonce = hmac.digest(self._nonces, len(name).to_bytes(4, "big") + name + value, "sha256")[:_NONCE_SIZE]
+        return self.id + nonce + self._values.encrypt(nonce, value, self.id + name)
+
+    def open(self, key: str, stored: bytes) -> bytes:
+        """The value in stored bytes. Raises `ValueError` unless they were sealed with this key, for this name."""
+        try:
+            return self._values.decrypt(stored[ID_SIZE:_HEADER_SIZE], stored[_HEADER_SIZE:], self.id + key.encode())
+        except (self._invalid, ValueError) as error:
+            raise ValueError("it was not written there by a holder of the key") from error
+
+    # Names of objects
+
+    def object_name(self, key: str) -> str:
+        """The name under which the object `key` is stored: bucket, id and sealed key; 47 bytes in hex for an address of 24."""
+        text = key[len(OBJECT_PREFIX) :]
+        # An address is taken as bytes, not as twice as many digits.
+        plain = b"\x01" + bytes.fromhex(text) if _HEX.fullmatch(text) else b"\0" + text.encode()
+        return self._bucket(text) + self._names.encrypt(plain, None).hex()
+
+    def object_key(self, name: str) -> str:
+        """The key of the object that is stored under `name`. Raises `ValueError`."""
+        try:
+            plain = self._names.decrypt(bytes.fromhex(name[_ID_END:]), None)
+        except self._invalid as error:
+            raise ValueError("not the name of an object") from error
+        key = OBJECT_PREFIX + (plain[1:].hex() if plain[0] else plain[1:].decode())
+        if self.object_name(key) != name:  # written another way, or in another bucket: it would be listed twice
+            raise ValueError("not the name of an object")
+        return key
+
+    def listing(self, prefix: str) -> str:
+        """What the stored names of all objects whose key starts with `prefix` begin with, and of as few others as can be told."""
+        text = prefix[len(OBJECT_PREFIX) :]
+        return self._bucket(text) if len(text) >= BUCKET_LETTERS else OBJECT_PREFIX
+
+    def _bucket(self, text: str) -> str:
+        bucket = hmac.digest(self._buckets, text[:BUCKET_LETTERS].encode(), "sha256")[:_BUCKET_SIZE]
+        # The bucket comes first: a store may spread its objects by the first bytes of their keys, and the id is the same in all.
+        return OBJECT_PREFIX + (bucket + self.id).hex()
+
+    # The key of entries' names
+
+    def wrap(self, name_key: bytes) -> bytes:
+        """`name_key`, sealed with this key."""
+        nonce = secrets.token_bytes(_NONCE_SIZE)
+        return nonce + self._wrapping.encrypt(nonce, name_key, None)
+
+    def unwrap(self, wrapped: bytes) -> bytes:
+        """What was wrapped. Raises `ValueError`."""
+        try:
+            return self._wrapping.decrypt(wrapped[:_NONCE_SIZE], wrapped[_NONCE_SIZE:], None)
+        except self._invalid as error:
+            raise ValueError("the wrapped key is damaged") from error
+
+
+def id_in(name: str) -> str:
+    """The id, in hex, of the key under which the object of that stored name is; of a name that is not ours, anything."""
+    return name[_ID_START:_ID_END]
+
+
+class EntryNames:
+    """The stored names of mutable keys: each part between slashes is sealed on its own, so that a folder can be listed.
+
+    Equal parts in different folders differ. The key is the store's own and outlives a change of keys, since an entry must
+    have one name for all who compare-and-set it.
+    """
+
+    def __init__(self, name_key: bytes) -> None:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+        self._invalid = InvalidTag
+        self._names = AESSIV(name_key)
+
+    def name(self, key: str) -> str:
+        """The name under which the entry `key` is stored: 16 bytes more for each part, in base64."""
+        sealed = []
+        before = 0
+        for part in key.split("/"):
+            raw = self._names.encrypt(part.encode(), [key[:before].encode()])
+            sealed.append(base64.urlsafe_b64encode(raw).rstrip(b"=").decode())
+            before += len(part) + 1
+        return ENTRY_PREFIX + "/".join(sealed)
+
+    def key(self, name: str) -> str:
+        """The key of the entry that is stored under `name`. Raises `ValueError`."""
+        key = ""
+        for number, part in enumerate(name[len(ENTRY_PREFIX) :].split("/")):
+            before = key + "/" if number else ""
+            try:
+                raw = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+                key = before + self._names.decrypt(raw, [before.encode()]).decode()
+            except self._invalid as error:
+                raise ValueError("not the name of an entry") from error
+        if self.name(key) != name:  # base64 can be written in several ways
+            raise ValueError("not the name of an entry")
+        return key
+
+    def listing(self, prefix: str) -> str:
+        """What the stored names of all entries whose key starts with `prefix` begin with: its folder's."""
+        folder, slash, _ = prefix.rpartition("/")
+        return self.name(folder) + "/" if slash else ENTRY_PREFIX

@@ -1,0 +1,58 @@
+"""The keyring of an encrypted store: the one record that is not encrypted, which says with which keys the store can be opened.
+
+It holds the store's salt and, for each key in use, the key's id and the key of entries' names, wrapped with it. A key is never in it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from versioned_state.errors import CorruptStoreError, FormatError
+
+KEYRING: Final = "encryption"
+"""Its key in the store. The names of what is encrypted start with ``o/`` or ``e/``."""
+
+VERSION: Final = 1
+
+_MAGIC: Final = b"versioned-state encryption\n"
+_SALT_SIZE: Final = 32
+
+
+@dataclass(frozen=True)
+class Keyring:
+    """`wrapped`: the key of entries' names under each key in use, by the id of that key."""
+
+    salt: bytes
+    wrapped: Mapping[bytes, bytes]
+
+    @classmethod
+    def read(cls, stored: bytes) -> Self:
+        """The keyring in a record. Raises `FormatError` for one of a newer release, `CorruptStoreError`."""
+        try:
+            if not stored.startswith(_MAGIC):
+                raise ValueError("it does not begin as one")
+            record = json.loads(stored[len(_MAGIC) :])
+            version = record["version"]
+            if type(version) is not int or version < 1:
+                raise ValueError("it has no version")
+            if version > VERSION:
+                raise FormatError(version, VERSION)
+            return cls(bytes.fromhex(record["salt"]), {bytes.fromhex(id): bytes.fromhex(key) for id, key in record["keys"].items()})
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise CorruptStoreError(
+                f"the keyring of the encrypted store, under {KEYRING!r}, is damaged: {error}; nothing was changed",
+                hint="restore that record from a backup: without it no key opens the store",
+            ) from error
+
+    def write(self) -> bytes:
+        keys = {id.hex(): wrapped.hex() for id, wrapped in sorted(self.wrapped.items())}
+        return _MAGIC + json.dumps({"version": VERSION, "salt": self.salt.hex(), "keys": keys}).encode()
+
+
+def new_salt() -> bytes:
+    """The salt of a new store."""
+    return secrets.token_bytes(_SALT_SIZE)

@@ -1,0 +1,279 @@
+"""Requests to S3 through obstore: repeated within a bound where that is safe, their failures translated. Knows nothing of cells.
+
+A request is sent again, the same bytes on the same condition, until the server gives an answer that settles it. That is safe for
+reads, for conditional writes whose body tells its writer (`S3` looks whose write is there when one is refused), and for removals.
+The driver's own retries are switched off: they hide that a request was sent twice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from urllib.parse import urlsplit
+
+from versioned_state.errors import (
+    InvalidArgumentError,
+    MissingDependencyError,
+    ReadOnlyError,
+    StateError,
+    StorageError,
+    StorageFullError,
+    StoreBusyError,
+    StoreNotFoundError,
+    UnknownOutcomeError,
+    UnreachableStoreError,
+    UnsafeStoreError,
+)
+
+if TYPE_CHECKING:
+    from obstore import PutMode
+    from obstore.store import ClientConfig, S3Config
+
+T = TypeVar("T")
+
+# A page of a listing is what S3 gives at most.
+PAGE: Final = 1000
+
+FORK_HINT: Final = 'start processes that use S3 with the start method "spawn" or "forkserver"'
+
+_driver_pid: int | None = None
+
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+
+
+class Outcome(Enum):
+    """What a failed request came to."""
+
+    REFUSED = "its condition does not hold"
+    CONFLICT = "another write of the same key was under way; nothing was done"
+    MISSING = "there is no such key"
+    NO_BUCKET = "there is no such bucket"
+    DENIED = "these credentials may not do that"
+    FULL = "there is no room"
+    INVALID = "the server does not take the request"
+    BUSY = "the server asks to slow down; nothing was done"
+    NOT_SENT = "there is no connection"
+    LOST = "the server did not say what became of it"
+
+
+_BY_CODE: Final = {
+    "NoSuchBucket": Outcome.NO_BUCKET,
+    "SlowDown": Outcome.BUSY,
+    "RequestTimeout": Outcome.LOST,
+    **dict.fromkeys(("QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"), Outcome.FULL),
+}
+_BY_STATUS: Final = {
+    304: Outcome.REFUSED,
+    401: Outcome.DENIED,
+    403: Outcome.DENIED,
+    404: Outcome.MISSING,
+    408: Outcome.LOST,
+    409: Outcome.CONFLICT,
+    412: Outcome.REFUSED,
+    429: Outcome.BUSY,
+    501: Outcome.INVALID,
+    507: Outcome.FULL,
+}
+
+# Asking again would give the same answer. (Refusals are answers too, where the request has a condition.)
+_SETTLED: Final = frozenset((Outcome.NO_BUCKET, Outcome.DENIED, Outcome.FULL, Outcome.INVALID, Outcome.MISSING, Outcome.REFUSED))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A stored S3 object."""
+
+    etag: str
+    body: bytes
+
+
+class Put(NamedTuple):
+    """How a conditional write ended: with the new ETag, or refused (None).
+
+    `lost`: an earlier sending of it was not answered, so that what refused it may be itself.
+    """
+
+    etag: str | None
+    lost: bool
+
+
+class Listed(NamedTuple):
+    """A line of a listing; the name is below the store's prefix."""
+
+    name: str
+    size: int
+
+
+class Client:
+    """One bucket and prefix. Safe for threads; not for a forked child."""
+
+    def __init__(self, bucket: str, prefix: str, *, timeout: float, options: dict[str, Any]) -> None:
+        try:
+            import obstore
+            from obstore import exceptions
+            from obstore.store import S3Store
+        except ImportError as error:
+            raise MissingDependencyError("S3", extra="s3") from error
+        _check_fork()
+        self._driver = obstore
+        self._failures = (exceptions.BaseError, FileNotFoundError)
+        self._timeout = timeout
+        self._prefix = f"{prefix}/" if prefix else ""
+        self.place = f"s3://{bucket}/{prefix}"
+        check_options(options)
+        provider = options.pop("credential_provider", None)
+        # A request that hangs leaves time for two more, which settle what became of it.
+        limits: dict[str, Any] = {"timeout": f"{timeout / 3 * 1000:.0f}ms", "connect_timeout": f"{min(5.0, timeout / 3) * 1000:.0f}ms"}
+        if str(options.get("endpoint", "")).startswith("http://"):
+            limits["allow_http"] = "true"
+        # Limits in the configuration leave those of the environment alone; client_options replace both.
+        client = options.pop("client_options", None)
+        try:
+            self._store = S3Store(
+                bucket,
+                # Single DELETE requests are what every server has.
+                config=cast("S3Config", {"disable_bulk_delete": "true", **({} if client else limits), **options}),
+                client_options=cast("ClientConfig", {**limits, "allow_http": "allow_http" in limits, **client}) if client else None,
+                retry_config={"max_retries": 0},
+                credential_provider=provider,
+            )
+        except (*self._failures, ValueError, TypeError) as error:
+            # The driver's message may repeat an option, and with it a secret.
+            told = not any(isinstance(value, str) and len(value) > 3 and value in str(error) for value in options.values())
+            reason = str(error).partition("\n")[0] if told else f"one of {', '.join(sorted(options))}"
+            raise InvalidArgumentError(f"{self.place}: the driver does not take its options: {reason}") from (error if told else None)
+
+    def get(self, name: str) -> Found | None:
+        """One object, or None where there is none."""
+
+        def read() -> Found:
+            answer = self._driver.get(self._store, self._prefix + name)
+            return Found(self._etag(answer.meta["e_tag"]), bytes(answer.bytes()))
+
+        found, _ = self._settle(read, refusals=(Outcome.MISSING,))
+        return found
+
+    def put(self, name: str, body: bytes, *, etag: str | None) -> Put:
+        """Write an object where the one with that ETag lies, or, with None, where there is none."""
+        # What an update was to replace may be missing: that is a refusal, too.
+        mode: PutMode = "create" if etag is None else {"e_tag": etag}
+
+        def write() -> str:
+            answer = self._driver.put(self._store, self._prefix + name, body, mode=mode, use_multipart=False)
+            return self._etag(answer["e_tag"])
+
+        return Put(*self._settle(write, refusals=(Outcome.REFUSED, Outcome.MISSING), writes=True))
+
+    def remove(self, name: str) -> None:
+        """Remove an object, whoever wrote it last; for what is written once and never again."""
+        self._settle(lambda: self._driver.delete(self._store, self._prefix + name), refusals=(Outcome.MISSING,))
+
+    def page(self, folder: str, after: str) -> list[Listed]:
+        """The next objects of a folder, in the order of their names, up to `PAGE`. Fewer: there are no more."""
+        start = self._prefix + after if after else None
+
+        def read() -> list[Listed]:
+            pages = self._driver.list(self._store, self._prefix + folder, offset=start, chunk_size=PAGE)
+            return [Listed(found["path"][len(self._prefix) :], found["size"]) for found in next(pages, ())]
+
+        found, _ = self._settle(read)
+        return found or []
+
+    def _settle(self, request: Callable[[], T], *, refusals: tuple[Outcome, ...] = (), writes: bool = False) -> tuple[T | None, bool]:
+        """Send a request until its answer settles it: its result, or None for a refusal; and whether a sending was lost."""
+        start = time.monotonic()
+        lost = False
+        attempt = 0
+        while True:
+            try:
+                return request(), lost
+            except self._failures as error:
+                outcome, detail = _outcome(error)
+                if outcome in refusals:
+                    return None, lost
+                lost = lost or outcome is Outcome.LOST
+                waited = time.monotonic() - start
+                # Where nobody listens, a name or a port is wrong more often than a server is about to start.
+                if outcome in _SETTLED or waited > (self._timeout / 3 if outcome is Outcome.NOT_SENT else self._timeout):
+                    raise self._error(outcome, detail, writes=writes, lost=lost) from error
+            if attempt or outcome is not Outcome.LOST:
+                pause(attempt)
+            attempt += 1
+
+    def _etag(self, etag: str | None) -> str:
+        if not etag:
+            raise UnsafeStoreError(f"{self.place}: the server gives no ETags, without which a write cannot be made on a condition")
+        return etag
+
+    def _error(self, outcome: Outcome, detail: str, *, writes: bool, lost: bool) -> StateError:
+        what = f"{self.place}: {outcome.value}{f' ({detail})' if detail else ''}"
+        if writes and lost:
+            return UnknownOutcomeError(f"{what}; whether the write was done is not known")
+        nothing = "; nothing was written" if writes else ""
+        if outcome is Outcome.NO_BUCKET:
+            return StoreNotFoundError(f"{what}{nothing}", hint="create the bucket first; this library does not")
+        if outcome is Outcome.FULL:
+            return StorageFullError(what + nothing)
+        if outcome is Outcome.BUSY or outcome is Outcome.CONFLICT:
+            return StoreBusyError(what + nothing)
+        if outcome is Outcome.DENIED and writes and "AccessDenied" in detail:
+            return ReadOnlyError(what + nothing, hint="a writer needs s3:PutObject, s3:GetObject, s3:ListBucket and s3:DeleteObject")
+        if outcome is Outcome.DENIED:
+            return StorageError(what, hint="check the credentials; a reader needs s3:GetObject and s3:ListBucket")
+        if outcome is Outcome.NOT_SENT or outcome is Outcome.LOST:
+            return UnreachableStoreError(what + nothing, hint="check endpoint= and the network")
+        return StorageError(what + nothing, hint="check region= and endpoint=")
+
+
+def _check_fork() -> None:
+    """`StorageError` in a child of a process that used the driver: its threads are not there, and the first request would hang."""
+    global _driver_pid  # noqa: PLW0603 - the driver's threads belong to the process, too
+    if _driver_pid is None:
+        _driver_pid = os.getpid()
+    if _driver_pid != os.getpid():
+        raise StorageError("this process was forked from one that used S3, which the driver of S3 does not survive", hint=FORK_HINT)
+
+
+def pause(attempt: int) -> None:
+    """Wait before another attempt: random, so that writers spread, and longer each time, to 2 s."""
+    time.sleep(random.uniform(0, min(2.0, 0.02 * 2 ** min(attempt, 10))))  # noqa: S311 - spreading, not secrecy
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """`InvalidArgumentError` for options that the driver does not survive, or that could not be shown in a message."""
+    for name, value in options.items():
+        if isinstance(value, str) and not value.isprintable():
+            raise InvalidArgumentError(f"option {name} has a control character in it, perhaps the end of the line that it was read from")
+    endpoint = options.get("endpoint")
+    if endpoint is not None:
+        url = urlsplit(endpoint) if isinstance(endpoint, str) else None
+        if url is None or url.scheme not in ("http", "https") or "@" in url.netloc:
+            raise InvalidArgumentError("endpoint is a URL such as https://s3.example.org, without a name or password in it")
+
+
+def _outcome(error: Exception) -> tuple[Outcome, str]:
+    """What a failure of the driver means, and what the server called it. What is not recognised counts as lost, the worst case.
+
+    The driver's types do not tell a conflict (409) from a refusal (412), nor a missing bucket from a missing key: its message,
+    which quotes the server, does.
+    """
+    text = str(error)
+    status, code = _STATUS.search(text), _CODE.search(text)
+    number = int(status[1]) if status else 0
+    name = code[1] if code else ""
+    if "169.254.169.254" in text or "/latest/api/token" in text:
+        # The driver was given no credentials, and asked the machine for its role.
+        return Outcome.DENIED, "no credentials were found"
+    if "kind: Builder" in text:
+        return Outcome.INVALID, "an endpoint without TLS needs http:// in endpoint=, or AWS_ALLOW_HTTP=true"
+    if number == 0 and "kind: Connect" in text:
+        return Outcome.NOT_SENT, ""
+    other = Outcome.INVALID if 300 <= number < 500 else Outcome.LOST
+    return _BY_CODE.get(name) or _BY_STATUS.get(number, other), f"{number or ''} {name}".strip()

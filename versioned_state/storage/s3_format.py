@@ -1,0 +1,215 @@
+"""What `S3` keeps under each key: a cell, with its bytes; and the name of the S3 object that it lies in. Pure functions.
+
+A cell is replaced by conditional PUT only. It holds the value, or that there is none; the ids of the writes that led to it, by
+which a writer whose answer was lost finds out; and, while a batch of several keys is under way, the value that the batch wants.
+docs/design has the protocol.
+"""
+
+from __future__ import annotations
+
+import os
+import string
+from dataclasses import dataclass
+from hashlib import sha256
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+from versioned_state.storage.base import OBJECT_PREFIX
+
+# Names
+
+
+# These stand for themselves. A slash becomes "-", which keeps names readable in a listing of the bucket, and never makes a folder;
+# of anything else each byte becomes "." and two digits. So a prefix of a key gives a prefix of its name.
+_PLAIN: Final = frozenset(string.ascii_letters + string.digits + "_")
+
+# Ends each name: lower than whatever a name goes on with, so that a listing that starts after a prefix has every name that begins
+# with it.
+_END: Final = "!"
+
+# S3 takes names of 1024 bytes, of which up to 300 may be the store's prefix. Longer names are cut, and end in a hash of the key.
+_LONGEST: Final = 600
+_HEAD: Final = 500
+
+
+def name_of(key: str) -> str:
+    """The name under which a key lies, below the store's prefix. It tells objects, in `o/`, from mutable entries, in `e/`."""
+    folder, text = _split(key)
+    name = "".join(map(_escape, text))
+    if len(name) > _LONGEST:
+        return f"{folder}{_head(text)}{_END}{sha256(text.encode()).hexdigest()}"
+    return f"{folder}{name}{_END}"
+
+
+def names_below(prefix: str) -> list[str]:
+    """What the names of all keys with that prefix begin with; some names of other keys may, where the prefix is very long."""
+    folder, text = _split(prefix)
+    name = "".join(map(_escape, text))
+    # A key that begins with a long prefix may have a name of either kind, which share a head.
+    starts = [folder + (_head(text) if len(name) > _HEAD else name)]
+    if OBJECT_PREFIX.startswith(prefix) and prefix != OBJECT_PREFIX:
+        starts.append(OBJECT_PREFIX)
+    return starts
+
+
+def key_in(name: str) -> str | None:
+    """The key that lies under a name; None where only the cell itself can tell. Raises `ValueError` for a name that is not ours."""
+    folder, text = name[:2], name[2:]
+    body, end, digest = text.partition(_END)
+    if not end or "/" in text or folder not in ("o/", "e/"):
+        raise ValueError(f"not the name of a cell: {name!r}")
+    if digest:
+        return None
+    raw = bytearray()
+    at = 0
+    while at < len(body):
+        if body[at] == ".":
+            raw.append(int(body[at + 1 : at + 3], 16))
+            at += 3
+        else:
+            raw += b"/" if body[at] == "-" else body[at].encode()
+            at += 1
+    key = (OBJECT_PREFIX if folder == "o/" else "") + raw.decode()
+    if name_of(key) != name:
+        raise ValueError(f"not the name of a cell: {name!r}")
+    return key
+
+
+def _split(key: str) -> tuple[str, str]:
+    return ("o/", key[len(OBJECT_PREFIX) :]) if key.startswith(OBJECT_PREFIX) else ("e/", key)
+
+
+def _escape(char: str) -> str:
+    if char in _PLAIN:
+        return char
+    return "-" if char == "/" else "".join(f".{byte:02x}" for byte in char.encode())
+
+
+def _head(text: str) -> str:
+    head = ""
+    for char in text:
+        escaped = _escape(char)
+        if len(head) + len(escaped) > _HEAD:
+            break
+        head += escaped
+    return head
+
+
+# Cells
+
+
+WRITE_SIZE: Final = 8
+
+# How many earlier writes a cell remembers. A writer whose answer was lost tells its own success from another's as long as fewer
+# have written since. It asks again at once, and 64 writes to one key, of 15 ms and more each, take S3 a second. They cost half a kilobyte.
+HISTORY: Final = 64
+
+_MAGIC: Final = b"vs3\x01"
+_HEADER: Final = Struct(">4sBBIQ")  # magic, flags, writes remembered, bytes of the key, bytes of the value
+_PENDING: Final = Struct(">16sIQ")  # batch, its number of keys, bytes of the value that it wants
+_CHECKSUM: Final = Struct(">I")
+_HAS_VALUE, _HAS_PENDING, _HAS_NEXT = 1, 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a batch of several keys wants a cell to hold: it does once the batch is decided so.
+
+    Attributes:
+        batch: 16 random bytes, which name its decision.
+        value: None: the key is to be deleted.
+        size: how many keys the batch has; others wait longer for a large one.
+    """
+
+    batch: bytes
+    value: bytes | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What is stored for a key.
+
+    Attributes:
+        value: None where the key does not exist, or no longer.
+        write: 8 random bytes of this very write. They also make every version's ETag its own.
+        past: the writes before it, the latest first.
+    """
+
+    key: str
+    value: bytes | None
+    write: bytes
+    past: tuple[bytes, ...] = ()
+    pending: Pending | None = None
+
+    def remembers(self, write: bytes) -> bool:
+        """Whether that write is this one, or one that led to it, as far as is known."""
+        return write == self.write or write in self.past
+
+    @property
+    def remembers_all(self) -> bool:
+        """Whether no write of the cell was forgotten."""
+        return len(self.past) < HISTORY
+
+
+def next_cell(key: str, before: Cell | None, value: bytes | None, pending: Pending | None = None) -> Cell:
+    """The cell that is to replace `before`."""
+    past = () if before is None else (before.write, *before.past)[:HISTORY]
+    return Cell(key, value, os.urandom(WRITE_SIZE), past, pending)
+
+
+# A listing shows sizes, not contents, so the size says what a cell is: its rest modulo 4.
+PRESENT, ABSENT, UNDECIDED = 0, 1, 2
+
+
+def kind_of(size: int) -> int:
+    """`PRESENT`, `ABSENT`, or `UNDECIDED`: the cell must be read."""
+    return size % 4
+
+
+def write_cell(cell: Cell) -> bytes:
+    """A cell as bytes: about 80, the key and the value; 8 for each write remembered."""
+    flags = 0 if cell.value is None else _HAS_VALUE
+    value, more, tail = cell.value or b"", b"", b""
+    kind = PRESENT if flags else ABSENT
+    if cell.pending is not None:
+        kind = UNDECIDED
+        tail = cell.pending.value or b""
+        flags |= _HAS_PENDING | (0 if cell.pending.value is None else _HAS_NEXT)
+        more = _PENDING.pack(cell.pending.batch, cell.pending.size, len(tail))
+    key = cell.key.encode()
+    head = _HEADER.pack(_MAGIC, flags, len(cell.past), len(key), len(value)) + cell.write + b"".join(cell.past) + key + more
+    # Values are checked by the layer above; the checksum is over what it does not see.
+    body = head + _CHECKSUM.pack(crc32(head)) + value + tail
+    return body + bytes((kind - len(body)) % 4)
+
+
+def read_cell(body: bytes) -> Cell:
+    """The cell in those bytes. Raises `ValueError` where they are damaged, or no cell."""
+    try:
+        magic, flags, count, key_size, value_size = _HEADER.unpack_from(body)
+        if magic != _MAGIC:
+            raise ValueError("it is not one of ours, or a newer release's")
+        at = _HEADER.size
+        writes = [body[at + WRITE_SIZE * i : at + WRITE_SIZE * (i + 1)] for i in range(count + 1)]
+        at += WRITE_SIZE * (count + 1)
+        key = body[at : at + key_size].decode()
+        at += key_size
+        batch, size, next_size = b"", 0, 0
+        if flags & _HAS_PENDING:
+            batch, size, next_size = _PENDING.unpack_from(body, at)
+            at += _PENDING.size
+        (checksum,) = _CHECKSUM.unpack_from(body, at)
+        if checksum != crc32(body[:at]):
+            raise ValueError("it does not match its checksum")
+    except Exception as error:
+        # struct.error, and the UnicodeDecodeError of a damaged key
+        raise ValueError(str(error)) from error
+    start = at + _CHECKSUM.size
+    end = start + value_size + next_size
+    if not end <= len(body) < end + 4:
+        raise ValueError(f"it has {len(body)} bytes and should have {end}")
+    value = body[start : start + value_size] if flags & _HAS_VALUE else None
+    pending = Pending(batch, body[end - next_size : end] if flags & _HAS_NEXT else None, size) if flags & _HAS_PENDING else None
+    return Cell(key, value, writes[0], tuple(writes[1:]), pending)
