@@ -8,6 +8,7 @@ from versioned_state import errors, storage
 
 def test_public_names():
     assert versioned_state.__all__ == [
+        "MISSING",
         "Cache",
         "Change",
         "Commit",
@@ -17,6 +18,7 @@ def test_public_names():
         "KVStore",
         "Live",
         "Memory",
+        "Merge",
         "ObjectInfo",
         "OnMoved",
         "Path",
@@ -75,6 +77,7 @@ def test_public_errors():
         "MissingDependencyError",
         "MissingObjectError",
         "NotAStoreError",
+        "PatchConflictError",
         "PickleRefusedError",
         "ReadOnlyError",
         "RefExistsError",
@@ -85,6 +88,7 @@ def test_public_errors():
         "StoreClosedError",
         "StoreNotFoundError",
         "TransactionError",
+        "UncommittedChangesError",
         "UnknownOutcomeError",
         "UnknownPathError",
         "UnknownRevisionError",

@@ -18,7 +18,7 @@ seen; and a round costs what changed, not what there is.
 from versioned_state.errors import StateError
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.diff import Change, Diff
-from versioned_state.repository.merge import Conflict
+from versioned_state.repository.merge import MISSING, Conflict, Merge
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.state.live import Live
@@ -33,6 +33,7 @@ from versioned_state.values.pickles import ObjectInfo
 from versioned_state.values.registry import Tagged, register
 
 __all__ = [
+    "MISSING",
     "Cache",
     "Change",
     "Commit",
@@ -42,6 +43,7 @@ __all__ = [
     "KVStore",
     "Live",
     "Memory",
+    "Merge",
     "ObjectInfo",
     "OnMoved",
     "Path",

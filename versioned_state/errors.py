@@ -6,6 +6,7 @@ Grouped by what the caller does next::
     ├── the caller retries, or merges
     │   ├── BranchMovedError           the branch was moved by another writer
     │   ├── MergeConflictError         both sides changed the same path
+    │   ├── PatchConflictError         what a patch changes is not there as it was
     │   └── UncommittedChangesError    it would lose what is not committed
     ├── the caller mends the input
     │   ├── InvalidArgumentError       also ValueError: a bad name, path, URL or option
@@ -107,6 +108,18 @@ class MergeConflictError(StateError):
         self.branch = branch
         self.conflicts = tuple(conflicts)
         self.merge = merge
+
+
+class PatchConflictError(StateError):
+    """A patch that does not fit: what it changes is not there as it was. Nothing was changed; ``paths`` are those that do not fit."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+        super().__init__(
+            f"the patch does not fit at {shown}: what it changes is not there as it was; nothing was changed",
+            hint="cherry_pick() merges a commit of the same store by path, and aligns lists",
+        )
+        self.paths = tuple(paths)
 
 
 class UncommittedChangesError(StateError):

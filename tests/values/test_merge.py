@@ -238,7 +238,7 @@ def test_the_order_of_a_dict():
 def states(seed: int) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """A state of anything, and two that came of it by some changes."""
     rng = random.Random(seed)
-    base = {key: sample(rng, rng.choice([1, 5, 20, 60])) for key in "abcd"}
+    base: dict[str, Any] = {key: sample(rng, rng.choice([1, 5, 20, 60])) for key in "abcd"}
     if seed % 4 == 0:
         base["large"] = [{"n": n, "text": "x" * rng.randrange(60)} for n in range(200)]
         base["dict"] = {f"k{rng.randrange(10**6)}": [n] for n in range(300)}

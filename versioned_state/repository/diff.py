@@ -181,6 +181,16 @@ class Diff:
         """The changes in JSON types."""
         return [change.to_json() for change in self]
 
+    def to_patch(self) -> list[dict[str, Any]]:
+        """The changes in JSON types, to be applied elsewhere: ``state.apply(json.loads(json.dumps(diff.to_patch())))``. Nothing is lost.
+
+        Raises:
+            PickleRefusedError: an object is among the changes; a patch carries data.
+        """
+        from versioned_state.repository.patch import write_patch
+
+        return write_patch(self)
+
     def __str__(self) -> str:
         return "\n".join(map(str, self))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -46,15 +46,20 @@ from versioned_state.repository.diff import Diff
 from versioned_state.repository.epoch import Guard
 from versioned_state.repository.fsck import FsckReport, check
 from versioned_state.repository.gc import DEFAULT_EXPIRE, GcReport, Progress, collect
+from versioned_state.repository.prune import PruneReport, prune
+from versioned_state.repository.purge import Progress as PurgeProgress, PurgeReport, purge
+from versioned_state.repository.policies import PolicyName, read_policies, write_policies
 from versioned_state.repository.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
 from versioned_state.repository.refs import Ref, check_name, has_surrogate, iter_refs, move_ref, read_ref
 from versioned_state.repository.resend import resend_history, resend_tree
 from versioned_state.repository.revisions import Back, Moves, Parent, parse_revision
 from versioned_state.repository.snapshot import Snapshot
+from versioned_state.repository.stats import Stats, stats
 from versioned_state.storage import KVStore, Memory
 from versioned_state.storage.keyring import KEYRING
 from versioned_state.values.encoder import Encoder
 from versioned_state.values.nodes import Nodes
+from versioned_state.values.path import Path
 from versioned_state.values.pickles import PickleMode, PicklePolicy
 from versioned_state.values.tree import Tree
 
@@ -150,6 +155,7 @@ class Repository:
         self.objects = ObjectStore(self.store)
         self.policy = PicklePolicy(pickle, private=self.store.private, key=pickle_key)
         self.clock = clock or (lambda: time.time_ns() // 1000)
+        self.current_branch: str | None = None  # what HEAD means; without one, see default_branch
         self.branches = Refs(self, "branch")
         self.tags = Refs(self, "tag")
         self.format_version = FORMAT_VERSION  # that of the store, once it is open
@@ -254,7 +260,7 @@ class Repository:
 
         Args:
             rev: see ``revisions``; a commit is passed through.
-            head: what ``HEAD`` means, without one the head of ``branch``; without either, of ``main``, or of the only branch.
+            head: what ``HEAD`` means, without one the head of ``branch``; without either, of ``default_branch()``.
 
         Raises:
             UnknownRevisionError: it names nothing; ``near`` holds refs and ids that come close.
@@ -292,13 +298,16 @@ class Repository:
         return commit
 
     def default_branch(self) -> str:
-        """``main``, or the only branch where there is no ``main``."""
+        """The current branch, where one was chosen; else ``main``, or the only branch where there is no ``main``."""
+        if self.current_branch is not None:
+            return self.current_branch
         if "main" in self.branches:
             return "main"
         names = list(islice(self.branches, 2))
         return names[0] if len(names) == 1 else "main"
 
     def _head_of(self, rev: str, branch: str | None) -> Commit:
+        branch = branch or self.current_branch
         ref = self.ref("branch", branch or "main")
         if ref.head is None and branch is None:
             ref = self.ref("branch", self.default_branch())
@@ -376,6 +385,19 @@ class Repository:
         """
         return history.merge_base(self.commit(a), self.commit(b), self.read)
 
+    @property
+    def merge_policies(self) -> dict[str, PolicyName]:
+        """The merge policies that the repository keeps, by the pattern of a path: a dict of your own. Cost: one read."""
+        return read_policies(self.store)
+
+    def set_merge_policy(self, pattern: str, policy: PolicyName | None) -> None:
+        """Keep what becomes of paths that both sides of a merge changed, for all who open the store; None: keep it no more.
+
+        Raises:
+            InvalidPathError, InvalidArgumentError: a pattern that does not parse, or no such policy.
+        """
+        write_policies(self.store, {pattern: policy})
+
     def diff(self, a: str | Commit, b: str | Commit, *, internal: bool = False) -> Diff:
         """What changed from one revision to another, by path. Cost: what differs; nothing is unpickled.
 
@@ -440,6 +462,46 @@ class Repository:
                 self._secure_history(commit, ref)
 
         return move_ref(self.guard, ref, new, log=log, staging=staging, secure=secure) is not None
+
+    # Retention
+
+    def prune(
+        self,
+        *,
+        keep_last: int | None = None,
+        older_than: timedelta | None = None,
+        keep_tagged: bool = True,
+        branches: str | Iterable[str] = "*",
+        expire: timedelta | None = None,
+        gc: bool = False,
+        dry_run: bool = False,
+    ) -> PruneReport:
+        """Cut the history of branches down to what is to be kept; see ``repository.prune``. Deletes nothing, unless ``gc`` is asked for."""
+        return prune(
+            self,
+            keep_last=keep_last,
+            older_than=older_than,
+            keep_tagged=keep_tagged,
+            branches=branches,
+            expire=expire,
+            gc=gc,
+            dry_run=dry_run,
+        )
+
+    def purge(
+        self,
+        *paths: str | Path,
+        prefixes: Iterable[str] = (),
+        replace: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+        progress: PurgeProgress | None = None,
+    ) -> PurgeReport:
+        """Rewrite history without what is at some paths, and erase it from the store; see ``repository.purge``."""
+        return purge(self, *paths, prefixes=prefixes, replace=replace, dry_run=dry_run, progress=progress)
+
+    def stats(self, rev: str | Commit = "HEAD", *, depth: int = 1, rounds: int = 100, top: int = 20) -> Stats:
+        """What takes the room in the store; see ``repository.stats``."""
+        return stats(self, rev, depth=depth, rounds=rounds, top=top)
 
     # Publishing
 

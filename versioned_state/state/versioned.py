@@ -11,6 +11,7 @@ from typing import Any, Self
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, TransactionError
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.diff import Diff
+from versioned_state.repository.patch import read_patch
 from versioned_state.repository.policies import Policies, Policy
 from versioned_state.repository.refs import check_name
 from versioned_state.repository.repository import Repository
@@ -19,6 +20,7 @@ from versioned_state.state import operations
 from versioned_state.state.locking import locked
 from versioned_state.state.mapping import State
 from versioned_state.state.namespace import Namespace
+from versioned_state.state.patch import apply_patch
 from versioned_state.state.restore import restore_path
 from versioned_state.state.sequence import Sequence
 from versioned_state.state.standing import OnMoved, Settling, Standing
@@ -474,6 +476,25 @@ class Versioned(State):
         Where there was nothing, what is there is removed. Raises ``UnknownPathError`` where there is nothing to put it into.
         """
         restore_path(self, self.repository.snapshot(self._resolve(at)), Path.parse(path) if isinstance(path, str) else path)
+
+    @locked
+    def apply(self, patch: Diff | list[dict[str, Any]]) -> None:
+        """Make the changes of a diff here: of one taken from any store, or of its ``to_patch()``, by way of JSON. All of it or nothing.
+
+        They are changes like any other, to be committed. What a change says was there must be there.
+
+        Raises:
+            PatchConflictError: it does not fit; ``paths`` says where. Nothing was changed.
+            InvalidArgumentError: it is no patch.
+            PickleRefusedError: it has an object in it; a patch carries data.
+        """
+        entries = read_patch(patch.to_patch() if isinstance(patch, Diff) else patch)
+        savepoint = self._worktree.save()
+        try:
+            apply_patch(self, entries, self._worktree.are_same)
+        except BaseException:
+            self._worktree.restore(savepoint)
+            raise
 
     @locked
     def switch(self, branch: str, *, create: bool = False) -> Commit:

@@ -301,6 +301,10 @@ class Worktree:
         self._forget(key)
         return True
 
+    def are_same(self, a: Any, b: Any) -> bool:
+        """Whether two values would be stored alike. Cost: packing both."""
+        return self._encoder.encode_inline(a, "a value") == self._encoder.encode_inline(b, "a value")
+
     def extend(self, key: bytes, values: list[Any]) -> None:
         """Append to a list: in place if it is loaded, otherwise without loading it."""
         if key in self._slots:

@@ -29,7 +29,8 @@ _ALIGN_FULLY: Final = 400
 class CellChange:
     """One change by path. A cell is None where there is nothing on that side.
 
-    ``keys`` is set where the entries of a dict are the same in another order, and holds the keys on both sides.
+    ``keys`` is set where the entries of a dict are the same in another order, and holds the keys on both sides. ``length`` is that of the
+    list to which an element was added, before.
     """
 
     path: Path
@@ -37,6 +38,7 @@ class CellChange:
     old: bytes | None
     new: bytes | None
     keys: tuple[list[Any], list[Any]] | None = None
+    length: int | None = None
 
 
 # Maps and sequences
@@ -265,7 +267,7 @@ def _diff_elements(forms: Forms, a: Tree, b: Tree, path: Path) -> Iterator[CellC
         for index in range(both, len(olds)):
             yield CellChange(path.index(part.old_start + index), "removed", olds[index], None)
         for index in range(both, len(news)):
-            yield CellChange(path.index(part.new_start + index), "added", None, news[index])
+            yield CellChange(path.index(part.new_start + index), "added", None, news[index], length=a.count)
 
 
 def _diff_entries(forms: Forms, a: Opened, b: Opened, path: Path) -> Iterator[CellChange]:

@@ -1,0 +1,106 @@
+"""One value has one cell at each place: whatever form it comes in, it is brought into the very bytes that the encoder writes there."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.values.mutations import sample
+from versioned_state import Memory, Versioned, register
+from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.values.codec import Code
+from versioned_state.values.decoder import Decoder
+from versioned_state.values.encoder import ELEMENT_INLINE, ENTRY_INLINE, Encoder
+from versioned_state.values.forms import Forms
+from versioned_state.values.nodes import Nodes
+from versioned_state.values.opened import open_cell, order_keys
+from versioned_state.values.pickles import PicklePolicy
+from versioned_state.values.tree import iter_cells, iter_items
+
+
+class Pickled:
+    def __init__(self, size: int) -> None:
+        self.text = "x" * size
+
+
+class Registered:
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+
+register(Registered, "tests.values.test_forms.Registered", lambda value: value.data, Registered)
+
+
+@pytest.fixture
+def encoder() -> Encoder:
+    staging = Staging(ObjectStore(Memory()))
+    return Encoder(Nodes(staging, staging=staging), PicklePolicy("allow", private=True))
+
+
+@pytest.fixture
+def forms(encoder: Encoder) -> Forms:
+    return Forms(encoder, Decoder(encoder, describe=True))
+
+
+def value_of(seed: int) -> Any:
+    rng = random.Random(seed)
+    value = sample(rng, rng.choice([1, 5, 30, 200]))
+    match seed % 9:
+        case 0:
+            return {"object": Pickled(rng.choice([10, 100, 3000, 9000])), "value": value}
+        case 1:
+            return [np.arange(rng.choice([3, 20, 60, 500, 900])), value]
+        case 2:
+            return {"registered": Registered(value), "other": [Registered("x" * rng.choice([5, 120, 200, 4090, 5000]))]}
+        case 3:
+            return {"text": "é" * rng.choice([60, 130, 2100]), "bytes": bytes(rng.choice([100, 200, 5000])), "value": value}
+    return value
+
+
+def test_any_form_is_brought_into_any_other(encoder, forms, long_run):
+    for seed in range(5000 if long_run else 500):
+        value = value_of(seed)
+        whole = encoder.encode_inline(value, "a value")
+        in_dict, in_list = encoder.encode_at(value, ENTRY_INLINE), encoder.encode_at(value, ELEMENT_INLINE)
+        small = len(whole) <= ELEMENT_INLINE
+        for cell in (in_dict, in_list, *([whole] if small else [])):
+            assert forms.at(cell, ENTRY_INLINE) == in_dict, seed
+            assert forms.at(cell, ELEMENT_INLINE) == in_list, seed
+            assert forms.inline(cell) == (whole if small else None), seed
+        assert not small or forms.same(in_dict, in_list)
+        opened = open_cell(forms.nodes, in_dict)
+        if type(value) is dict and opened is not None:
+            keys, cells = order_keys(forms.nodes, opened), dict(iter_items(forms.nodes, opened.tree))
+            assert forms.dict_of({key: cells[key] for key in keys}, ENTRY_INLINE) == in_dict, seed
+            large = forms.opened(in_dict, large=True)
+            assert large is not None
+            assert forms.dict_cell(large.tree, keys, ENTRY_INLINE) == in_dict, seed
+        elif type(value) is list and opened is not None:
+            assert forms.list_of(list(iter_cells(forms.nodes, opened.tree)), ENTRY_INLINE) == in_dict, seed
+            large = forms.opened(in_dict, large=True)
+            assert large is not None
+            assert forms.list_cell(large.tree, ELEMENT_INLINE) == in_list, seed
+
+
+@pytest.mark.parametrize("count", [0, 3, 50, 3000])
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_sets(encoder, forms, kind, count):
+    value = kind(f"element {n}" for n in range(count))
+    code = Code.SET if kind is set else Code.FROZENSET
+    cells = [encoder.encode_inline(part, "an element") for part in value]
+    for limit in (ENTRY_INLINE, ELEMENT_INLINE):
+        assert forms.set_of(code, cells, limit) == encoder.encode_at(value, limit)
+
+
+def test_another_form_is_no_change():
+    """What stands in a small dict has another form when that has grown, and is what it was."""
+    state = Versioned()
+    state["value"] = {"text": "x" * 300, "list": list(range(100)), "tuple": tuple(range(60)), "in": {"text": "y" * 200}}
+    first = state.commit()
+    state["value"]["large"] = "z" * 3900
+    second = state.commit()
+    assert [str(change.path) for change in state.diff(first, second)] == ["value.large"]
+    assert [str(change.path) for change in state.diff(second, first)] == ["value.large"]

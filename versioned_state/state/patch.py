@@ -1,0 +1,133 @@
+"""Applying a patch to live values, in place. Layer: state.
+
+The entries of one list are taken together: what was removed is named by its old index, and what was added or changed by its new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from versioned_state.errors import PatchConflictError
+from versioned_state.repository.patch import PatchEntry
+from versioned_state.state.mapping import State
+from versioned_state.values.path import Index, Key, Namespace, Step
+
+Same = Callable[[Any, Any], bool]
+
+
+class _MisfitError(Exception):
+    """What an entry changes is not there as it was."""
+
+
+def apply_patch(state: State, entries: list[PatchEntry], same: Same) -> None:
+    """Make the changes of a patch in a state. Raises ``PatchConflictError``; some changes may have been made by then.
+
+    Args:
+        same: whether two values are exactly the same.
+    """
+    misfits: list[str] = []
+    tree = _Branch()
+    for entry in entries:
+        tree.add(entry)
+    _apply(state, tree, same, misfits)
+    if misfits:
+        raise PatchConflictError(misfits)
+
+
+class _Branch:
+    """Entries by the steps of their paths."""
+
+    def __init__(self) -> None:
+        self.entries: list[PatchEntry] = []
+        self.below: dict[Step, _Branch] = {}
+
+    def add(self, entry: PatchEntry) -> None:
+        branch = self
+        for step in entry.path.steps:
+            branch = branch.below.setdefault(step, _Branch())
+        branch.entries.append(entry)
+
+    def paths(self) -> list[str]:
+        return [str(entry.path) for entry in self.entries] + [path for branch in self.below.values() for path in branch.paths()]
+
+
+def _apply(container: Any, tree: _Branch, same: Same, misfits: list[str]) -> None:
+    if type(container) is list:
+        _apply_to_list(container, tree, same, misfits)
+        return
+    for step, branch in tree.below.items():
+        try:
+            _apply_to_entry(container, step, branch, same, misfits)
+        except (_MisfitError, KeyError, TypeError):
+            misfits += branch.paths()
+
+
+def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, misfits: list[str]) -> None:
+    if isinstance(step, Namespace):
+        _apply(container.namespace(step.name), branch, same, misfits)
+        return
+    if not isinstance(step, Key) or not isinstance(container, State | dict):
+        raise _MisfitError
+    for entry in branch.entries:
+        if entry.reordered:
+            continue
+        if (entry.kind == "added") == (step.key in container) or (entry.kind != "added" and not same(container[step.key], entry.old)):
+            raise _MisfitError
+        if entry.kind == "removed":
+            del container[step.key]
+        else:
+            container[step.key] = entry.new
+    if branch.below:
+        _apply(container[step.key], branch, same, misfits)
+    for entry in branch.entries:
+        if entry.reordered:
+            _reorder(container[step.key], entry.new)
+
+
+def _reorder(value: Any, keys: list[Any]) -> None:
+    if type(value) is not dict or set(value) != set(keys):
+        raise _MisfitError
+    for key in keys:
+        value[key] = value.pop(key)
+
+
+def _apply_to_list(live: list[Any], tree: _Branch, same: Same, misfits: list[str]) -> None:
+    entries = {step.index: branch for step, branch in tree.below.items() if isinstance(step, Index)}
+    if len(entries) < len(tree.below):
+        misfits += [path for step, branch in tree.below.items() if not isinstance(step, Index) for path in branch.paths()]
+        return
+    found = [entry for _, branch in sorted(entries.items()) for entry in branch.entries if not entry.reordered]
+    removed = {_last(entry): entry for entry in found if entry.kind == "removed"}
+    added = {_last(entry): entry for entry in found if entry.kind == "added"}
+    wrong = [str(entry.path) for index, entry in removed.items() if index >= len(live) or not same(live[index], entry.old)]
+    wrong += [str(entry.path) for entry in added.values() if entry.length not in (None, len(live))]
+    if wrong:
+        misfits += wrong
+        return
+    kept = iter([value for index, value in enumerate(live) if index not in removed])
+    count = len(live) - len(removed) + len(added)
+    if any(index >= count for index in added):
+        misfits += [str(entry.path) for entry in added.values()]
+        return
+    live[:] = [added[index].new if index in added else next(kept) for index in range(count)]
+    for index, branch in sorted(entries.items()):
+        try:
+            for entry in branch.entries:
+                if entry.kind == "changed" and not entry.reordered:
+                    if index >= len(live) or not same(live[index], entry.old):
+                        raise _MisfitError
+                    live[index] = entry.new
+            if branch.below:
+                _apply(live[index], branch, same, misfits)
+            for entry in branch.entries:
+                if entry.reordered:
+                    _reorder(live[index], entry.new)
+        except (_MisfitError, IndexError, TypeError):
+            misfits += branch.paths()
+
+
+def _last(entry: PatchEntry) -> int:
+    step = entry.path.steps[-1]
+    assert isinstance(step, Index)
+    return step.index
