@@ -164,3 +164,14 @@ def test_paths_go_no_further_than_lists_tuples_and_dicts():
     for path in ("v[1][0]", "v[2][0]", "v[3][0]"):
         with pytest.raises(UnknownPathError):
             snapshot.at(path)
+
+
+@pytest.mark.parametrize("size", [3, 60, 900, 3000])
+def test_a_path_leads_into_a_tuple_of_any_size(size):
+    state = Versioned()
+    state["dict"] = {"tuple": tuple({"n": n} for n in range(size))}
+    snapshot = state.checkout(state.commit())
+    assert snapshot.at(f"dict.tuple[{size - 1}].n") == size - 1
+    assert snapshot.at("dict.tuple[-1]") == {"n": size - 1}
+    with pytest.raises(UnknownPathError):
+        snapshot.at(f"dict.tuple[{size}]")

@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 from versioned_state.errors import ReadOnlyError, UnknownPathError
 from versioned_state.objects.store import Reader
 from versioned_state.repository.commit import Commit
+from versioned_state.values.blob import read_blob
 from versioned_state.values.codec import Code, code_of
-from versioned_state.values.decoder import Decoder, tree_of
+from versioned_state.values.decoder import Decoder, read_tree, tree_of, unpack_payload
 from versioned_state.values.encoder import Encoder, key_of_cell, order_key
 from versioned_state.values.keys import USER, namespace_prefix, path_of, root_key_of, user_key
 from versioned_state.values.nodes import Nodes, Shape
@@ -164,6 +165,9 @@ class Snapshot(Mapping[str, Any]):
 
     def _tuple_step(self, cell: bytes, step: Any) -> bytes | None:
         code = code_of(cell)
+        if code == Code.PACKED:
+            cell = bytes(read_blob(self._nodes, read_tree(Shape.BLOB, unpack_payload(cell))))
+            code = code_of(cell)
         if code == Code.TUPLE_TREE:
             tree = tree_of(cell)
             return None if tree is None else self._element(tree, step)
