@@ -15,8 +15,8 @@ from versioned_state.repository import history
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.reflog import Position
 from versioned_state.repository.repository import backoff
+from versioned_state.state.slots import Staged
 from versioned_state.state.standing import Settling, Standing
-from versioned_state.state.worktree import Staged
 from versioned_state.values.tree import Tree, same
 
 _ATTEMPTS = 100

@@ -32,7 +32,8 @@ from versioned_state.repository.merge import Conflict, Merge, merge_trees
 from versioned_state.repository.policies import Policies, Policy, read_policies
 from versioned_state.repository.refs import Ref, ref_at
 from versioned_state.repository.repository import Repository, backoff
-from versioned_state.state.worktree import Staged, Worktree
+from versioned_state.state.slots import Staged
+from versioned_state.state.worktree import Worktree
 from versioned_state.values.decoder import Decoder
 from versioned_state.values.diff import diff_maps
 from versioned_state.values.encoder import Encoder

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from versioned_state.state.worktree import Staged, Worktree
+from versioned_state.state.slots import Staged
+from versioned_state.state.worktree import Worktree
 from versioned_state.values.codec import Code, code_of
 from versioned_state.values.decoder import tree_of
 from versioned_state.values.keys import is_internal, path_of

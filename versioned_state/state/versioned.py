@@ -15,6 +15,7 @@ from versioned_state.repository.patch import read_patch
 from versioned_state.repository.policies import Policies, Policy
 from versioned_state.repository.refs import check_name
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.signing import Signer
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.state import operations
 from versioned_state.state.locking import locked
@@ -23,9 +24,10 @@ from versioned_state.state.namespace import Namespace
 from versioned_state.state.patch import apply_patch
 from versioned_state.state.restore import restore_path
 from versioned_state.state.sequence import Sequence
+from versioned_state.state.slots import Savepoint
 from versioned_state.state.standing import OnMoved, Settling, Standing
 from versioned_state.state.summary import summarize
-from versioned_state.state.worktree import Savepoint, Worktree
+from versioned_state.state.worktree import Worktree
 from versioned_state.storage import KVStore
 from versioned_state.values.keys import USER, namespace_prefix, user_key
 from versioned_state.values.path import Path
@@ -47,7 +49,7 @@ class Versioned(State):
         store: a ``KVStore``, or a ``Repository`` to share; memory if there is none.
         branch: it begins at the empty state where there is none of that name.
         author: who commits, unless a call says otherwise.
-        pickle, pickle_key, clock: as for ``Repository``; not together with one.
+        pickle, pickle_key, signer, clock: as for ``Repository``; not together with one.
 
     Raises:
         StorageError: the store cannot be opened, or is none of ours; see ``errors``.
@@ -61,15 +63,16 @@ class Versioned(State):
         author: str | None = None,
         pickle: PickleMode = "own",
         pickle_key: bytes | None = None,
+        signer: Signer | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         check_name("branch", branch)
         if isinstance(store, Repository):
-            if pickle != "own" or pickle_key is not None or clock is not None:
-                raise InvalidArgumentError("pickle, pickle_key and clock are the Repository's, which was given")
+            if pickle != "own" or pickle_key is not None or signer is not None or clock is not None:
+                raise InvalidArgumentError("pickle, pickle_key, signer and clock are the Repository's, which was given")
             self.repository = store
         else:
-            self.repository = Repository(store, pickle=pickle, pickle_key=pickle_key, clock=clock)
+            self.repository = Repository(store, pickle=pickle, pickle_key=pickle_key, signer=signer, clock=clock)
         self._owns = not isinstance(store, Repository)
         self._lock = RLock()
         self._closed = False

@@ -6,23 +6,16 @@ small dicts is some 1,600 packing calls. Keys are root keys throughout (see ``va
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any, Final
-from uuid import UUID
 
 from versioned_state.errors import (
     InvalidArgumentError,
-    LimitExceededError,
-    PickleRefusedError,
     StateError,
     StorageError,
-    UnserializableValueError,
 )
 from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.state.slots import IMMUTABLE, UNSTORABLE, LazyTail, Pack, Savepoint, Slot, Staged, Unstorable, Update
 from versioned_state.state.sync import sync
 from versioned_state.values.baseline import Baseline, Pinned
 from versioned_state.values.codec import Code, TooDeepError, code_of, is_plain
@@ -39,88 +32,6 @@ _FLUSH_AT: Final = 1 << 21
 """Raw bytes of staged objects from which a commit stores them ahead."""
 
 _SHORT_PACKS: Final = 8
-
-Unstorable = UnserializableValueError | PickleRefusedError | LimitExceededError
-_UNSTORABLE: Final = (UnserializableValueError, PickleRefusedError, LimitExceededError)
-"""What a value that cannot be stored raises; it says nothing of the others."""
-
-_IMMUTABLE: Final = frozenset(
-    {str, int, float, bool, type(None), bytes, complex, range, dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone}
-    | {Decimal, Fraction, UUID}
-)
-"""Types whose values cannot change in place: they are compared only where one was assigned."""
-
-
-class Slot:
-    """One key that was loaded or given: its live value, its cell and baseline as of the head (None: not there, or small)."""
-
-    __slots__ = ("base", "cell", "pack", "value")
-
-    def __init__(self, value: Any, cell: bytes | None, base: Baseline | None) -> None:
-        self.value = value
-        self.cell = cell
-        self.base = base
-        self.pack: Pack | None = None
-
-
-class Pack:
-    """Small values under one mark. A key whose value was replaced since is a member no more; its slot says so."""
-
-    __slots__ = ("keys", "mark", "values")
-
-    def __init__(self, keys: list[bytes], values: list[Any], mark: Mark) -> None:
-        self.keys = keys
-        self.values = values
-        self.mark = mark
-
-
-class LazyTail:
-    """Elements to be appended to a stored list that is not loaded. They are not watched: they count as they are at the commit."""
-
-    __slots__ = ("tail",)
-
-    def __init__(self) -> None:
-        self.tail: list[Any] = []
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """What a key's value is now: its new cell (None: removed) and baseline, and whether it is known to be of JSON types."""
-
-    cell: bytes | None
-    base: Baseline | None = None
-    plain: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """The state as it is now, as a tree over staged objects, and how it differs from the head.
-
-    Attributes:
-        tree: the root with all changes.
-        changes: by root key, what differs from the head.
-        settled: what was assigned, or looked changed, and proved equal.
-        loose: packs to be formed anew.
-        tails: how many appended elements of lists that are not loaded are in it.
-        failed: values that could not be stored, by root key; they count as unchanged in ``tree``.
-    """
-
-    tree: Tree
-    staging: Staging
-    changes: dict[bytes, Update]
-    settled: dict[bytes, Update]
-    loose: list[Pack]
-    tails: dict[bytes, int]
-    failed: dict[bytes, Unstorable] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Savepoint:
-    """Where a transaction began: the content then, and how far the journal had gone."""
-
-    staged: Staged
-    journal: int
-
 
 _ABSENT: Final = object()
 
@@ -176,7 +87,7 @@ class Worktree:
         value, base = self._decoder.decode_live(cell) if cell is not None else ([], None)
         slot = Slot(value, head_cell, base)
         self._slots[key] = slot
-        self._watch(key, slot, None if base is not None or type(value) in _IMMUTABLE else self._mark([value]))
+        self._watch(key, slot, None if base is not None or type(value) in IMMUTABLE else self._mark([value]))
         if lazy is not None:
             del self._lazy[key]
             if lazy.tail:
@@ -192,7 +103,7 @@ class Worktree:
         if slot.base is not None:
             if not isinstance(slot.base, Pinned):
                 self._watched.add(key)
-        elif type(slot.value) not in _IMMUTABLE:
+        elif type(slot.value) not in IMMUTABLE:
             self._single[key] = mark
 
     def _mark(self, values: list[Any], *, plain: bool = False) -> Mark:
@@ -295,7 +206,7 @@ class Worktree:
         if slot.base is not None:
             if not self._encoder.unchanged(slot.value, slot.base):
                 return False
-        elif type(slot.value) not in _IMMUTABLE and self._encoder.encode(slot.value, None, key)[0] != slot.cell:
+        elif type(slot.value) not in IMMUTABLE and self._encoder.encode(slot.value, None, key)[0] != slot.cell:
             return False
         del self._slots[key]
         self._forget(key)
@@ -367,7 +278,7 @@ class Worktree:
         for key in self._suspects(loose):
             try:
                 update, old = self._encode(key)
-            except _UNSTORABLE as error:
+            except UNSTORABLE as error:
                 if not lenient:
                     raise
                 failed[key] = error
@@ -479,7 +390,7 @@ class Worktree:
                 if update.base is not None:
                     if not isinstance(update.base, Pinned):
                         self._watched.add(key)
-                elif type(slot.value) not in _IMMUTABLE:
+                elif type(slot.value) not in IMMUTABLE:
                     fresh[key] = update.plain
         self._repack(staged.loose, fresh)
         self._journal.clear()
@@ -602,7 +513,7 @@ class Worktree:
             self._assigned.pop(key, None)
             return
         # By what it must be, before parts of it become parts of the live value: should that come out otherwise, it will show.
-        mark = None if base is not None or type(fresh) in _IMMUTABLE else self._mark([fresh])
+        mark = None if base is not None or type(fresh) in IMMUTABLE else self._mark([fresh])
         if slot is None:
             slot = self._slots[key] = Slot(fresh, head_cell, None)
         else:
