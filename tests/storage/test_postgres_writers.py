@@ -83,6 +83,20 @@ def test_a_key_that_is_only_expected_is_held_by_a_batch_that_is_half_way(
     assert stores[0].get_many(["a", "b"]) == {"a": b"1", "b": b"1"}
 
 
+def test_a_key_that_many_only_expect_makes_no_queue(postgres_server: PostgresServer, stores: tuple[Postgres, ...]) -> None:
+    """As commits to different branches expect the record of gc: one that is half way keeps no other waiting, but who changes it."""
+    stores[0].set_many({"gc": b"0", "b": b"0"})
+    wait = Waiting(postgres_server)
+    with postgres_server.connection() as admin, admin.transaction():
+        admin.execute(f'SELECT FROM "{stores[0].schema}".entries WHERE key = %b FOR SHARE'.encode(), (b"b",))
+        threads = wait.start([lambda: stores[1].apply({"gc": b"0"}, {"b": b"1"})])
+        assert stores[2].apply({"gc": b"0"}, {"c": b"1"})
+        threads += wait.start([lambda: stores[3].apply({"gc": b"0"}, {"gc": b"1"})])
+    for thread in threads:
+        thread.join(60)
+    assert stores[0].get_many(["gc", "b", "c"]) == {"gc": b"1", "b": b"1", "c": b"1"}
+
+
 @pytest.mark.parametrize("keys", [2, 100])
 def test_conditions_of_large_and_small_batches_meet(stores: tuple[Postgres, ...], keys: int) -> None:
     """Beyond 64 keys a batch takes one lock instead of many, which must keep out the others all the same."""

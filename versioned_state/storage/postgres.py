@@ -36,7 +36,7 @@ _LIST = "SELECT key FROM {schema}.TABLE WHERE key >= %(start)b AND key < %(end)b
 _LIST_TO_THE_END = "SELECT key FROM {schema}.TABLE WHERE key >= %(start)b ORDER BY key LIMIT %(page)b"
 _APPLY = (
     "SELECT {schema}.apply_batch(%b::bigint, %b, %b::text, %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], "
-    "%b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[])"
+    "%b::bigint[], %b::boolean[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[])"
 )
 
 # Keys of one statement of get_many, and of one step of a listing.
@@ -65,7 +65,8 @@ class _Step:
 
     objects: Sequence[Row] = ()
     odd: Sequence[Row] = ()
-    locks: Sequence[int] = ()
+    locks: Sequence[tuple[int, bool]] = ()
+    """Numbers, in order, and whether each is shared."""
     expected: Sequence[tuple[bytes, bytes | None]] = ()
     puts: Sequence[Row] = ()
     gone_objects: Sequence[bytes] = ()
@@ -81,7 +82,8 @@ class _Step:
         return [
             *_columns(self.objects),
             *_columns(self.odd),
-            list(self.locks),
+            [number for number, _ in self.locks],
+            [shared for _, shared in self.locks],
             *_columns(self.expected),
             *_columns(self.puts),
             list(self.gone_objects),
@@ -238,14 +240,15 @@ class Postgres(KVStore):
                 odd_rows.append((key.encode(), value))
         gone_objects = {raw for key in deletes if (raw := _object_key(key)) is not None}
         gone_entries = {key.encode() for key in deletes if _object_key(key) is None}
-        mutable = {key.encode() for key in (*expected, *puts)} | gone_entries
+        changed = {key.encode() for key in puts} | gone_entries
+        mutable = changed.union(key.encode() for key in expected)
         # Deletes of objects are kept apart from batches that may count on them; see the function.
         alone = len(mutable) > _MAX_LOCKS or any(key.startswith(OBJECT_PREFIX) for key in deletes)
         # Sorted, always: two batches that insert the same rows in different orders would wait for each other.
         whole = _Step(
             objects=sorted(hex_rows),
             odd=sorted(odd_rows),
-            locks=() if alone else sorted({postgres_schema.lock_number(self.schema, key) for key in mutable}),
+            locks=() if alone else self._locks(mutable, changed),
             expected=[(key.encode(), value) for key, value in expected.items()],
             puts=sorted((key.encode(), value) for key, value in puts.items()),
             gone_objects=sorted(gone_objects),
@@ -257,6 +260,12 @@ class Postgres(KVStore):
         if len(steps) == 1 and self._plain:
             return self._connections.write(lambda link: self._at_once(link, steps[0], alone=alone), repeatable=repeatable)
         return self._connections.write(lambda link: self._in_steps(link, steps, alone=alone), repeatable=repeatable)
+
+    def _locks(self, mutable: set[bytes], changed: set[bytes]) -> list[tuple[int, bool]]:
+        """The lock of each key, in order. What is only expected is locked as by a reader: many batches may expect one key at a time."""
+        numbers = {key: postgres_schema.lock_number(self.schema, key) for key in mutable}
+        own = {numbers[key] for key in changed}
+        return [(number, number not in own) for number in sorted(set(numbers.values()))]
 
     def close(self) -> None:
         """Close the connections. Calls of other threads that are under way end as if nothing were."""

@@ -52,8 +52,15 @@ BEGIN
     IF cardinality(odd_keys) > 0 THEN
         INSERT INTO {schema}.entries SELECT * FROM unnest(odd_keys, odd_values) ON CONFLICT DO NOTHING;
     END IF;
-    -- One lock for each key that is expected, put or deleted, whether it is there or not.
-    PERFORM pg_advisory_xact_lock(lock) FROM unnest(locks) AS each(lock);
+    -- One lock for each key that is expected, put or deleted, whether it is there or not; a shared one where it is
+    -- only expected, as the record of gc is by every commit.
+    FOR number IN 1 .. cardinality(locks) LOOP
+        IF shared[number] THEN
+            PERFORM pg_advisory_xact_lock_shared(locks[number]);
+        ELSE
+            PERFORM pg_advisory_xact_lock(locks[number]);
+        END IF;
+    END LOOP;
     IF EXISTS (
         SELECT FROM unnest(expected_keys, expected_values) AS wanted(key, value)
         LEFT JOIN {schema}.entries AS found ON found.key = wanted.key
@@ -88,7 +95,7 @@ INSERT INTO {schema}.format VALUES (1);
 CREATE FUNCTION {schema}.apply_batch(
     gate bigint, alone boolean, patience text,
     object_keys bytea[], object_values bytea[], odd_keys bytea[], odd_values bytea[],
-    locks bigint[], expected_keys bytea[], expected_values bytea[],
+    locks bigint[], shared boolean[], expected_keys bytea[], expected_values bytea[],
     put_keys bytea[], put_values bytea[], gone_objects bytea[], gone_entries bytea[]
 ) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$@body$body$
 """
