@@ -92,3 +92,18 @@ def test_heights_of_jumps():
         heights.append(heights[middle] if joined else parent)
     heights[1] = 0
     assert [jump_height(height) for height in itertools.islice(itertools.count(), 2000)] == heights
+
+
+def test_a_diff_of_edits_far_apart_reads_nothing_between_them():
+    store = Counting(Memory())
+    state = Versioned(store)
+    state["messages"] = data.load().messages(5000)
+    first = state.commit()
+    objects = sum(1 for _ in store.keys("o/"))
+    state["messages"][5]["new"] = 1
+    state["messages"].append("last")
+    second = state.commit()
+    repository = Repository(store)
+    store.reset()
+    assert [str(change.path) for change in repository.diff(first, second)] == ["messages[5].new", "messages[5000]"]
+    assert store.counts.objects_read <= 30 < objects / 20

@@ -261,7 +261,7 @@ class Postgres(KVStore):
             return self._connections.write(lambda link: self._at_once(link, steps[0], alone=alone), repeatable=repeatable)
         return self._connections.write(lambda link: self._in_steps(link, steps, alone=alone), repeatable=repeatable)
 
-    def _locks(self, mutable: set[bytes], changed: set[bytes]) -> list[tuple[int, bool]]:
+    def _locks(self, mutable: Collection[bytes], changed: Collection[bytes]) -> list[tuple[int, bool]]:
         """The lock of each key, in order. What is only expected is locked as by a reader: many batches may expect one key at a time."""
         numbers = {key: postgres_schema.lock_number(self.schema, key) for key in mutable}
         own = {numbers[key] for key in changed}

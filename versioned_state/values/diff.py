@@ -137,42 +137,48 @@ class Replaced:
 
 
 def diff_sequences(nodes: Nodes, a: Tree, b: Tree) -> Iterator[Replaced]:
-    """What was replaced, in order. Cost: what differs; between scattered edits, one address a leaf."""
+    """What was replaced, in order. Cost: what differs, and one path to each."""
     prefix = _common(nodes, a, b, backwards=False)
     suffix = min(_common(nodes, a, b, backwards=True), min(a.count, b.count) - prefix)
     old_end, new_end = a.count - suffix, b.count - suffix
     if prefix == old_end and prefix == new_end:
         return
     old, new = prefix, prefix
-    for old_at, new_at, count in _equal_leaves(nodes, a, b, prefix, old_end, new_end):
+    level = min(nodes.get(tree.shape, tree.top).level for tree in (a, b)) - 1
+    for old_at, new_at, count in _equal_nodes(nodes, a, b, Replaced(prefix, old_end, prefix, new_end), level):
         yield from _diff_gap(nodes, a, b, Replaced(old, old_at, new, new_at))
         old, new = old_at + count, new_at + count
     yield from _diff_gap(nodes, a, b, Replaced(old, old_end, new, new_end))
 
 
-def _equal_leaves(nodes: Nodes, a: Tree, b: Tree, start: int, old_end: int, new_end: int) -> list[tuple[int, int, int]]:
-    """Leaves that both sequences have between the ends that they share: both offsets, and the count."""
-    old, new = _leaves(nodes, a, start, old_end), _leaves(nodes, b, start, new_end)
-    pairs = align_unique([leaf for leaf, _, _ in old], [leaf for leaf, _, _ in new])
-    return [(old[i][1], new[j][1], old[i][2]) for i, j in pairs]
+def _equal_nodes(nodes: Nodes, a: Tree, b: Tree, gap: Replaced, level: int) -> list[tuple[int, int, int]]:
+    """Nodes of a level, and between those of the levels below, that both sequences have in a gap: both offsets, and the count."""
+    if level < 0 or gap.old_start == gap.old_end or gap.new_start == gap.new_end:
+        return []
+    old, new = _nodes_within(nodes, a, level, gap.old_start, gap.old_end), _nodes_within(nodes, b, level, gap.new_start, gap.new_end)
+    equal = []
+    i, j = gap.old_start, gap.new_start
+    for p, q in align_unique([address for address, _, _ in old], [address for address, _, _ in new]):
+        (_, old_at, count), (_, new_at, _) = old[p], new[q]
+        equal += _equal_nodes(nodes, a, b, Replaced(i, old_at, j, new_at), level - 1)
+        equal.append((old_at, new_at, count))
+        i, j = old_at + count, new_at + count
+    return equal + _equal_nodes(nodes, a, b, Replaced(i, gap.old_end, j, gap.new_end), level - 1)
 
 
-def _leaves(nodes: Nodes, tree: Tree, start: int, end: int) -> list[tuple[bytes, int, int]]:
-    """Address, first offset and count of the leaves that lie within [start, end)."""
-    top = nodes.get(tree.shape, tree.top)
-    leaves: list[tuple[bytes, int, int]] = []
-    if top.level == 0 or start >= end:
-        return leaves
-    for first, node in nodes_from(nodes, tree.shape, top, 1, start):
+def _nodes_within(nodes: Nodes, tree: Tree, level: int, start: int, end: int) -> list[tuple[bytes, int, int]]:
+    """Address, first offset and count of the nodes of a level that lie within [start, end). Cost: their parents."""
+    found: list[tuple[bytes, int, int]] = []
+    for first, node in nodes_from(nodes, tree.shape, nodes.get(tree.shape, tree.top), level + 1, start, end):
         if first >= end:
             break
         assert node.counts is not None
         offset = first
         for address, count in zip(node.items, node.counts, strict=True):
             if offset >= start and offset + count <= end:
-                leaves.append((address, offset, count))
+                found.append((address, offset, count))
             offset += count
-    return leaves
+    return found
 
 
 def _diff_gap(nodes: Nodes, a: Tree, b: Tree, gap: Replaced) -> Iterator[Replaced]:
