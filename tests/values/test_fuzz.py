@@ -31,7 +31,7 @@ from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
 from versioned_state.objects.layout import object_key
 from versioned_state.repository.reflog import LogEntry, read_entry
 from versioned_state.repository.refs import Ref, parse_ref
-from versioned_state.repository.repository import _read_format
+from versioned_state.repository.repository import read_format
 from versioned_state.values.codec import Code, array, extension
 from versioned_state.values.nodes import Node, Shape, read_node
 
@@ -243,8 +243,8 @@ def test_format_records():
     store = Memory()
     Repository(store)
     stored = store.get("format") or b""
-    assert survives([stored], _read_format) == {stored}
-    feed([stored[:-8]], lambda body: _read_format(body + blake3(body).digest(length=8)), lambda version: isinstance(version, int))
+    assert survives([stored], read_format) == {stored}
+    feed([stored[:-8]], lambda body: read_format(body + blake3(body).digest(length=8)), lambda version: isinstance(version, int))
 
 
 def test_envelopes():

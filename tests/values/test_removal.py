@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from versioned_state import Memory, Repository, Versioned
+from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import InvalidPathError
 from versioned_state.objects.store import Staging
 from versioned_state.storage import Counting
@@ -18,7 +18,7 @@ from versioned_state.values.path import Index, Key, Path
 from versioned_state.values.removal import Remover, target_of, target_of_prefix
 
 
-def root_of(content: dict[str, Any], repository: Repository | None = None) -> Any:
+def root_of(content: dict[str, Any], repository: Repository | None = None) -> tuple[Repository, Commit]:
     """The commit that holds this content, and its repository."""
     state = Versioned(repository or Repository(Memory()))
     state.update(content)
@@ -151,7 +151,7 @@ def _opaque(text: str) -> Opaque:
 
 
 def test_objects_beside_it_are_not_unpickled():
-    content = {"d": {"a": 1, "b": Opaque("x"), "c": [Opaque("y" * 9000), "z" * 5000]}}
+    content: dict[str, Any] = {"d": {"a": 1, "b": Opaque("x"), "c": [Opaque("y" * 9000), "z" * 5000]}}
     left = {"d": {"b": content["d"]["b"], "c": content["d"]["c"]}}
     assert without(content, "d.a") == root_of(left)[1].root
     assert without(content, "d.c[1]") == root_of({"d": {"a": 1, "b": content["d"]["b"], "c": [content["d"]["c"][0]]}})[1].root

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from versioned_state.objects.address import Address
+from versioned_state.values.blob import Blob
 from versioned_state.values.fingerprint import Groups, Mark
 from versioned_state.values.tree import Tree
 
@@ -25,10 +25,10 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Pinned(Baseline):
-    """A large immutable value, known by identity, and the addresses of its chunks, which another value in its place may share."""
+    """A large immutable value, known by identity, and its chunks, which another value in its place may share."""
 
     value: Any
-    chunks: frozenset[Address]
+    blob: Blob
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class Entries(Baseline):
 
 @dataclass(frozen=True, slots=True)
 class Buffer(Baseline):
-    """A bytearray or an array: for each chunk, a fingerprint and its address. ``form`` is dtype and shape, or None."""
+    """A bytearray or an array: its chunks, and a fingerprint of each. ``form`` is dtype and shape, or None."""
 
     form: Any
     size: int
     prints: list[int]
-    chunks: list[Any]
+    blob: Blob

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from xxhash import xxh3_64_intdigest
@@ -15,7 +17,7 @@ from xxhash import xxh3_64_intdigest
 from versioned_state.objects.address import Address, Kind, address_of, expect
 from versioned_state.values.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE
 from versioned_state.values.nodes import Nodes, Shape
-from versioned_state.values.tree import Edit, Tree, build, iter_chunks
+from versioned_state.values.tree import Edit, Tree, build, iter_chunks, splice
 
 CHUNK_BYTES: Final = 1 << 16
 """Bytes of a chunk of binary data."""
@@ -55,24 +57,46 @@ def add_chunk(nodes: Nodes, part: bytes | memoryview, known: frozenset[Address] 
     return nodes.add_raw(raw)
 
 
-def write_blob(nodes: Nodes, addresses: list[Address], sizes: list[int]) -> Tree:
-    """The tree over these chunks."""
-    return build(nodes, Shape.BLOB, 1, Edit(0, 0, list(addresses), sizes))
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """The tree over some bytes, and its chunks in order, by address and size."""
+
+    tree: Tree
+    chunks: list[Address]
+    sizes: list[int]
 
 
-def write_cuts(
-    nodes: Nodes, data: bytes | memoryview, cuts: Iterable[tuple[int, int]], known: frozenset[Address] = frozenset()
-) -> tuple[Tree, frozenset[Address]]:
-    """The tree over the chunks of ``data``, of which the ``known`` ones are stored already; and the addresses of its chunks."""
+def write_blob(nodes: Nodes, chunks: list[Address], sizes: list[int], old: Blob | None = None) -> Blob:
+    """The tree over these chunks. With ``old``, which it may resemble: the nodes above the chunks that differ."""
+    if old is None or len(old.chunks) < 2 or len(chunks) < 2:
+        return Blob(build(nodes, Shape.BLOB, 1, Edit(0, 0, list(chunks), sizes)), chunks, sizes)
+    edits = _edits(old, chunks, sizes)
+    return Blob(splice(nodes, old.tree, edits, level=1) if edits else old.tree, chunks, sizes)
+
+
+def _edits(old: Blob, chunks: list[Address], sizes: list[int]) -> list[Edit]:
+    """What makes the chunks of a blob these: of as many each that differs, otherwise all between the first and the last."""
+    least = min(len(old.chunks), len(chunks))
+    first = next((i for i in range(least) if old.chunks[i] != chunks[i]), least)
+    suffix = next((i for i in range(least - first) if old.chunks[-1 - i] != chunks[-1 - i]), least - first)
+    end, new_end = len(old.chunks) - suffix, len(chunks) - suffix
+    starts = list(accumulate(old.sizes, initial=0))
+    if end - first != new_end - first:
+        return [Edit(starts[first], starts[end], list(chunks[first:new_end]), sizes[first:new_end])]
+    return [Edit(starts[i], starts[i + 1], [chunks[i]], [sizes[i]]) for i in range(first, end) if old.chunks[i] != chunks[i]]
+
+
+def write_cuts(nodes: Nodes, data: bytes | memoryview, cuts: Iterable[tuple[int, int]], old: Blob | None = None) -> Blob:
+    """The blob of ``data``, cut so. The chunks that it has in common with ``old`` are stored already."""
     view = memoryview(data)
+    known = frozenset(old.chunks) if old is not None else frozenset()
     cuts = list(cuts)
-    addresses = [add_chunk(nodes, view[a:b], known) for a, b in cuts]
-    return write_blob(nodes, addresses, [b - a for a, b in cuts]), frozenset(addresses)
+    return write_blob(nodes, [add_chunk(nodes, view[a:b], known) for a, b in cuts], [b - a for a, b in cuts], old)
 
 
 def write_bytes(nodes: Nodes, data: bytes | memoryview) -> Tree:
     """The tree over bytes, cut at the fixed size."""
-    return write_cuts(nodes, data, binary_cuts(len(data)))[0]
+    return write_cuts(nodes, data, binary_cuts(len(data))).tree
 
 
 def iter_blob(nodes: Nodes, tree: Tree) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from versioned_state.errors import CorruptObjectError, LimitExceededError, State
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind
 from versioned_state.values import arrays, pickles, registry
 from versioned_state.values.baseline import Baseline, Buffer, Elements, Entries, Marked, Pinned
-from versioned_state.values.blob import binary_cuts
+from versioned_state.values.blob import Blob, binary_cuts
 from versioned_state.values.codec import MAX_BLOB, MAX_DEPTH, MAX_ELEMENTS, PARTS_READERS, RAW_READERS, Code, code_of, payload_of
 from versioned_state.values.encoder import ELEMENT_INLINE, ENTRY_INLINE, Encoder, key_of_cell
 from versioned_state.values.fingerprint import GROUP_BYTES, GROUP_SIZE, Groups, fingerprint
@@ -448,15 +448,19 @@ class Decoder:
             return self._live_dict(cell)
         value = self._unpack(cell)
         if code in (Code.TEXT, Code.BYTES_BLOB):
-            chunks = self._chunks(read_tree(Shape.BLOB, unpack_payload(cell)))
-            return value, Pinned(type(value), cell, value, frozenset(Address(chunk) for chunk in chunks))
+            return value, Pinned(type(value), cell, value, self._blob_of(cell))
         if code in (Code.BYTEARRAY_BLOB, Code.ARRAY_BLOB):
-            chunks = self._chunks(read_tree(Shape.BLOB, unpack_payload(cell)))
             form, view = self._encoder.buffer(value)
             prints = [fingerprint(view[a:b]) for a, b in binary_cuts(len(view))]
-            return value, Buffer(type(value), cell, form, len(view), prints, chunks)
+            return value, Buffer(type(value), cell, form, len(view), prints, self._blob_of(cell))
         mark, _ = self._marker.mark([value], plain=False)
         return value, Marked(type(value), cell, mark)
+
+    def _blob_of(self, cell: bytes) -> Blob:
+        """The tree and the chunks of a blob that was fetched."""
+        tree = read_tree(Shape.BLOB, unpack_payload(cell))
+        chunks = [Address(chunk) for chunk in self._chunks(tree)]
+        return Blob(tree, chunks, [len(self._raws[chunk]) - 1 for chunk in chunks])
 
     def _live_list(self, cell: bytes) -> tuple[list[Any], Baseline]:
         tree = read_tree(Shape.SEQUENCE, unpack_payload(cell))

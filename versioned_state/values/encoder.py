@@ -240,9 +240,9 @@ class Encoder:
         if cls is str or cls is bytes:
             data = value if cls is bytes else value.encode("utf-8", "surrogatepass")
             cuts = binary_cuts(len(data)) if cls is bytes else text_cuts(data)
-            tree, chunks = write_cuts(self.nodes, data, cuts, base.chunks if isinstance(base, Pinned) else frozenset())
-            cell = tree_cell(Code.BYTES_BLOB if cls is bytes else Code.TEXT, tree)
-            return cell, Pinned(cls, cell, value, chunks)
+            blob = write_cuts(self.nodes, data, cuts, base.blob if isinstance(base, Pinned) else None)
+            cell = tree_cell(Code.BYTES_BLOB if cls is bytes else Code.TEXT, blob.tree)
+            return cell, Pinned(cls, cell, value, blob)
         if cls is bytearray:
             return self._buffered(value, cls, base if isinstance(base, Buffer) else None)
         if cls not in CONTAINERS:
@@ -480,16 +480,16 @@ class Encoder:
         chunks: list[Address] = []
         for index, (a, b) in enumerate(cuts):
             if base is not None and b <= base.size and base.prints[index] == prints[index] and (b - a == CHUNK_BYTES or b == base.size):
-                chunks.append(base.chunks[index])
+                chunks.append(base.blob.chunks[index])
             else:
                 chunks.append(add_chunk(self.nodes, view[a:b]))
-        tree = write_blob(self.nodes, chunks, [b - a for a, b in cuts])
+        blob = write_blob(self.nodes, chunks, [b - a for a, b in cuts], None if base is None else base.blob)
         if form is None:
-            cell = tree_cell(Code.BYTEARRAY_BLOB, tree)
+            cell = tree_cell(Code.BYTEARRAY_BLOB, blob.tree)
         else:
             descr, shape = form
-            cell = extension(Code.ARRAY_BLOB, array([*tree_parts(tree), self._inline(descr), self._inline(list(shape))]))
-        return cell, Buffer(cls, cell, form, len(view), prints, chunks)
+            cell = extension(Code.ARRAY_BLOB, array([*tree_parts(blob.tree), self._inline(descr), self._inline(list(shape))]))
+        return cell, Buffer(cls, cell, form, len(view), prints, blob)
 
     # Everything else: registered types, numpy, objects. ``limit`` None: wholly inline
 

@@ -57,6 +57,13 @@ def is_internal(root_key: bytes) -> bool:
     return root_key[:1] == ENGINE
 
 
+def name_in(root_key: bytes) -> bytes:
+    """The key itself in a root key, without its kind and namespaces."""
+    while root_key[:1] == NAMESPACE:
+        root_key = root_key.partition(b"\0")[2]
+    return root_key[1:]
+
+
 def root_key_of(path: Path) -> tuple[bytes, Path]:
     """The root key that a path begins with, and the rest of it. Raises ``InvalidArgumentError`` where it begins with an index."""
     prefix = b""

@@ -41,6 +41,11 @@ class Target:
     end: bytes
     steps: tuple[Step, ...] = ()
 
+    @property
+    def is_range(self) -> bool:
+        """Whether more than one root key may be meant."""
+        return self.end != self.start + b"\0"
+
 
 def target_of(path: str | Path) -> Target:
     """What a path leads to: a key, all of a namespace (``@worker``), or a part of a value. Raises ``InvalidPathError``."""

@@ -56,16 +56,18 @@ def same(a: Tree, b: Tree) -> bool:
     return a.top == b.top
 
 
-def splice(nodes: Nodes, tree: Tree, edits: list[Edit]) -> Tree:
+def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tree:
     """The tree with these edits of its elements, which are in order and do not overlap.
 
     Cost: the touched leaves, and one path to each. Built from an empty tree: everything, once.
+
+    Args:
+        level: of the nodes that hold what is edited: 1 for the chunks of a blob that has several.
     """
     top = nodes.get(tree.shape, tree.top)
     if top.level == 0:
         return _splice_leaf(nodes, tree.shape, top, edits)
     total = tree.count
-    level = 0
     while True:
         runs = _recut(nodes, tree.shape, top, total, level, edits)
         if len(runs) == 1 and runs[0].start == 0 and runs[0].end == total and (level == top.level or len(runs[0].nodes) < 2):
