@@ -16,10 +16,12 @@ seen; and a round costs what changed, not what there is.
 """
 
 from versioned_state.errors import StateError
+from versioned_state.repository.bisect import Skip
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.diff import Change, Diff
 from versioned_state.repository.merge import MISSING, Conflict, Merge
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.signing import Signer
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.state.live import Live
 from versioned_state.state.mapping import State
@@ -49,6 +51,8 @@ __all__ = [
     "Path",
     "Repository",
     "Sequence",
+    "Signer",
+    "Skip",
     "Snapshot",
     "State",
     "StateError",

@@ -7,7 +7,8 @@ Grouped by what the caller does next::
     │   ├── BranchMovedError           the branch was moved by another writer
     │   ├── MergeConflictError         both sides changed the same path
     │   ├── PatchConflictError         what a patch changes is not there as it was
-    │   └── UncommittedChangesError    it would lose what is not committed
+    │   ├── UncommittedChangesError    it would lose what is not committed
+    │   └── UnmergedBranchError        a branch to delete has commits that nothing else leads to
     ├── the caller mends the input
     │   ├── InvalidArgumentError       also ValueError: a bad name, path, URL or option
     │   │   └── InvalidPathError
@@ -129,6 +130,18 @@ class UncommittedChangesError(StateError):
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
         super().__init__(f"{call} with changes that are not committed: {shown}; nothing was changed", hint="commit() or discard() first")
         self.paths = tuple(paths)
+
+
+class UnmergedBranchError(StateError):
+    """A branch that is to be deleted, while no other branch and no tag leads to its head. Nothing was changed."""
+
+    def __init__(self, branch: str, head: str) -> None:
+        super().__init__(
+            f"branch {branch!r} has commits that no other branch or tag leads to, up to {_short(head)}; it was not deleted",
+            hint="merge it first, or delete it by force: its reflog keeps them for a while",
+        )
+        self.branch = branch
+        self.head = head
 
 
 # The caller mends the input.

@@ -67,7 +67,7 @@ def _child(case: str, size: int, folder: str) -> None:
     value = _value(case, size)
     found: dict[str, float] = {"size": _size(value)}
     state["value"] = value
-    found["first"] = _peak_of(state.commit)
+    found["first"] = peak_of(state.commit)
     match case:
         case "array":
             value[size // 16] += 1.0
@@ -76,7 +76,7 @@ def _child(case: str, size: int, folder: str) -> None:
         case _:
             # A text cannot be changed in place: the changed one is a new value, counted in by its own size.
             state["value"] = value[: size // 2] + "changed" + value[size // 2 :]
-    found["change"] = _peak_of(state.commit)
+    found["change"] = peak_of(state.commit)
     state.close()
     print(json.dumps(found))
 
@@ -107,7 +107,7 @@ def _size(value: Any) -> int:
     return walk(value)
 
 
-def _peak_of(work: Any) -> int:
+def peak_of(work: Any) -> int:
     """Bytes that ``work`` adds to the resident memory of this process at its peak."""
     gc.collect()
     # Memory that was freed but not given back would hide what the work takes, by being there already.

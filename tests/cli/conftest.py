@@ -47,6 +47,9 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of the user's: neither settings nor folder."""
     for name in "VSTATE_STORE VSTATE_KEY_FILE VSTATE_PAGER PAGER LESS NO_COLOR COLUMNS LINES FORCE_COLOR".split():
         monkeypatch.delenv(name, raising=False)
+    for name in "VSTATE_BRANCH VSTATE_AUTHOR VSTATE_SIGN_KEY".split():
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))  # where the current branch is kept
     monkeypatch.chdir(tmp_path)
 
 

@@ -20,7 +20,14 @@ COMMAND = [sys.executable, "-m", "versioned_state.cli.main"]
 
 def environment(**more: str) -> dict[str, str]:
     """An environment of which everything is known."""
-    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", "TERM": "xterm-256color", **more}
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "LANG": "C.UTF-8",
+        "TERM": "xterm-256color",
+        "XDG_STATE_HOME": "/nowhere",
+        **more,
+    }
 
 
 def run(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[bytes]:

@@ -27,6 +27,10 @@ COMMANDS: list[list[str]] = [
         for place in (KEY, "bomb", "list", "list[1]", "HEAD~1:nested", "HEAD:", "lone")
     ),
     ["get", "bomb.deeper"],
+    *(["blame", *options] for options in ([], ["--json"], [KEY, "HEAD"], ["list"], ["nested", "HEAD~1", "--json"], ["bomb"])),
+    *(["history", path, *options] for path in (KEY, "bomb", "list", "nested") for options in ([], ["--json"], ["--full"])),
+    ["blame", f"key{ESCAPES}".replace("\0", "")],
+    ["history", f'["{ESCAPES}"'.replace("\0", "")],
     ["keys"],
     ["keys", "--json"],
     ["status"],

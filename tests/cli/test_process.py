@@ -115,7 +115,7 @@ def complete(words: str, *, cwd: Path, **more: str) -> list[str]:
 
 
 def test_the_shell_completes_commands_options_branches_and_tags(trip: Trip, tmp_path: Path):
-    assert complete("vstate s", cwd=tmp_path) == ["show", "status"]
+    assert complete("vstate stat", cwd=tmp_path) == ["status", "stats"]
     assert "--oneline" in complete("vstate log --on", cwd=tmp_path)
     assert complete(f"vstate --store {trip.path} log ", cwd=tmp_path) == ["idea", "main", "merged", "v1"]
     assert complete(f"vstate --store {trip.path} diff main v", cwd=tmp_path) == ["v1"]

@@ -120,7 +120,11 @@ def test_a_store_without_main_is_asked_for_a_branch(vstate: Vstate, tmp_path: Pa
         with Versioned(Disk(tmp_path / "s"), branch=name) as state:
             state["x"] = name
             state.commit()
-    assert_error(vstate("log", store=tmp_path / "s"), "no branch 'main'", "hint: name a branch, such as one; vstate status lists them")
+    assert_error(
+        vstate("log", store=tmp_path / "s"),
+        "no branch 'main'",
+        "hint: name a branch, such as one; vstate status lists them, vstate switch chooses one",
+    )
 
 
 # What is newer, or damaged

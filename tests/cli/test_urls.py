@@ -76,6 +76,26 @@ def test_import_and_look_across_a_network(url: str, vstate: Vstate, monkeypatch:
     assert SECRET not in "".join(result.stdout + result.stderr for result in (imported, *looked))
 
 
+def test_branches_are_moved_across_a_network(url: str, vstate: Vstate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("VSTATE_STORE", url)
+    steps = [
+        vstate("import", "-", stdin=MESSAGES),
+        vstate("switch", "-c", "what-if", "main~1"),
+        vstate("import", "-", "--append", stdin=MESSAGES),
+        vstate("branch", "-m", "idea"),
+        vstate("policy", "messages", "append"),
+        vstate("-b", "main", "merge", "idea"),
+        vstate("undo", "2"),
+        vstate("redo"),
+        vstate("tag", "v1", "-m", "why"),
+    ]
+    assert [result.code for result in steps] == [0] * 9, steps
+    assert [message["content"] for message in json.loads(vstate("get", "main:messages", "--json").stdout)] == ["hi", "hello", "hi", "hello"]
+    assert vstate("log", "-n", "1", "--oneline").stdout.split()[-1] == "hi"
+    assert SECRET not in "".join(result.stdout + result.stderr for result in steps)
+    assert not any(SECRET.encode() in file.read_bytes() for file in (tmp_path / "state-home").rglob("*") if file.is_file())
+
+
 def test_nothing_is_unpickled_across_a_network(url: str, vstate: Vstate, tmp_path: Path):
     with versioned_state.open(url, pickle="allow") as state:
         state["bomb"] = [Bomb(tmp_path / "made")]

@@ -34,7 +34,7 @@ with instrumented:
     from versioned_state.objects.layout import object_key
     from versioned_state.repository.reflog import read_entry
     from versioned_state.repository.refs import parse_ref
-    from versioned_state.repository.repository import _read_format
+    from versioned_state.repository.repository import read_format
     from versioned_state.values.nodes import Shape, read_node
 
 
@@ -126,7 +126,7 @@ def _refs() -> Decoder:
 def _formats() -> Decoder:
     store = Memory()
     Repository(store)
-    return Decoder(lambda body: _read_format(body + blake3(body).digest(length=8)), ((store.get("format") or b"")[:-8],))
+    return Decoder(lambda body: read_format(body + blake3(body).digest(length=8)), ((store.get("format") or b"")[:-8],))
 
 
 DECODERS: dict[str, Callable[[], Decoder]] = {

@@ -285,7 +285,7 @@ def test_the_reflog_lists_commits_resets_deletes_and_creations(line):
     state.reset("main~3")
     state["n"] = "again"
     state.commit("again")
-    repository.branches.delete("main")
+    repository.branches.delete("main", force=True)
     repository.branches.create("main", "v1")
     positions = [(p.action, None if p.commit is None else p.commit.message) for p in repository.reflog("main")]
     assert positions == [
@@ -318,7 +318,7 @@ def test_any_reset_can_be_taken_back(line):
 
 def test_a_branch_that_was_deleted_is_still_in_its_reflog(line):
     head = line.head
-    line.repository.branches.delete("main")
+    line.repository.branches.delete("main", force=True)
     assert line.repository.commit("main@{1}") == head
     line.repository.branches.create("main", "main@{1}")
     assert Versioned(line.repository)["n"] == 5

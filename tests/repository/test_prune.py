@@ -209,7 +209,7 @@ def test_a_reflog_keeps_what_it_names_until_it_expires():
     line(repository, 10)
     repository.branches.create("gone")
     lost = line(repository, 10, branch="gone")
-    repository.branches.delete("gone")
+    repository.branches.delete("gone", force=True)
     assert prune(repository, keep_last=2).removed == 0
     assert ids(repository.log(lost[-1]))[:10] == ids(reversed(lost))
     clock.now += 10_000_000
@@ -235,7 +235,7 @@ def test_what_was_merged_in_stays_as_far_back_as_the_rounds_go():
     staging = Staging(repository.objects)
     merged = repository.write_commit(old[-1].tree, (old[-1], side[-1]), staging=staging, message="merge")
     assert repository.publish(repository.ref("branch", "main"), merged, staging)
-    repository.branches.delete("side")
+    repository.branches.delete("side", force=True)
     prune(repository, keep_last=2, expire=timedelta(0))
     # 20, the floor, is of generation 20; the side's commits are 19 to 21.
     assert set(ids(repository.log())) == {merged.id, side[2].id, old[19].id}
@@ -394,6 +394,7 @@ def test_against_a_naive_model(seed: int, keep: int, merges: float, rounds: int)
     before = {commit.id: ids(repository.log(commit)) for commit in (heads["a"], heads["b"], heads["kept"], tag)}
     collect(Repository(store))
     repository = Repository(store, clock=Clock())
+    assert repository.fsck().findings == ()
 
     whole = reach(parents, [heads["kept"].id, tag.id])
     for commit in (heads["kept"], tag):

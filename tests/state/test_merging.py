@@ -110,6 +110,13 @@ class TestCommitOnAMovedBranch:
         theirs.commit("theirs")
         ours.commit("ours", policies={"score": "sum"})
         assert (ours["plan"], ours["score"]) == (["one", 1, 2], 13)
+        ours.repository.set_merge_policy("**", "theirs")
+        theirs.refresh()
+        for state, score in ((theirs, 20), (ours, 30)):
+            state["score"] = score
+            state.commit(str(score), policies={"score": "ours"})
+        assert ours["score"] == 30, "a call's policy goes before those kept, whatever the order in which they were kept"
+        ours.repository.set_merge_policy("**", None)
         ours.repository.set_merge_policy("score", None)
         assert ours.repository.merge_policies == {"plan": "append"}
 
@@ -346,6 +353,13 @@ class TestPicking:
         assert state["prefs"]["deep"] == {"a": 2, "b": 2}
         assert state["score"] == 10
         assert state.cherry_pick(picked) == commit, "it is there already"
+
+    def test_what_is_there_already_is_not_counted_again(self):
+        state, _ = two()
+        state["plan"].append("two")
+        state["score"] += 1
+        commit = state.commit()
+        assert state.cherry_pick(commit, policies={"plan": "append", "score": "sum"}) == commit
 
     def test_a_range(self):
         state, _ = two()

@@ -381,7 +381,7 @@ def test_replacing():
 
 def test_a_branch_that_was_deleted_meanwhile_is_no_state_to_merge_with():
     a, b = two(x=1)
-    a.repository.branches.delete("main")
+    a.repository.branches.delete("main", force=True)
     b["y"] = 1
     with pytest.raises(BranchMovedError):
         b.commit("again")

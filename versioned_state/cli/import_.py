@@ -56,7 +56,9 @@ class _Plan:
     "import", "Turn a file of conversations or states into commits.", example="vstate --store ./agent-state import conversations.jsonl.gz"
 )
 @click.argument("file")
-@click.option("--branch", default="main", show_default=True, metavar="NAME", help="The branch of a single conversation, or of --per-item.")
+@click.option(
+    "-b", "--branch", metavar="NAME", help="The branch of a single conversation, or of --per-item.  [default: the current one, or main]"
+)
 @click.option("--branch-prefix", metavar="TEXT", help="What the branches of several conversations begin with.  [default: the file's name]")
 @click.option("--name-key", metavar="FIELD", help="Name those branches by this field instead of numbers.")
 @click.option("--messages-key", metavar="FIELD", help="The field of a conversation that has its messages.  [default: found]")
@@ -72,12 +74,15 @@ def import_(settings: Settings, /, file: str, **options: Any) -> None:
     commit for each message. A list of conversations, which are lists of messages or objects with one, becomes a branch for
     each; their other fields become keys of the state.
     """
-    chosen = _Options(**options)
     url = store.locate(settings.store, to_write=True)
+    options["branch"] = options["branch"] or settings.current_branch(url) or "main"
+    chosen = _Options(**options)
+    signer = store.read_signer(settings.sign_key)
     start = time.monotonic()
     with open_source(file) as source:
         plan = _plan(source, chosen)
         with store.writing(url, settings.key_file) as repository, _progress(settings.output, plan) as told:
+            repository.signer = signer
             writer = Writer(repository, key=chosen.key or "messages", author=chosen.author, append=chosen.append, told=told)
             try:
                 for branch in plan.branches:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import click
 
 from versioned_state.cli.diff import diff_of
+from versioned_state.cli.filters import filter_options
+from versioned_state.cli.graph import Graph, beside, shown_parents
+from versioned_state.cli.output import Line, Output, Span
 from versioned_state.cli.settings import Settings, json_option, revision_argument, verb
 from versioned_state.cli.text import commit_json, commit_line, commit_lines, names_of, stat_json, stat_line
 from versioned_state.repository.commit import ROOT_ID, Commit
+from versioned_state.repository.filters import Filters, select
 from versioned_state.repository.history import walk
 from versioned_state.repository.repository import Repository
 
@@ -20,37 +24,101 @@ from versioned_state.repository.repository import Repository
 @click.option("-n", "--limit", type=click.IntRange(min=0), metavar="COUNT", help="Show so many.")
 @click.option("--all", "all_refs", is_flag=True, help="Show the commits of all branches and tags, by time.")
 @click.option("--first-parent", is_flag=True, help="Follow only the first parent of each commit.")
+@filter_options
 @click.option("--oneline", is_flag=True, help="One line each.")
+@click.option("--graph", is_flag=True, help="Draw branches and merges.")
 @click.option("--stat", is_flag=True, help="Show what each commit changed, by key.")
 @json_option
 @click.pass_obj
-def log(
-    settings: Settings, rev: str, limit: int | None, *, all_refs: bool, first_parent: bool, oneline: bool, stat: bool, as_json: bool
+def log(  # noqa: PLR0913 - an option each
+    settings: Settings,
+    rev: str,
+    limit: int | None,
+    *,
+    all_refs: bool,
+    first_parent: bool,
+    filters: Filters,
+    oneline: bool,
+    graph: bool,
+    stat: bool,
+    as_json: bool,
 ) -> None:
-    """Show the commits of REV (default: HEAD, which is main or the only branch), newest first.
+    """Show the commits of REV (default: HEAD, which is the current branch), newest first; those that all given filters leave.
+
+    --path and -S compare a commit with its parents: a merge is shown where it differs from each of them. For -S, what is a number,
+    true, null, a list or an object in JSON is looked for as a value as well as a text.
 
     With --json: one object a line.
     """
+    if graph and as_json:
+        raise click.UsageError("--graph and --json exclude each other")
     output = settings.output
     with settings.reading() as repository, output.paged(unless=as_json):
-        commits = _commits_of_all(repository) if all_refs else repository.log(rev, first_parent=first_parent)
         names = names_of(repository)
-        for count, commit in enumerate(islice(commits, limit)):
-            stats = diff_of(repository, commit).stat() if stat else None
-            if as_json:
-                output.json(commit_json(commit, names) | ({} if stats is None else {"stat": stat_json(stats)}))
-            elif oneline:
-                output.crop(*commit_line(commit, names))
-                if stats is not None:
-                    output.print("    ", *stat_line(stats))
-            else:
-                if count:
-                    output.print()
-                output.lines(commit_lines(commit, names))
-                if stats is not None:
-                    output.print("    ", *stat_line(stats))
+        commits = _commits_of_all(repository, by_time=not graph) if all_refs else repository.log(rev, first_parent=first_parent)
+        if as_json:
+            for commit in islice(select(repository, commits, filters, first_parent=first_parent), limit):
+                stats = {"stat": stat_json(diff_of(repository, commit).stat())} if stat else {}
+                output.json(commit_json(commit, names) | stats)
+            return
+
+        def lines_of(commit: Commit) -> Iterator[Line]:
+            yield from [commit_line(commit, names)] if oneline else commit_lines(commit, names)
+            if stat:
+                yield ["    ", *stat_line(diff_of(repository, commit).stat())]
+
+        if graph:
+            drawn = _drawn(repository, commits, filters, first_parent=first_parent)
+            _print_graph(output, ((lines_of(commit), commit.id, parents) for commit, parents in islice(drawn, limit)), oneline=oneline)
+            return
+        for count, commit in enumerate(islice(select(repository, commits, filters, first_parent=first_parent), limit)):
+            if count and not oneline:
+                output.print()
+            _print(output, lines_of(commit), oneline=oneline)
 
 
-def _commits_of_all(repository: Repository) -> Iterator[Commit]:
+def _print(output: Output, lines: Iterable[Line], *, oneline: bool) -> None:
+    for number, line in enumerate(lines):
+        if oneline and not number:
+            output.crop(*line)
+        else:
+            output.print(*line)
+
+
+def _commits_of_all(repository: Repository, *, by_time: bool) -> Iterator[Commit]:
     heads = {commit for refs in (repository.branches, repository.tags) for commit in refs.values()}
-    return (commit for commit in walk(heads, repository.read, order=lambda commit: (-commit.time,)) if commit.id != ROOT_ID)
+    # By time a parent may come before a child of his, where clocks differ.
+    commits = walk(heads, repository.read, order=lambda commit: (-commit.time,)) if by_time else walk(heads, repository.read)
+    return (commit for commit in commits if commit.id != ROOT_ID)
+
+
+# The graph
+
+
+def _drawn(
+    repository: Repository, commits: Iterable[Commit], filters: Filters, *, first_parent: bool
+) -> Iterator[tuple[Commit, Sequence[str]]]:
+    """The commits that are shown, each with those that it is to be connected with."""
+
+    def parents_of(commit: Commit) -> list[str]:
+        return [id for id in dict.fromkeys(commit.parents[: 1 if first_parent else None]) if id != ROOT_ID]
+
+    if not filters:
+        return ((commit, parents_of(commit)) for commit in commits)
+    # What a commit is connected with may be as far back as history goes.
+    history = list(commits)
+    shown = list(select(repository, history, filters, first_parent=first_parent))
+    parents = shown_parents([(commit.id, parents_of(commit)) for commit in history], {commit.id for commit in shown})
+    return ((commit, parents[commit.id]) for commit in shown)
+
+
+def _print_graph(output: Output, commits: Iterable[tuple[Iterable[Line], str, Sequence[str]]], *, oneline: bool) -> None:
+    graph = Graph()
+    for lines, id, parents in commits:
+        first, rest = graph.draw(id, parents)
+        shown: list[Line] = [*lines]
+        if not oneline and rest.strip():  # nothing is below the last lane of all
+            shown.append([])
+        rows = beside(first, rest, len(shown))
+        shown += [[]] * (len(rows) - len(shown))
+        _print(output, ([Span(row, "dim"), *line] for row, line in zip(rows, shown, strict=True)), oneline=oneline)

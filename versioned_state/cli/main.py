@@ -1,6 +1,7 @@
 """``vstate``: the group of all commands, and what becomes of errors. Layer: cli.
 
-Exit codes: 0 all is well, 1 the command failed (or ``diff --exit-code`` found changes), 2 it was not understood, 130 Ctrl-C.
+Exit codes: 0 all is well, 1 the command failed (or ``diff --exit-code`` found changes, ``grep`` nothing, or ``bisect`` not the one
+round), 2 it was not understood, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -13,17 +14,41 @@ from typing import Any, NoReturn
 
 import click
 
+from versioned_state.cli.apply import apply
+from versioned_state.cli.bisect import bisect
+from versioned_state.cli.blame import blame
+from versioned_state.cli.branch import branch
 from versioned_state.cli.completion import completion
 from versioned_state.cli.demo import demo
 from versioned_state.cli.diff import diff
 from versioned_state.cli.export import export
+from versioned_state.cli.fsck import fsck
+from versioned_state.cli.gc import gc
 from versioned_state.cli.get import get
+from versioned_state.cli.grep import grep
+from versioned_state.cli.history import history
 from versioned_state.cli.import_ import import_
 from versioned_state.cli.keys import keys
 from versioned_state.cli.log import log
+from versioned_state.cli.merge import merge
+from versioned_state.cli.picks import cherry_pick, revert
+from versioned_state.cli.policy import policy
+from versioned_state.cli.prune import prune
+from versioned_state.cli.purge import purge
+from versioned_state.cli.rebase import rebase
+from versioned_state.cli.reflog import reflog
+from versioned_state.cli.reset import reset
+from versioned_state.cli.restore import restore
 from versioned_state.cli.settings import Settings, Verbs
 from versioned_state.cli.show import show
+from versioned_state.cli.sign import sign
+from versioned_state.cli.squash import squash
+from versioned_state.cli.stats import stats
 from versioned_state.cli.status import status
+from versioned_state.cli.switch import switch
+from versioned_state.cli.tag import tag
+from versioned_state.cli.undo import redo, undo
+from versioned_state.cli.verify import verify
 from versioned_state.errors import StateError
 from versioned_state.repository.repository import FORMAT_VERSION
 
@@ -122,7 +147,44 @@ def vstate(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (log, show, diff, get, keys, status, import_, export, demo, completion):
+for command in (
+    log,
+    show,
+    diff,
+    get,
+    keys,
+    blame,
+    history,
+    status,
+    grep,
+    bisect,
+    branch,
+    tag,
+    switch,
+    merge,
+    cherry_pick,
+    revert,
+    rebase,
+    squash,
+    reset,
+    undo,
+    redo,
+    reflog,
+    restore,
+    apply,
+    policy,
+    sign,
+    verify,
+    import_,
+    export,
+    gc,
+    fsck,
+    prune,
+    purge,
+    stats,
+    demo,
+    completion,
+):
     vstate.add_command(command)
 
 

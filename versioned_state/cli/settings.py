@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from versioned_state.cli import store
+from versioned_state.cli import current, store
 from versioned_state.cli.output import ColorMode, Output
 from versioned_state.errors import UnknownRevisionError
 from versioned_state.repository.repository import Repository
@@ -26,7 +26,9 @@ class Settings:
     """What the options say. They may stand before the command or behind it; behind it wins."""
 
     store: str | None = None
+    branch: str | None = None
     key_file: str | None = None
+    sign_key: str | None = None
     color: ColorMode = "auto"
     pager: bool = True
     debug: bool = False
@@ -38,14 +40,33 @@ class Settings:
     @contextmanager
     def reading(self) -> Iterator[Repository]:
         """The repository of the store, for reading."""
-        with store.reading(self.store, self.key_file) as repository:
-            try:
-                yield repository
-            except UnknownRevisionError as error:
-                if error.revision.startswith(("HEAD", "@")) and error.near:
-                    error.hint = f"name a branch, such as {error.near[0]}; vstate status lists them"
-                error.hint = error.hint or "vstate log shows commits, vstate status branches and tags"
-                raise
+        with store.reading(self.store, self.key_file) as repository, _hints():
+            repository.current_branch = self.current_branch()
+            yield repository
+
+    @contextmanager
+    def changing(self) -> Iterator[Repository]:
+        """The repository of the store, which must be there, for writing."""
+        with store.changing(self.store, self.key_file) as repository, _hints():
+            repository.current_branch = self.current_branch()
+            repository.signer = store.read_signer(self.sign_key)
+            yield repository
+
+    def current_branch(self, url: str | None = None) -> str | None:
+        """The branch that ``HEAD`` means: of ``--branch``, of ``VSTATE_BRANCH``, or of the last ``switch``; None: nobody chose one."""
+        return self.branch or os.environ.get("VSTATE_BRANCH") or current.chosen(url or store.locate(self.store))
+
+
+@contextmanager
+def _hints() -> Iterator[None]:
+    """Say how revisions are found, where one is unknown."""
+    try:
+        yield
+    except UnknownRevisionError as error:
+        if error.revision.startswith(("HEAD", "@")) and error.near:
+            error.hint = f"name a branch, such as {error.near[0]}; vstate status lists them, vstate switch chooses one"
+        error.hint = error.hint or "vstate log shows commits, vstate status branches and tags"
+        raise
 
 
 def program() -> str:
@@ -66,11 +87,22 @@ def _setter(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 
 def _options(*, hidden: bool) -> list[click.Option]:
     def option(flags: str, text: str, name: str, **more: Any) -> click.Option:
-        return click.Option(flags.split(), help=text, callback=_setter(name), expose_value=False, hidden=hidden, default=None, **more)
+        # A name of its own, so that a command may have an argument of the same name.
+        return click.Option(
+            [f"common_{name}", *flags.split()], help=text, callback=_setter(name), expose_value=False, hidden=hidden, default=None, **more
+        )
 
     return [
         option("--store", "The store: a folder or a URL. Else $VSTATE_STORE, else ./.vstate.", "store", metavar="PATH"),
+        option(
+            "-b --branch",
+            "The branch that HEAD means. Else $VSTATE_BRANCH, else that of vstate switch.",
+            "branch",
+            metavar="NAME",
+            shell_complete=complete_branch,
+        ),
         option("--key-file", "A file with the key of an encrypted store. Else $VSTATE_KEY_FILE.", "key_file", metavar="PATH"),
+        option("--sign-key", "A file with the private key that signs commits. Else $VSTATE_SIGN_KEY.", "sign_key", metavar="PATH"),
         option("--color", "When to use colours; auto heeds $NO_COLOR.", "color", type=click.Choice(["auto", "always", "never"])),
         option("--pager/--no-pager", "Page long output on a terminal.", "pager", is_flag=True),
         option("--debug", "Show the traceback of an error.", "debug", is_flag=True, flag_value=True),
@@ -82,7 +114,8 @@ class Verb(click.Command):
 
     def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += _options(hidden=True)
+        own = {flag for param in self.params for flag in param.opts}
+        self.params += [option for option in _options(hidden=True) if own.isdisjoint(option.opts)]
         self.epilog = f"\b\nExample:\n  {example}\n\nvstate --help shows the options that every command takes."
 
 
@@ -105,16 +138,31 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 full_option = click.option("--full", is_flag=True, help="Show whole values, not their beginnings.")
 
 
-def revision_argument(name: str = "rev", **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An argument that may name a revision; the shell completes branches and tags."""
-    return click.argument(name, metavar=f"[{name.upper()}]", required=False, shell_complete=_complete, **options)
+def revision_argument(name: str = "rev", *, required: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An argument that names a revision; the shell completes branches and tags."""
+    shown = name.upper() if required else f"[{name.upper()}]"
+    return click.argument(name, metavar=shown, required=required, shell_complete=complete_revision, **options)
 
 
-def _complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+def complete_revision(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Branches and tags, for the shell."""
+    return _complete(context, incomplete, lambda repository: (repository.branches, repository.tags))
+
+
+def complete_branch(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Branches, for the shell."""
+    return _complete(context, incomplete, lambda repository: (repository.branches,))
+
+
+def complete_tag(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Tags, for the shell."""
+    return _complete(context, incomplete, lambda repository: (repository.tags,))
+
+
+def _complete(context: click.Context, incomplete: str, refs_of: Callable[[Repository], Iterable[Iterable[str]]]) -> list[str]:
     # Whatever is wrong with the store, the shell must not see a traceback between two keys.
     try:
         with context.find_root().ensure_object(Settings).reading() as repository:
-            names = [name for refs in (repository.branches, repository.tags) for name in refs]
-            return [name for name in names if name.startswith(incomplete)]
+            return [name for refs in refs_of(repository) for name in refs if name.startswith(incomplete)]
     except Exception:  # noqa: BLE001
         return []

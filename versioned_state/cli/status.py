@@ -14,8 +14,9 @@ from versioned_state.cli.settings import Settings, json_option, verb
 from versioned_state.cli.text import age, first_line, iso_time, plural, size
 from versioned_state.errors import StorageError
 from versioned_state.objects.layout import OBJECTS
+from versioned_state.repository.branches import Refs
 from versioned_state.repository.commit import Commit
-from versioned_state.repository.repository import Refs, Repository
+from versioned_state.repository.repository import Repository
 from versioned_state.storage import Disk, Encrypted, Wrapper
 
 _OBJECTS_COUNTED: Final = 1_000_000
@@ -31,7 +32,7 @@ _OBJECTS_COUNTED: Final = 1_000_000
 def status(settings: Settings, limit: int, *, as_json: bool) -> None:
     """Show what the store holds: its size and format, and its branches and tags with their heads.
 
-    With --json: one object, with all branches and tags.
+    The current branch has a star, whether it was chosen (vstate switch) or not. With --json: one object, with all branches and tags.
     """
     output = settings.output
     with settings.reading() as repository:
@@ -62,6 +63,7 @@ def _facts(repository: Repository) -> dict[str, Any]:
         "bytes_used": disk.size() if disk else None,
         "bytes_on_disk": _bytes_on_disk(disk.path) if disk else None,
         "size_limit": disk.size_limit if disk else None,
+        "current_branch": repository.current_branch,
     }
 
 
@@ -97,6 +99,8 @@ def _print_facts(output: Output, facts: dict[str, Any], branches: int, tags: int
         rows["size"] = f"{size(facts['bytes_on_disk'])} on disk, {size(facts['bytes_used'])} in use, {limit}"
     rows["objects"] = f"{facts['objects']:,}" + (" and more" if facts["objects_are_more"] else "")
     rows["refs"] = f"{plural(branches, 'branch', 'branches')}, {plural(tags, 'tag')}"
+    if facts["current_branch"] is not None:
+        rows["current"] = facts["current_branch"]
     for name, value in rows.items():
         output.print(Span(f"{name:<9}", "title"), value)
 

@@ -6,14 +6,18 @@ A store may be across a network, and it may be encrypted; its key is in a file, 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from versioned_state.cli import text
 from versioned_state.errors import InvalidArgumentError, NotAStoreError, StoreNotFoundError
 from versioned_state.repository.repository import Repository
 from versioned_state.storage import KVStore, open_store
+
+if TYPE_CHECKING:
+    from versioned_state.repository.signing import Signer
 
 DEFAULT = "./.vstate"
 """Where a store is looked for when none is named, and where ``import`` makes one."""
@@ -21,6 +25,9 @@ DEFAULT = "./.vstate"
 _HINT = "vstate --store PATH names a store, its folder or its URL; vstate import and vstate demo make one"
 
 _KEY_SIZE: Final = 32
+_KEY_FILE_SIZE: Final = 1 << 16
+
+_T = TypeVar("_T")
 
 
 def locate(given: str | None, *, to_write: bool = False) -> str:
@@ -63,6 +70,36 @@ def read_key(given: str | None) -> bytes | None:
     return key
 
 
+def read_signer(given: str | None) -> Signer | None:
+    """What signs commits: the private key in the file that was given, or in the one that ``VSTATE_SIGN_KEY`` names; None: nobody does.
+
+    Raises:
+        InvalidArgumentError: the file holds no such key, or one with a password. What it holds is not shown.
+    """
+    name = given or os.environ.get("VSTATE_SIGN_KEY")
+    if not name:
+        return None
+    from versioned_state.repository.signing import Signer
+
+    return named(name, Signer, read_bounded(name))
+
+
+def named(name: str, make: Callable[[bytes], _T], content: bytes) -> _T:
+    """What is made of a file's content; an error says which file it is that does not hold what it should."""
+    try:
+        return make(content)
+    except InvalidArgumentError as error:
+        error.args = (f"{name}: {error}",)
+        error.hint = "vstate sign --new-key FILE makes a pair of keys; so does ssh-keygen -t ed25519"
+        raise
+
+
+def read_bounded(name: str) -> bytes:
+    """The content of a file with a key, as far as a key needs: it may be /dev/zero."""
+    with open(os.path.expanduser(name), "rb") as file:  # noqa: PTH111, PTH123 - as it was typed, so that an error names it so
+        return file.read(_KEY_FILE_SIZE)
+
+
 @contextmanager
 def reading(given: str | None, key_file: str | None = None) -> Iterator[Repository]:
     """The repository of a store, for reading. It may be on a read-only mount, and others may write to it meanwhile.
@@ -88,9 +125,37 @@ def writing(url: str, key_file: str | None = None) -> Iterator[Repository]:
         yield repository
 
 
+@contextmanager
+def changing(given: str | None, key_file: str | None = None) -> Iterator[Repository]:
+    """The repository of a store that is there, for writing. Raises the same as ``reading``."""
+    url = locate(given)
+    key = read_key(key_file)
+    try:
+        store = open_store(url, create=False, encryption_key=key)
+    except (StoreNotFoundError, NotAStoreError) as error:
+        error.hint = _HINT
+        raise
+    with _repository(store) as repository:
+        yield repository
+
+
+@contextmanager
+def unchecked(given: str | None, key_file: str | None = None) -> Iterator[KVStore]:
+    """The store alone, for reading, whatever is in it: for who looks for damage. Raises ``StorageError`` where there is no store."""
+    url = locate(given)
+    key = read_key(key_file)
+    try:
+        store = open_store(url, read_only=True, create=False, encryption_key=key)
+    except (StoreNotFoundError, NotAStoreError) as error:
+        error.hint = _HINT
+        raise
+    with store:
+        yield store
+
+
 def _repository(store: KVStore) -> Repository:
     try:
-        return Repository(store, pickle="refuse")
+        return Repository(store, pickle="refuse", clock=text.now)
     except BaseException:
         store.close()
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
@@ -47,16 +47,19 @@ def commit_json(commit: Commit, names: Names) -> dict[str, Any]:
         "root": commit.root,
         "time": iso_time(commit),
         "author": commit.author,
+        "signed_by": commit.signed_by,
         "message": commit.message,
         "meta": json_value(dict(commit.meta)),
         "branches": [name for kind, name in here if kind == "branch"],
         "tags": [name for kind, name in here if kind == "tag"],
+        **({"cut": True} if commit.cut else {}),
     }
 
 
 def commit_line(commit: Commit, names: Names) -> Line:
     """A commit on one line: id, names, and the first line of its message."""
-    return [Span(commit.short, "id"), *_names(commit, names), "  ", first_line(commit.message)]
+    cut: Line = ["  ", Span("(history was cut here)", "dim")] if commit.cut else []
+    return [Span(commit.short, "id"), *_names(commit, names), "  ", first_line(commit.message), *cut]
 
 
 def commit_lines(commit: Commit, names: Names) -> Iterator[Line]:
@@ -68,6 +71,8 @@ def commit_lines(commit: Commit, names: Names) -> Iterator[Line]:
     yield from message_lines(commit)
     if commit.meta:
         yield ["    ", Span(meta_text(commit), "meta")]
+    if commit.cut:
+        yield ["    ", Span("history was cut here", "dim")]
 
 
 def commit_header(commit: Commit, names: Names) -> Iterator[Line]:
@@ -75,9 +80,13 @@ def commit_header(commit: Commit, names: Names) -> Iterator[Line]:
     yield ["commit  ", Span(commit.id, "id"), *_names(commit, names)]
     for parent in commit.parents:
         yield ["parent  ", Span(parent, "id")]
+    if commit.cut:
+        yield ["parent  ", Span("history was cut here", "dim")]
     yield ["time    ", Span(human_time(commit) + " UTC", "time")]
     if commit.author:
         yield ["author  ", Span(commit.author, "author")]
+    if commit.signed_by:
+        yield ["signed  by key ", Span(commit.signed_by, "id"), ", as it says; vstate verify checks it"]
     if commit.meta:
         yield ["meta    ", Span(meta_text(commit), "meta")]
     if commit.message:
@@ -121,6 +130,8 @@ def _joined(spans: list[Span]) -> Line:
 
 # Times
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 def now() -> int:
     """Microseconds since 1970; a function of its own, so that tests can stop it."""
@@ -128,20 +139,30 @@ def now() -> int:
 
 
 def human_time(commit: Commit) -> str:
-    """UTC, to the second."""
-    return _time(commit, lambda at: f"{at:%Y-%m-%d %H:%M:%S}")
+    """When it was made: UTC, to the second."""
+    return human_instant(commit.time)
 
 
 def iso_time(commit: Commit) -> str:
-    """ISO 8601, UTC, to the microsecond."""
-    return _time(commit, lambda at: at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z")
+    """When it was made: ISO 8601, UTC, to the microsecond."""
+    return iso_instant(commit.time)
 
 
-def _time(commit: Commit, show: Callable[[datetime], str]) -> str:
+def human_instant(time: int) -> str:
+    """A time in microseconds: UTC, to the second."""
+    return _instant(time, lambda at: f"{at:%Y-%m-%d %H:%M:%S}")
+
+
+def iso_instant(time: int) -> str:
+    """A time in microseconds: ISO 8601, UTC, to the microsecond."""
+    return _instant(time, lambda at: at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z")
+
+
+def _instant(time: int, show: Callable[[datetime], str]) -> str:
     try:
-        return show(commit.datetime)
+        return show(_EPOCH + timedelta(microseconds=time))
     except (ValueError, OverflowError, OSError):  # beyond the years that a datetime knows; a clock may say anything
-        return f"{commit.time} microseconds"
+        return f"{time} microseconds"
 
 
 def age(commit: Commit) -> str:

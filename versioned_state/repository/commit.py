@@ -6,6 +6,7 @@ ancestor, so that the n-th ancestor is found in O(log n) reads (the skew-binary 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -21,6 +22,12 @@ from versioned_state.values.tree import Tree, empty
 MAX_TEXT: Final = 1 << 16
 """Bytes of a message, an author, or packed meta: a commit is read by every log."""
 
+SIGNATURE_SIZE: Final = 72
+"""Bytes of the field that a signed commit ends with: 8 that say with which key, then an Ed25519 signature."""
+
+KEY_ID_SIZE: Final = 8
+_SIGNED, _UNSIGNED = b"\x9b", b"\x9a"  # the headers of a MessagePack array of eleven, and of ten
+_SIGNATURE_HEADER: Final = b"\xc4" + bytes((SIGNATURE_SIZE,))
 
 EARLIEST: Final = -62_135_596_800_000_000
 LATEST: Final = 253_402_300_799_999_999
@@ -42,6 +49,7 @@ class Commit:
         skipped: paths that ``commit(skip_unserializable=True)`` left out; known to that call only, not stored.
         meta: data of the caller's: task, session, step.
         generation: 1 more than the greatest of its parents; 0 for the root commit.
+        signature: with which key it was signed, and the signature: see ``signing``; None where it was not signed.
         cut: whether history was cut here (``prune``), so that parents it was made with are not among ``parents``.
     """
 
@@ -57,6 +65,7 @@ class Commit:
     meta_cell: bytes | None = field(default=None, compare=False, repr=False)
     skipped: tuple[str, ...] = field(default=(), compare=False)
     cut: bool = field(default=False, compare=False, repr=False)
+    signature: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
     def root(self) -> str:
@@ -77,6 +86,11 @@ class Commit:
         return self.id[:12]
 
     @property
+    def signed_by(self) -> str | None:
+        """The id of the key that it says it was signed with, 16 hex digits, or None. Whether that is so, ``verify`` finds out."""
+        return None if self.signature is None else self.signature[:KEY_ID_SIZE].hex()
+
+    @property
     def datetime(self) -> datetime:
         return datetime.fromtimestamp(self.time // 1_000_000, UTC).replace(microsecond=self.time % 1_000_000)
 
@@ -90,8 +104,12 @@ def new_commit(
     message: str,
     meta_cell: bytes | None,
     jump: str | None,
+    sign: Callable[[bytes], bytes] | None = None,
 ) -> tuple[Commit, bytes]:
-    """A commit and its raw bytes, kind first. Raises ``LimitExceededError`` for a text beyond ``MAX_TEXT``."""
+    """A commit and its raw bytes, kind first. Raises ``LimitExceededError`` for a text beyond ``MAX_TEXT``.
+
+    ``sign`` gives the signature of the raw bytes that it would have without one.
+    """
     for what, text in (("a message", message), ("an author", author or "")):
         if len(text) > MAX_TEXT // 4 and len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
             raise LimitExceededError(f"{what} of {len(text)} characters", limit=MAX_TEXT)
@@ -100,11 +118,11 @@ def new_commit(
     generation = 1 + max((parent.generation for parent in parents), default=-1)
     height = parents[0].height + 1 if parents else 0
     ids = tuple(parent.id for parent in parents)
-    return with_id(Commit("", ids, time, author, message, generation, tree, height, jump, meta_cell))
+    return with_id(Commit("", ids, time, author, message, generation, tree, height, jump, meta_cell), sign)
 
 
-def with_id(commit: Commit) -> tuple[Commit, bytes]:
-    """A commit of these fields under the id that they give it, and its raw bytes, kind first."""
+def with_id(commit: Commit, sign: Callable[[bytes], bytes] | None = None) -> tuple[Commit, bytes]:
+    """A commit of these fields under the id that they give it, and its raw bytes, kind first. A signature that it had is left out."""
     tree = commit.tree
     top = tree.top if isinstance(tree.top, bytes) else [write_node(tree.shape, tree.top)]
     height = None if commit.height == commit.generation else commit.height
@@ -112,7 +130,18 @@ def with_id(commit: Commit) -> tuple[Commit, bytes]:
     parents = bytes.fromhex("".join(commit.parents))
     body = [tree.count, top, parents, commit.time, commit.author, commit.message, commit.meta_cell, *lineage]
     raw = bytes((Kind.COMMIT,)) + msgpack.packb(body, unicode_errors="surrogatepass")
-    return replace(commit, id=address_of(raw).hex()), raw
+    signature = None if sign is None else sign(raw)
+    if signature is not None:
+        raw = raw[:1] + _SIGNED + raw[2:] + _SIGNATURE_HEADER + signature
+    return replace(commit, id=address_of(raw).hex(), signature=signature), raw
+
+
+def unsigned(raw: bytes) -> bytes:
+    """The raw bytes that were signed, from those of a signed commit as it is stored: the same but for the signature.
+
+    They are cut out, not written again, so a commit that is written in another way than ours has no signature that holds.
+    """
+    return raw[:1] + _UNSIGNED + raw[2 : -len(_SIGNATURE_HEADER) - SIGNATURE_SIZE]
 
 
 def read_commit(address: Address, raw: bytes) -> Commit:
@@ -120,7 +149,9 @@ def read_commit(address: Address, raw: bytes) -> Commit:
     expect(raw, address, Kind.COMMIT)
     try:
         body = msgpack.unpackb(memoryview(raw)[1:], unicode_errors="surrogatepass")
-        count, top, parents, time, author, message, meta, generation, height, jump = body
+        count, top, parents, time, author, message, meta, generation, height, jump, *signature = body
+        if signature and not _is_signature(signature[0], raw):
+            raise ValueError("what follows its fields is no signature")
         height = generation if height is None else height
         for value, cls in ((parents, bytes), (time, int), (message, str), (generation, int), (height, int)):
             if type(value) is not cls:
@@ -147,7 +178,15 @@ def read_commit(address: Address, raw: bytes) -> Commit:
         height=height,
         jump=None if jump is None else jump.hex(),
         meta_cell=meta,
+        signature=signature[0] if signature else None,
     )
+
+
+def _is_signature(field: Any, raw: bytes) -> bool:
+    """Whether the last field of a commit is a signature, and lies in the raw bytes in the one form that ``unsigned`` can cut out."""
+    start = len(raw) - SIGNATURE_SIZE
+    shaped = raw[1:2] == _SIGNED and raw[start - len(_SIGNATURE_HEADER) : start] == _SIGNATURE_HEADER
+    return type(field) is bytes and len(field) == SIGNATURE_SIZE and shaped
 
 
 ROOT, ROOT_RAW = new_commit(empty(Shape.MAP), (), time=0, author=None, message="", meta_cell=None, jump=None)

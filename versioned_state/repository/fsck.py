@@ -13,13 +13,14 @@ from typing import Final, Literal, NamedTuple
 
 from versioned_state.errors import CorruptObjectError, CorruptRefError, CorruptStoreError, FormatError, StateError
 from versioned_state.objects.address import Address, Kind
-from versioned_state.objects.layout import CUTS, FORMAT, GC, OBJECTS, RefKind, address_in, birth_key, object_key, ref_key
+from versioned_state.objects.layout import CUTS, FORMAT, GC, MERGE_POLICIES, OBJECTS, RefKind, address_in, birth_key, object_key, ref_key
 from versioned_state.objects.store import verified
 from versioned_state.repository.commit import ROOT_ID, Commit, read_commit
 from versioned_state.repository.cuts import Cuts, read_cuts
 from versioned_state.repository.epoch import GcRecord, read_record
 from versioned_state.repository.history import jump_height
-from versioned_state.repository.reach import BATCH, AddressSet, Reference, Role, check_cells, followed
+from versioned_state.repository.policies import read_policies
+from versioned_state.repository.reach import BATCH, AddressSet, Reference, Role, check_cells, check_order, followed
 from versioned_state.repository.refs import parse_ref
 from versioned_state.storage import KVStore
 from versioned_state.values.decoder import decode_inline
@@ -167,10 +168,11 @@ class _Check:
     def _check_records(self) -> None:
         from versioned_state.repository.repository import FORMAT_VERSION, read_format
 
-        readers: dict[str, Callable[[bytes | None], int | Cuts | GcRecord]] = {
+        readers: dict[str, Callable[[bytes | None], object]] = {
             FORMAT: lambda stored: read_format(stored or b""),
             CUTS: read_cuts,
             GC: read_record,
+            MERGE_POLICIES: lambda _: read_policies(self._store),
         }
         for key, read in readers.items():
             try:
@@ -317,7 +319,9 @@ class _Check:
         """Raise ``CorruptObjectError`` where an object is not what the one that names it says, or its parts do not hold together."""
         address, role, level, size, first = step.reference
         if role is Role.COMMIT:
-            cell = read_commit(address, raw).meta_cell
+            commit = read_commit(address, raw)
+            check_order(address, commit.tree.top)
+            cell = commit.meta_cell
             if cell is not None and type(decode_inline(cell)) is not dict:
                 raise CorruptObjectError(address.hex(), "its meta is no dict")
             return
@@ -327,8 +331,7 @@ class _Check:
             node = read_node(Shape.BLOB, raw)
         else:
             node = read_node(Shape.MAP if role is Role.MAP else Shape.SEQUENCE, raw)
-            if node.keys is not None and any(a >= b for a, b in zip(node.keys, node.keys[1:], strict=False)):
-                raise CorruptObjectError(address.hex(), "its keys are not in order")
+            check_order(address, node)
             if not node.level:
                 check_cells(address, raw)
         if level is not None and node.level != level:

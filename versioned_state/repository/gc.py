@@ -141,8 +141,8 @@ class _Marking:
 
     def __init__(self, repository: Repository, seen: AddressSet, progress: Progress | None) -> None:
         self._repository = repository
-        self._seen = seen
-        self._progress = progress
+        self.seen = seen
+        self.progress = progress
         self.expired = 0
         self.refs = 0
         self.bytes = 0
@@ -160,13 +160,13 @@ class _Marking:
         if len(found) < len(keys):
             raise MissingObjectError(next(address for key, address in keys.items() if key not in found).hex())
         self.bytes += sum(map(len, found.values()))
-        if self._progress is not None:
-            self._progress(len(self._seen), None)
+        if self.progress is not None:
+            self.progress(len(self.seen), None)
         return {keys[key]: verified(keys[key], stored) for key, stored in found.items()}
 
     def mark(self, starts: Iterable[Reference]) -> None:
         for reference, raw in walk(
-            self, starts, self._seen, cuts=self._repository.cuts, expired=self.expired, chunks=False, unread=self._count
+            self, starts, self.seen, cuts=self._repository.cuts, expired=self.expired, chunks=False, unread=self._count
         ):
             del reference, raw
 
@@ -190,7 +190,7 @@ class _Marking:
 
     def mark_published(self, addresses: Iterable[Address]) -> None:
         """Mark from what the record of gc has: commits and log entries, which only their kind tells apart."""
-        new = [address for address in addresses if address not in self._seen]
+        new = [address for address in addresses if address not in self.seen]
         if new:
             roles = {0x01: Role.COMMIT, 0x02: Role.LOG_ENTRY}
             raws = self.read_many(new)
@@ -215,6 +215,7 @@ class _Sweep:
         self._owner = secrets.token_bytes(8)
         self._record = GcRecord()
         self._beaten = time.monotonic()
+        self._beating = False
 
     def run(self) -> tuple[int, int]:
         if not self._repository.guard.enabled:
@@ -287,13 +288,17 @@ class _Sweep:
 
     def _beat(self) -> None:
         """Every few seconds, take note of what writers have published, so that what they write there stays short, and say that we live."""
-        if time.monotonic() - self._beaten < _BEAT_S:
+        if self._beating or time.monotonic() - self._beaten < _BEAT_S:
             return
-        self._beaten = time.monotonic()
-        record = self._look()
-        self._marking.mark_published(record.published)
-        # Where a writer came in between, it is done the next time.
-        self._put(record.stored, record.but(beat=self._repository._now(), published=()))
+        self._beating = True  # marking reads, and each read comes by here
+        try:
+            self._beaten = time.monotonic()
+            record = self._look()
+            self._marking.mark_published(record.published)
+            # Where a writer came in between, it is done the next time.
+            self._put(record.stored, record.but(beat=self._repository._now(), published=()))
+        finally:
+            self._beating = False
 
     def _end(self) -> None:
         while not self._put(self._record.stored, self._record.ended()):
@@ -303,7 +308,7 @@ class _Sweep:
 
     def _sweep(self) -> tuple[int, int]:
         freed = freed_bytes = 0
-        for batch in _garbage(self._store, self._marking._seen, self._marking._progress):
+        for batch in _garbage(self._store, self._marking.seen, self._marking.progress, self._beat):
             count, size = self._delete(batch)
             freed += count
             freed_bytes += size
@@ -317,7 +322,7 @@ class _Sweep:
             if record.published:
                 # They may lead to what was garbage when this batch was listed.
                 self._marking.mark_published(record.published)
-                batch = [key for key in batch if address_in(key) not in self._marking._seen]
+                batch = [key for key in batch if address_in(key) not in self._marking.seen]
             after = record.but(sweeps=record.sweeps + 1, beat=self._repository._now(), hold=False, published=())
             if not batch:
                 return 0, 0
@@ -330,7 +335,7 @@ class _Sweep:
                 self._put(record.stored, record.but(hold=True))
 
 
-def _garbage(store: KVStore, seen: AddressSet, progress: Progress | None) -> Iterator[list[str]]:
+def _garbage(store: KVStore, seen: AddressSet, progress: Progress | None, beat: Callable[[], None] = lambda: None) -> Iterator[list[str]]:
     """The keys of objects that are not marked, some at a time."""
     looked = 0
     keys = store.keys(OBJECTS)
@@ -338,6 +343,7 @@ def _garbage(store: KVStore, seen: AddressSet, progress: Progress | None) -> Ite
         page = list(islice(keys, _BATCH))
         if not page:
             return
+        beat()
         looked += len(page)
         batch = [key for key in page if address_in(key) not in seen]
         if progress is not None:

@@ -6,7 +6,8 @@ Where history was cut, commits are read with the parents that were kept (``cuts`
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from versioned_state.errors import MissingObjectError, UnknownRevisionError
 from versioned_state.repository.commit import Commit
@@ -145,6 +146,55 @@ def _walk_down(start: Commit, generation: int, read: Read) -> Iterator[Commit]:
         if commit.generation < generation:
             return
         yield commit
+
+
+def only_in(head: Commit, other: Commit, read: Read) -> Iterator[Commit]:
+    """The commits that lead to one and not to another, children before parents.
+
+    Cost: reads these, and of what leads to ``other`` what is above the last of these.
+    """
+    return (commit for commit, mark in _marked((other, head), read, lambda mark: not mark & 1) if not mark & 1)
+
+
+def ahead_behind(heads: Sequence[Commit], base: Commit, read: Read) -> list[tuple[int, int]]:
+    """For each head how many commits lead to it and not to the base, and the other way round; the empty root commit is not counted.
+
+    Cost: reads each commit that does not lead to all of them, once, however many heads there are.
+    """
+    whole = (2 << len(heads)) - 1
+    counted = Counter(mark for commit, mark in _marked((base, *heads), read, lambda mark: mark != whole) if commit.height)
+    found = []
+    for place in range(1, len(heads) + 1):
+        ahead = sum(count for mark, count in counted.items() if mark >> place & 1 and not mark & 1)
+        behind = sum(count for mark, count in counted.items() if mark & 1 and not mark >> place & 1)
+        found.append((ahead, behind))
+    return found
+
+
+def _marked(tips: Sequence[Commit], read: Read, awaited: Callable[[int], bool]) -> Iterator[tuple[Commit, int]]:
+    """Commits with a bit for each of ``tips`` that they lead to, as long as any is to come of those awaited.
+
+    Every child has a greater generation than its parents, so all bits of a commit are there when its turn comes.
+    """
+    marks: dict[str, int] = {}
+    for place, tip in enumerate(tips):
+        marks[tip.id] = marks.get(tip.id, 0) | 1 << place
+    heap = [(-tip.generation, tip.id, tip) for tip in {tip.id: tip for tip in tips}.values()]
+    heapq.heapify(heap)
+    left = sum(map(awaited, marks.values()))
+    while left:
+        *_, commit = heapq.heappop(heap)
+        mark = marks.pop(commit.id)
+        left -= awaited(mark)
+        yield commit, mark
+        for parent in parents_of(commit, read):
+            before = marks.get(parent.id)
+            after = marks[parent.id] = mark if before is None else before | mark
+            left += awaited(after)
+            if before is None:
+                heapq.heappush(heap, (-parent.generation, parent.id, parent))
+            else:
+                left -= awaited(before)
 
 
 def merge_base(a: Commit, b: Commit, read: Read) -> Commit:

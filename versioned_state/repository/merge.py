@@ -119,17 +119,19 @@ def merge_trees(
     policies: Policies,
     resolutions: Mapping[Path, Any],
     theirs_first: bool,
+    counting: bool = True,
 ) -> tuple[Tree, tuple[Conflict, ...]]:
     """Merge base, ours and theirs: the root, whose new objects are staged in ``nodes``, and the conflicts, at which it holds ours.
 
     Args:
         pickles: whether a function that is a policy gets objects, and gives them.
         theirs_first: whether theirs was made before ours, for the order of what both appended.
+        counting: whether a policy may count the same change on both sides twice: not where it may be one change, that is made again.
     """
     base, ours, theirs = sides
     encoder = Encoder(nodes, pickles)
     forms = Forms(encoder, Decoder(encoder, describe=True))
-    decide = _Decider(forms, Decoder(encoder), policies, resolutions, theirs_first=theirs_first)
+    decide = _Decider(forms, Decoder(encoder), policies, resolutions, theirs_first=theirs_first, counting=counting)
     tree = Merger(forms, decide).roots(base, ours, theirs, path_of)
     return tree, tuple(decide.conflicts)
 
@@ -137,12 +139,22 @@ def merge_trees(
 class _Decider:
     """Answers by what was settled by hand first, then by policy; and collects what nobody decided."""
 
-    def __init__(self, forms: Forms, reader: Decoder, policies: Policies, resolutions: Mapping[Path, Any], *, theirs_first: bool) -> None:
+    def __init__(
+        self,
+        forms: Forms,
+        reader: Decoder,
+        policies: Policies,
+        resolutions: Mapping[Path, Any],
+        *,
+        theirs_first: bool,
+        counting: bool,
+    ) -> None:
         self._forms = forms
         self._reader = reader
         self._policies = policies
         self._resolutions = resolutions
         self._theirs_first = theirs_first
+        self._counting = counting
         self.conflicts: list[Conflict] = []
 
     def settle(self, path: Path, sides: Sides, limit: int) -> Settled | None:
@@ -188,7 +200,7 @@ class _Decider:
         return None
 
     def recount(self, path: Path) -> bool:
-        return self._policies.counts_below(path)
+        return self._counting and self._policies.counts_below(path)
 
     def conflict(self, path: Path, sides: Sides) -> None:
         self.conflicts.append(Conflict(path, sides, self._forms.decoder))

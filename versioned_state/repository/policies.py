@@ -50,7 +50,11 @@ class Policies:
     """
 
     def __init__(self, *layers: Mapping[str, Policy]) -> None:
-        merged = {pattern: policy for layer in layers for pattern, policy in layer.items()}
+        merged: dict[str, Policy] = {}
+        for layer in layers:
+            for pattern, policy in layer.items():
+                merged.pop(pattern, None)  # given again, it is the last one given
+                merged[pattern] = policy
         for pattern, policy in merged.items():
             if not callable(policy) and policy not in NAMES:
                 raise InvalidArgumentError(

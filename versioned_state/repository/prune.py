@@ -14,7 +14,7 @@ So a commit that a branch outside of the pattern, a tag or a reflog still reache
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -79,8 +79,8 @@ def prune(
     keep_last: int | None = None,
     older_than: timedelta | None = None,
     keep_tagged: bool = True,
-    branches: str | Sequence[str] = "*",
-    expire: timedelta = DEFAULT_EXPIRE,
+    branches: str | Iterable[str] = "*",
+    expire: timedelta | None = None,
     gc: bool = False,
     dry_run: bool = False,
 ) -> PruneReport:
@@ -93,10 +93,10 @@ def prune(
     Args:
         keep_last: rounds of a branch, counted by first parents; 1 or more.
         older_than: age, by the time that commits carry.
-        keep_tagged: a tag keeps everything before it, as a branch outside of the pattern does. If not, a tag in what is cut away keeps
-            its own commit alone.
+        keep_tagged: a tag keeps everything before it, as a branch outside of the pattern does. If not, a tag keeps its own commit alone,
+            unless a branch outside of the pattern leads to it.
         branches: patterns with ``*`` and ``?`` of the branches to prune.
-        expire: the age from which an entry of a reflog keeps nothing, as for ``gc``.
+        expire: the age from which an entry of a reflog keeps nothing, as for ``gc``, and by default the same.
         gc: collect garbage right afterwards, with the same ``expire``.
         dry_run: only say what would be done.
 
@@ -110,6 +110,7 @@ def prune(
         raise InvalidArgumentError(f"keep_last={keep_last}: the head of a branch always stays, so it is 1 or more")
     if older_than is not None and older_than < timedelta(0):
         raise InvalidArgumentError(f"older_than={older_than}: it is an age")
+    expire = DEFAULT_EXPIRE if expire is None else expire
     patterns = (branches,) if isinstance(branches, str) else tuple(branches)
     now = repository.clock()
     retention = _Retention(
@@ -122,7 +123,14 @@ def prune(
     )
     for _ in range(_ATTEMPTS):
         cuts = repository.refresh_cuts()
-        plan = _plan(repository, retention, dry_run=dry_run)
+        sweeps = repository.guard.refresh().sweeps
+        try:
+            plan = _plan(repository, retention, dry_run=dry_run)
+        except MissingObjectError:
+            # Gc may have taken what a reflog named when it was read, and has expired since.
+            if repository.guard.refresh().sweeps == sweeps:
+                raise
+            continue
         if dry_run:
             return plan.report
         if plan.cuts == dict(cuts) or repository.store.apply({CUTS: cuts.stored}, {CUTS: write_cuts(plan.cuts)}):
@@ -160,7 +168,7 @@ class _Retention:
 
 @dataclass(frozen=True, slots=True)
 class _Roots:
-    """What history is reached from: pruned branches by name, what keeps all that is before it, and tags in what is pruned."""
+    """What history is reached from: pruned branches by name, what keeps all that is before it, and tags that keep but themselves."""
 
     pruned: dict[str, Commit]
     whole: list[Commit]
@@ -181,10 +189,12 @@ def _roots(repository: Repository, retention: _Retention) -> _Roots:
             pruned[ref.name] = commit
         else:
             (whole if ref.kind == "branch" else tags).append(commit)
-    before = {commit.id for commit in history.walk(pruned.values(), repository.read)}
-    # Only what pruned branches have in common with a tag is taken from it.
-    loose = [] if retention.keep_tagged else [commit for commit in tags if commit.id in before]
-    return _Roots(pruned, [*whole, *(commit for commit in tags if commit not in loose)], loose, before)
+    if retention.keep_tagged:
+        whole, tags = whole + tags, []
+    untouched = {commit.id for commit in history.walk(whole, repository.read)} if tags else set()
+    loose = [commit for commit in tags if commit.id not in untouched]
+    before = {commit.id for commit in history.walk([*pruned.values(), *loose], repository.read)}
+    return _Roots(pruned, whole, loose, before)
 
 
 def _plan(repository: Repository, retention: _Retention, *, dry_run: bool) -> _Plan:
@@ -210,7 +220,7 @@ def _plan(repository: Repository, retention: _Retention, *, dry_run: bool) -> _P
         kept = [parent in commit.parents and (parent in untouched or parent in within) for parent in parents]
         # Without the first parent a commit would have another one in its place, at another height.
         bits = sum(1 << index for index, keep in enumerate(kept) if keep) if kept and kept[0] else 0
-        if id not in untouched and bits != sum(1 << index for index, parent in enumerate(parents) if parent in commit.parents):
+        if bits != sum(1 << index for index, parent in enumerate(parents) if parent in commit.parents):
             made[bytes.fromhex(id)] = Cut(commit.height, bits)
 
     old = live_cuts(repository)

@@ -8,7 +8,7 @@ and a purge that was cut off is run again: what is rewritten already is as good 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -49,8 +49,7 @@ BEYOND: Final = (
     "backups, copies of the folder, snapshots of the file system, and what other stores pulled or imported",
     "blocks of the disk that the file system has given up, above all on an SSD",
     "the memory of other processes, and caches there, until they are closed",
-    "handles that stand on an old commit: what they send before they find the branch moved is garbage that may hold it; refresh or close "
-    "them, then purge again",
+    "handles that stand on an old commit: what they send until they find the branch moved is garbage that may hold it; then purge again",
     "pickled objects, sets and values of registered types that hold it inside: purge the key above them",
 )
 """What a purge cannot reach, whatever the store."""
@@ -89,17 +88,17 @@ class _SweptError(Exception):
 def purge(
     repository: Repository,
     *paths: str | Path,
-    prefixes: Sequence[str] = (),
+    prefixes: Iterable[str] = (),
     replace: Mapping[str, str] | None = None,
     dry_run: bool = False,
-    progress: Progress = lambda *_: None,
+    progress: Progress | None = None,
 ) -> PurgeReport:
     """Rewrite history without what is at some paths, and erase it from the store. Ids of rewritten commits change, and of all after them.
 
     All branches and tags and all reflogs are rewritten, those of deleted refs too. Commits that never held it, nor came after one that
-    did, keep their ids. Time, author, message and meta stay. Others may write meanwhile: what they commit in between is rewritten too,
-    and a handle that stands on an old commit merges onto the new head as it does onto any other. Cost: reads every commit once, and of
-    each tree the paths; then a gc, and on ``Disk`` a copy of the store.
+    did, keep their ids. Time, author, message and meta stay; a signature cannot, and a rewritten commit has none. Others may write
+    meanwhile: what they commit in between is rewritten too, and a handle that stands on an old commit merges onto the new head as it does
+    onto any other. Cost: reads every commit once, and of each tree the paths; then a gc, and on ``Disk`` a copy of the store.
 
     Args:
         paths: keys (``alice``), parts of values (``users.alice``), or whole namespaces (``@alice``). An index means that element in each
@@ -115,6 +114,8 @@ def purge(
         StoreBusyError: another gc, writers or a reader would not let it finish. Run it again.
         StorageError: the store failed. What was rewritten stays so, and what was not is as it was. Run it again.
     """
+    prefixes = tuple(prefixes)
+    told = progress or (lambda *_: None)
     targets = [*map(target_of, paths), *map(target_of_prefix, prefixes)]
     words = dict(replace or {})
     if not targets and not words:
@@ -126,14 +127,19 @@ def purge(
     done = _Done()
     for _ in range(_ATTEMPTS):
         with suppress(_SweptError):
-            one = _Pass(repository, targets, words, progress, clean=done.clean, dry_run=dry_run)
-            one.rewrite()
+            one = _Pass(repository, targets, words, told, clean=done.clean, dry_run=dry_run)
+            try:
+                one.rewrite()
+            except MissingObjectError:
+                # Gc may have taken what a reflog named when it was read, and has expired since.
+                one.check_swept()
+                raise
             done.add(one)
             if dry_run or not one.publish():
                 break
     else:
         raise StoreBusyError("writers and gc keep changing the store, and part of it may not be rewritten yet", hint="run it again")
-    collected = None if dry_run else _erase(repository, progress)
+    collected = None if dry_run else _erase(repository, told)
     return PurgeReport(
         commits=dict.fromkeys(done.commits, "") if dry_run else done.commits,
         holding=tuple(done.holding),
@@ -185,7 +191,7 @@ class _Pass:
         self._clean = clean
         self._dry = dry_run
         # Whatever gc deletes from here on, the publication hears of.
-        self._sweeps = 0 if dry_run else repository.guard.refresh().sweeps
+        self._sweeps = repository.guard.refresh().sweeps
         self._staging = Staging(repository.objects, flush_at=None if dry_run else _FLUSH_AT)
         self._nodes = Nodes(self._staging, staging=self._staging)
         self._remover = Remover(self._nodes, targets)
@@ -215,6 +221,11 @@ class _Pass:
             log = self._rewrite_log(ref, logs[ref.kind, ref.name])
             if (head, log) != (ref.head, ref.log):
                 self.moves.append((ref, head, log))
+
+    def check_swept(self) -> None:
+        """Raise ``_SweptError`` if gc deleted anything since this pass began."""
+        if self._repository.guard.refresh().sweeps != self._sweeps:
+            raise _SweptError
 
     def _now(self, address: Address | None) -> Address | None:
         new = None if address is None else self.renamed.get(address.hex())

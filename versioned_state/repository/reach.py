@@ -11,6 +11,7 @@ import sqlite3
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, Self
 
 import msgpack
@@ -103,6 +104,12 @@ def check_cells(address: Address, raw: bytes) -> None:
     _guarded(address, lambda: _of_cells(memoryview(raw)[1:], thoroughly=True))
 
 
+def check_order(address: Address, node: Node | bytes) -> None:
+    """Raise ``CorruptObjectError`` where the keys of a node of a map are not in order, so that looking one up would miss it."""
+    if isinstance(node, Node) and node.keys is not None and any(a >= b for a, b in pairwise(node.keys)):
+        raise CorruptObjectError(address.hex(), "its keys are not in order")
+
+
 def references_of_cell(cell: bytes) -> list[Reference]:
     """What a cell refers to by itself. Raises ``CorruptObjectError``."""
     return [] if _LEAF.search(cell) is None else _guarded(Address(b""), lambda: _of_cells(cell))
@@ -175,7 +182,10 @@ def _of_cells(data: bytes | memoryview, *, thoroughly: bool = False) -> list[Ref
             raise ValueError(f"unknown extension {code}")
         parts = unpack(payload)
         if code >= Code.LIST_TREE:
-            found += _of_tree(read_tree(_shape_of(code), parts))
+            tree = read_tree(_shape_of(code), parts)
+            if thoroughly:
+                check_order(Address(b""), tree.top)
+            found += _of_tree(tree)
             if code == Code.DICT_TREE and len(parts) > 2:
                 if parts[2] != parts[0]:
                     raise ValueError(f"{parts[2]} keys in order where there are {parts[0]} entries")

@@ -132,6 +132,28 @@ def move_ref(
     return None if sweeps is None else Ref(ref.kind, ref.name, head, log, stored, sweeps)
 
 
+def rename_ref(guard: Guard, source: Ref, target: Ref, *, log: Address, staging: Staging) -> bool:
+    """Point ``target``, which points nowhere, to where ``source`` does, with its log, and ``source`` nowhere, in one batch.
+
+    False where somebody moved either in between; then nothing was changed.
+
+    Args:
+        log: what the log of ``source`` is then, staged.
+    """
+    names = {ref.name: ref_key(ref.kind, ref.name) for ref in (source, target)}
+    puts = {
+        names[source.name]: write_ref(source.kind, source.name, None, log),
+        names[target.name]: write_ref(target.kind, target.name, source.head, source.log),
+    }
+    if target.stored is None:
+        puts[birth_key(target.kind, target.name)] = _BORN
+    expected = {names[ref.name]: ref.stored for ref in (source, target)}
+    # All but the new entry is within reach of one of the two before this and after it. But gc may have looked at the one after that, and
+    # at the other before it.
+    keep = [address for address in (source.head, source.log, log) if address is not None]
+    return guard.apply(expected, puts, staging=staging, keep=keep, since=source.sweeps) is not None
+
+
 def ref_at(ref: Ref, head: Address) -> Ref:
     """The ref as it is once it was moved to a commit by a step that leaves its log alone."""
     return replace(ref, head=head, stored=write_ref(ref.kind, ref.name, head, ref.log))

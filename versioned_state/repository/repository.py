@@ -6,6 +6,7 @@ It reads and moves refs; it holds no live values and loads none that it is not a
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from itertools import islice
 from threading import RLock
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 import msgpack
 from blake3 import blake3
@@ -29,7 +30,6 @@ from versioned_state.errors import (
     NotAStoreError,
     PickleRefusedError,
     ReadOnlyError,
-    RefExistsError,
     StoreNotFoundError,
     UnknownRevisionError,
     UnserializableValueError,
@@ -40,21 +40,28 @@ from versioned_state.objects.envelope import seal
 from versioned_state.objects.layout import CUTS, FORMAT, GC, RefKind, object_key
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository import history
+from versioned_state.repository.bisect import Bisection, bisect
+from versioned_state.repository.blame import Blame, blame
+from versioned_state.repository.branches import Branches, Tags
 from versioned_state.repository.commit import EARLIEST, LATEST, ROOT_ID, ROOT_RAW, Commit, new_commit, read_commit
 from versioned_state.repository.cuts import Cuts, read_cuts
 from versioned_state.repository.diff import Diff
 from versioned_state.repository.epoch import Guard
+from versioned_state.repository.filters import Filters, select
 from versioned_state.repository.fsck import FsckReport, check
 from versioned_state.repository.gc import DEFAULT_EXPIRE, GcReport, Progress, collect
+from versioned_state.repository.grep import Match, grep
 from versioned_state.repository.prune import PruneReport, prune
 from versioned_state.repository.purge import Progress as PurgeProgress, PurgeReport, purge
 from versioned_state.repository.policies import PolicyName, read_policies, write_policies
 from versioned_state.repository.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
-from versioned_state.repository.refs import Ref, check_name, has_surrogate, iter_refs, move_ref, read_ref
+from versioned_state.repository.refs import Ref, has_surrogate, iter_refs, move_ref, read_ref
 from versioned_state.repository.resend import resend_history, resend_tree
 from versioned_state.repository.revisions import Back, Moves, Parent, parse_revision
+from versioned_state.repository.signing import Signer, Verification, verify
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.repository.stats import Stats, stats
+from versioned_state.repository.touches import Touch, iter_touches
 from versioned_state.storage import KVStore, Memory
 from versioned_state.storage.keyring import KEYRING
 from versioned_state.values.encoder import Encoder
@@ -62,6 +69,9 @@ from versioned_state.values.nodes import Nodes
 from versioned_state.values.path import Path
 from versioned_state.values.pickles import PickleMode, PicklePolicy
 from versioned_state.values.tree import Tree
+
+if TYPE_CHECKING:
+    from versioned_state.repository.signing import PublicKey
 
 FORMAT_VERSION: Final = 1
 
@@ -74,58 +84,6 @@ _NEAR_REFS: Final = 1000
 """How many refs are looked at for names that come close to an unknown one: enough to help, and never a scan of a service."""
 
 
-class Refs(Mapping[str, Commit]):
-    """The branches, or the tags, of a repository: a mapping from name to commit, in the order of the names.
-
-    Looking one up costs one read of the store; ``len`` and iteration cost what they list.
-    """
-
-    def __init__(self, repository: Repository, kind: RefKind) -> None:
-        self._repository = repository
-        self._kind: RefKind = kind
-
-    def __getitem__(self, name: str) -> Commit:
-        ref = self._repository.ref(self._kind, name)
-        if ref.head is None:
-            raise UnknownRevisionError(name, reason=f"there is no such {self._kind}")
-        return self._repository.commit_at(ref.head)
-
-    def __contains__(self, name: object) -> bool:
-        return type(name) is str and self._repository.ref(self._kind, name).head is not None
-
-    def __iter__(self) -> Iterator[str]:
-        return (ref.name for ref in iter_refs(self._repository.store, self._kind))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def create(self, name: str, at: str | Commit = "HEAD") -> Commit:
-        """Create a branch or tag at a revision; the commit.
-
-        Raises:
-            RefExistsError: there is one of that name; it was not moved.
-        """
-        commit = self._repository.commit(at)
-        check_name(self._kind, name)
-        ref = self._repository.ref(self._kind, name)
-        if ref.head is not None or not self._repository.move(ref, commit, action="create"):
-            raise RefExistsError(self._kind, name)
-        return commit
-
-    def delete(self, name: str) -> Commit:
-        """Delete a branch or tag; the commit that it pointed to, which its reflog keeps.
-
-        Raises:
-            UnknownRevisionError: there is none of that name.
-        """
-        while True:
-            ref = self._repository.ref(self._kind, name)
-            if ref.head is None:
-                raise UnknownRevisionError(name, reason=f"there is no such {self._kind}")
-            if self._repository.move(ref, None, action="delete"):
-                return self._repository.commit_at(ref.head)
-
-
 class Repository:
     """Commits, branches and tags over one ``KVStore``. Safe for many threads.
 
@@ -134,6 +92,7 @@ class Repository:
         pickle, pickle_key: when values that are not data are pickled and unpickled: ``"own"``, where the store is private. See
             ``docs/reference.md``.
         author: who commits, unless a call says otherwise.
+        signer: signs every commit that is made through this repository; see ``signing``.
         clock: microseconds since 1970; for tests and imports.
 
     Raises:
@@ -148,16 +107,18 @@ class Repository:
         pickle: PickleMode = "own",
         pickle_key: bytes | None = None,
         author: str | None = None,
+        signer: Signer | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.store: KVStore = Memory() if store is None else store
         self.author = author
+        self.signer = signer
         self.objects = ObjectStore(self.store)
         self.policy = PicklePolicy(pickle, private=self.store.private, key=pickle_key)
         self.clock = clock or (lambda: time.time_ns() // 1000)
         self.current_branch: str | None = None  # what HEAD means; without one, see default_branch
-        self.branches = Refs(self, "branch")
-        self.tags = Refs(self, "tag")
+        self.branches = Branches(self)
+        self.tags = Tags(self)
         self.format_version = FORMAT_VERSION  # that of the store, once it is open
         self.cuts = Cuts({})  # as they were last read; see refresh_cuts
         self.guard = Guard(self.store)
@@ -367,15 +328,48 @@ class Repository:
     # Log
 
     def log(
-        self, rev: str | Commit = "HEAD", *, limit: int | None = None, first_parent: bool = False, include_root: bool = False
+        self,
+        rev: str | Commit = "HEAD",
+        *,
+        limit: int | None = None,
+        first_parent: bool = False,
+        include_root: bool = False,
+        **filters: Unpack[Filters],
     ) -> Iterator[Commit]:
-        """Commits from a revision back, newest first, without the empty root commit. Cost: one read for each that is taken."""
+        """Commits from a revision back, newest first, without the empty root commit. Cost: one read for each that is taken.
+
+        Args:
+            limit: no more than so many.
+            first_parent: follow only the first parent of each commit.
+            include_root: with the empty root commit.
+            filters: only those that were made by this ``author``, ``since`` then, and so on; see ``Filters``. Cost: one read for each commit
+                that is looked at; ``path`` and ``changed`` also read what differs.
+
+        Raises:
+            InvalidArgumentError: a limit or filter that cannot be meant.
+        """
         if limit is not None and limit < 0:
             raise InvalidArgumentError(f"limit={limit}: it is 0 or more")
         start = self.commit(rev)
         commits = history.first_parents(start, self.read) if first_parent else history.walk([start], self.read)
         chosen = commits if include_root else (commit for commit in commits if commit.id != ROOT_ID)
-        return islice(chosen, limit)
+        return islice(select(self, chosen, filters, first_parent=first_parent) if filters else chosen, limit)
+
+    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | Path = "") -> Iterator[Match]:
+        """The lines of the strings of a state in which a regular expression is found, by path; see ``grep.grep``."""
+        return grep(self, pattern, rev, path=path)
+
+    def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
+        """The first bad commit between a good one and a bad one, found in O(log n) questions; see ``bisect.bisect``."""
+        return bisect(self, good, bad, is_bad)
+
+    def blame(self, path: str | Path = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None) -> list[Blame]:
+        """Which commit each element, entry or line of the value at a path comes from; see ``blame.blame``."""
+        return blame(self.commit(rev), path, objects=self.objects, read=self.read, start=start, end=end)
+
+    def history(self, path: str | Path, rev: str | Commit = "HEAD") -> Iterator[Touch]:
+        """The commits that touched a path, newest first, with what was there before and after; see ``touches.iter_touches``."""
+        return iter_touches(self.commit(rev), path, objects=self.objects, read=self.read)
 
     def merge_base(self, a: str | Commit, b: str | Commit) -> Commit:
         """A best common ancestor of two revisions; at the least the empty root commit.
@@ -434,12 +428,15 @@ class Repository:
 
     def _at_position(self, rev: str, base: str, step: Any, branch: str | None) -> Commit:
         name = (branch or self.default_branch()) if base == "HEAD" else base
-        kind: RefKind = "tag" if name not in self.branches and name in self.tags else "branch"
-        ref = self.ref(kind, name)
+        ref = self.ref("branch", name)
+        if ref.head is None:
+            # A live tag goes before a deleted branch.
+            tag = self.ref("tag", name)
+            ref = tag if tag.head is not None or ref.stored is None else ref
         if ref.stored is None:
             raise UnknownRevisionError(rev, near=self._near(name), reason=f"there is no branch or tag {name!r}")
         count = 0
-        for count, position in enumerate(self.reflog(name, kind=kind)):
+        for count, position in enumerate(self.reflog(name, kind=ref.kind)):
             if count == step.count if isinstance(step, Moves) else position.time <= step.time:
                 if position.commit is None:
                     raise UnknownRevisionError(rev, reason=f"{name!r} was deleted then")
@@ -524,6 +521,7 @@ class Repository:
             message=message,
             meta_cell=self.meta_cell(meta) if meta else None,
             jump=history.jump_of(parents[0], self.stored),
+            sign=None if self.signer is None else self.signer.sign,
         )
         staging.add(raw)
         return commit
@@ -596,6 +594,12 @@ class Repository:
     def fsck(self, *, progress: Progress | None = None) -> FsckReport:
         """Check every object, ref and record; see ``fsck.check``. Damage is reported, not raised."""
         return check(self.store, progress=progress)
+
+    def verify(
+        self, rev: str | Commit = "HEAD", *, keys: Iterable[PublicKey], limit: int | None = None, since: str | Commit | None = None
+    ) -> Verification:
+        """Check the signatures of a revision and all that came before it, against keys that you trust; see ``signing.verify``."""
+        return verify(self, rev, keys=keys, limit=limit, since=since)
 
     def close(self) -> None:
         """Close the store. Calls after it raise ``StoreClosedError``."""

@@ -17,6 +17,7 @@ from versioned_state.objects.layout import OBJECTS, RefKind, address_in
 from versioned_state.objects.store import verified
 from versioned_state.repository import history
 from versioned_state.repository.commit import ROOT_ID, Commit
+from versioned_state.repository.cuts import Cuts
 from versioned_state.repository.reach import Role, references, references_of_cell
 from versioned_state.repository.refs import iter_refs
 from versioned_state.values.decoder import Decoder
@@ -46,6 +47,7 @@ _ROLES: Final = {
     Kind.COMMIT: Role.COMMIT,
     Kind.LOG_ENTRY: Role.LOG_ENTRY,
     Kind.SEQUENCE_LEAF: Role.SEQUENCE,
+    Kind.SEQUENCE_NODE: Role.SEQUENCE,  # a blob's too: what it refers to is the same
     Kind.MAP_LEAF: Role.MAP,
     Kind.MAP_NODE: Role.MAP,
     Kind.CHUNK: Role.CHUNK,
@@ -133,22 +135,24 @@ def stats(repository: Repository, rev: str | Commit = "HEAD", *, depth: int = 1,
         if number < least:
             raise InvalidArgumentError(f"{name}={number}: it is {least} or more")
     census = _Census(repository)
-    heads = {(kind, ref.name): ref.head for kind in _KINDS for ref in iter_refs(repository.store, kind) if ref.head is not None}
-    logs = [ref.log for kind in _KINDS for ref in iter_refs(repository.store, kind, deleted=True) if ref.log is not None]
-    owners = census.owners(list(heads.values()), logs)
-    branches = []
-    for index, ((kind, name), head) in enumerate(heads.items()):
-        if kind == "branch":
-            own = census.size(number for number, owner in owners.items() if owner == index)
-            branches.append(BranchSize(name, census.size(census.reach([head])), own))
+    refs = [ref for kind in _KINDS for ref in iter_refs(repository.store, kind, deleted=True)]
+    owners = census.owners([[address for address in (ref.head, ref.log) if address is not None] for ref in refs])
+    own: dict[int, list[int]] = {}
+    for number, owner in owners.items():
+        own.setdefault(owner, []).append(number)
+    branches = [
+        BranchSize(ref.name, census.size(census.reach([ref.head])), census.size(own.get(index, ())))
+        for index, ref in enumerate(refs)
+        if ref.kind == "branch" and ref.head is not None
+    ]
     branches.sort(key=lambda branch: (-branch.unique.stored, -branch.total.stored, branch.name))
-    commit = repository.commit(rev) if heads else repository.read(ROOT_ID)
+    commit = repository.commit(rev) if any(ref.head is not None for ref in refs) else repository.read(ROOT_ID)
     return Stats(
         total=census.size(range(len(census))),
         reachable=census.size(owners),
         kinds=census.by_kind(),
         branches=tuple(branches),
-        shared=census.size(number for number, owner in owners.items() if owner == _SHARED),
+        shared=census.size(own.get(_SHARED, ())),
         paths=tuple(islice(_paths(repository, census, commit, depth), top)),
         growth=tuple(_growth(repository, census, commit, rounds)),
     )
@@ -194,11 +198,13 @@ class _Census:
         # What a log entry that has expired names may be gone; whether anything else is, fsck tells.
         return self._numbers.get(address)
 
-    def owners(self, heads: list[Address], logs: list[Address]) -> dict[int, int]:
-        """Of each reachable object, the index of the only head that reaches it, or ``_SHARED``. Cost: two visits an object at most."""
+    def owners(self, starts: Iterable[Iterable[bytes]]) -> dict[int, int]:
+        """Of each reachable object, which of the starts alone reaches it, or ``_SHARED``. Cost: two visits an object at most."""
         owners: dict[int, int] = {}
-        for index, start in enumerate([*heads, *logs]):
-            pending = [number] if (number := self._number(start)) is not None else []
+        if (root := self._number(bytes.fromhex(ROOT_ID))) is not None:
+            owners[root] = _SHARED
+        for index, addresses in enumerate(starts):
+            pending = [number for address in addresses if (number := self._number(address)) is not None]
             while pending:
                 number = pending.pop()
                 owner = owners.get(number)
@@ -223,11 +229,10 @@ class _Census:
         return {_KIND_NAMES[Kind(kind)]: self.size(numbers[kind]) for kind in sorted(numbers)}
 
 
-def _below(address: Address, raw: bytes, kind: Kind, cuts: Mapping[bytes, object]) -> Iterator[bytes]:
-    roles = [_ROLES[kind]] if kind in _ROLES else [Role.SEQUENCE, Role.BLOB]
-    found = references(address, raw, roles[0])
+def _below(address: Address, raw: bytes, kind: Kind, cuts: Cuts) -> Iterator[bytes]:
+    found = references(address, raw, _ROLES[kind])
     if kind is Kind.COMMIT and address in cuts:
-        kept = set(cuts.kept_parents(address, [each.address for each in found if each.role is Role.COMMIT]))  # type: ignore[attr-defined]
+        kept = set(cuts.kept_parents(address, [each.address for each in found if each.role is Role.COMMIT]))
         found = [each for each in found if each.role is not Role.COMMIT or each.address in kept]
     for each in found:
         yield each.address
@@ -259,9 +264,9 @@ def _paths(repository: Repository, census: _Census, commit: Commit, depth: int) 
                 measure(path.index(index), part, left - 1)
         else:
             for key in order_keys(nodes, opened):
-                part = rank(nodes, opened.tree, key)[1]
-                assert part is not None
-                measure(path.key(read_key(decoder, key), None if key[:1] == b"s" else key[1:]), part, left - 1)
+                entry = rank(nodes, opened.tree, key)[1]
+                assert entry is not None
+                measure(path.key(read_key(decoder, key), None if key[:1] == b"s" else key[1:]), entry, left - 1)
 
     for root_key, cell in iter_items(nodes, commit.tree):
         measure(path_of(root_key), cell, depth - 1)

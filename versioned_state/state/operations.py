@@ -57,6 +57,7 @@ def pick(standing: Standing, commits: list[Commit], description: Description, se
     """Make what some commits changed again on top of the head, each as a commit, or the opposite of it; the head."""
     for attempt in range(_ATTEMPTS):
         staged = standing.clean("revert()" if backwards else "cherry_pick()")
+        staged.staging.distrust()  # nothing need lead to the commits that are made again
         head = standing.head
         for commit in commits:
             parent = _only_parent(standing, commit)
@@ -177,7 +178,7 @@ def _described(commit: Commit, description: Description, *, backwards: bool = Fa
 
 def _merged(standing: Standing, staged: Staged, base: Tree, ours: Tree, theirs: Tree, settling: Settling, commit: Commit) -> Tree:
     try:
-        return standing.merged(staged, base, ours, theirs, settling)
+        return standing.merged(staged, base, ours, theirs, settling, counting=False)
     except MergeConflictError as error:
         error.add_note(f"while making {commit.short} again: {commit.message}")
         raise

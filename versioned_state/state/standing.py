@@ -233,7 +233,9 @@ class Standing:
         """The policies that the repository keeps, and over them those that a call was given."""
         return Policies(read_policies(self.repository.store), settling.policies)
 
-    def merged(self, staged: Staged, base: Tree, ours: Tree, theirs: Tree, settling: Settling, *, theirs_first: bool = True) -> Tree:
+    def merged(
+        self, staged: Staged, base: Tree, ours: Tree, theirs: Tree, settling: Settling, *, theirs_first: bool = True, counting: bool = True
+    ) -> Tree:
         """The root merged from three, its new objects staged. Raises ``MergeConflictError``, and then nothing was changed."""
         nodes = Nodes(staged.staging, staging=staged.staging)
         tree, conflicts = merge_trees(
@@ -243,6 +245,7 @@ class Standing:
             policies=self.policies(settling),
             resolutions=settling.resolutions,
             theirs_first=theirs_first,
+            counting=counting,
         )
         if staged.failed:
             describing = Decoder(Encoder(nodes, PicklePolicy("refuse", private=False)), describe=True)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import RLock, get_ident
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from versioned_state.errors import HandleClosedError, InvalidArgumentError, TransactionError
+from versioned_state.errors import HandleClosedError, InvalidArgumentError, MissingObjectError, TransactionError
+from versioned_state.repository.bisect import Bisection
+from versioned_state.repository.blame import Blame
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.diff import Diff
+from versioned_state.repository.filters import Filters
+from versioned_state.repository.grep import Match
 from versioned_state.repository.patch import read_patch
 from versioned_state.repository.policies import Policies, Policy
 from versioned_state.repository.refs import check_name
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.signing import Signer
 from versioned_state.repository.snapshot import Snapshot
+from versioned_state.repository.touches import Touch
 from versioned_state.state import operations
 from versioned_state.state.locking import locked
 from versioned_state.state.mapping import State
@@ -253,11 +259,27 @@ class Versioned(State):
     def _commit(
         self, say: operations.Description, settling: Settling, on_moved: OnMoved, *, allow_empty: bool, skip_unserializable: bool
     ) -> Commit:
-        standing = self._standing
-        landed = standing.settle()
-        staged = self._worktree.stage(lenient=skip_unserializable, flush=True)
+        landed = self._standing.settle()
+        try:
+            return self._stage_and_land(say, settling, on_moved, allow_empty and not landed, skip_unserializable, flush=True)
+        except MissingObjectError:
+            # What was sent ahead was collected before it was published, or what the head had, which nothing led to any more.
+            self._worktree.distrust()
+            return self._stage_and_land(say, settling, on_moved, allow_empty and not landed, skip_unserializable, flush=False)
+
+    def _stage_and_land(
+        self,
+        say: operations.Description,
+        settling: Settling,
+        on_moved: OnMoved,
+        allow_empty: bool,  # noqa: FBT001 - of _commit alone
+        skip_unserializable: bool,  # noqa: FBT001
+        *,
+        flush: bool,
+    ) -> Commit:
+        staged = self._worktree.stage(lenient=skip_unserializable, flush=flush)
         skipped = tuple(error.path for error in staged.failed.values())
-        if not staged.changes and (landed or not allow_empty):
+        if not staged.changes and not allow_empty:
             self._worktree.adopt(staged, self._worktree.tree)
             return replace(self.head, skipped=skipped) if skipped else self.head
         text = say.message or summarize(self._worktree, staged)
@@ -266,7 +288,7 @@ class Versioned(State):
         def write(tree: Tree, parent: Commit) -> Commit:
             return self.repository.write_commit(tree, (parent,), staging=staged.staging, message=text, author=who, meta=say.meta)
 
-        commit = standing.land(staged, write, on_moved, settling=settling, allow_empty=allow_empty)
+        commit = self._standing.land(staged, write, on_moved, settling=settling, allow_empty=allow_empty)
         return replace(commit, skipped=skipped) if skipped else commit
 
     def _settling(self, run: Callable[[Settling], Commit], policies: Mapping[str, Policy] | None) -> Commit:
@@ -551,9 +573,36 @@ class Versioned(State):
         return Diff(staged.staging, self._resolve(a).tree, staged.tree, internal=internal)
 
     @locked
-    def log(self, rev: str | Commit | None = None, *, limit: int | None = None, first_parent: bool = False) -> Iterator[Commit]:
-        """Commits from a revision back, newest first; without one, from the head. Cost: one read for each that is taken."""
-        return self.repository.log(self.head if rev is None else self._resolve(rev), limit=limit, first_parent=first_parent)
+    def log(
+        self, rev: str | Commit | None = None, *, limit: int | None = None, first_parent: bool = False, **filters: Unpack[Filters]
+    ) -> Iterator[Commit]:
+        """Commits from a revision back, newest first; without one, from the head. Cost: one read for each that is looked at.
+
+        Filters choose among them: ``author``, ``message``, ``since``, ``until``, ``meta``, ``path``, ``changed``; see ``Repository.log``.
+        """
+        return self.repository.log(self.head if rev is None else self._resolve(rev), limit=limit, first_parent=first_parent, **filters)
+
+    @locked
+    def blame(self, path: str | Path = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None) -> list[Blame]:
+        """Which commit each element, entry or line of the value at a path comes from, as committed; see ``Repository.blame``."""
+        return self.repository.blame(path, self._resolve(rev), start=start, end=end)
+
+    @locked
+    def history(self, path: str | Path, rev: str | Commit = "HEAD") -> Iterator[Touch]:
+        """The commits that touched a path, newest first, with what was there before and after; see ``Repository.history``."""
+        return self.repository.history(path, self._resolve(rev))
+
+    @locked
+    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | Path = "") -> Iterator[Match]:
+        """The lines of strings, as committed, in which a regular expression is found, each with its path; see ``Repository.grep``."""
+        return self.repository.grep(pattern, self._resolve(rev), path=path)
+
+    def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
+        """The first bad round between a good one and a bad one, and what it changed; see ``Repository.bisect``."""
+        with self._lock:
+            self._check_open()
+            first, last = self._resolve(good), self._resolve(bad)
+        return self.repository.bisect(first, last, is_bad)  # without the lock, for as long as it takes
 
     def close(self) -> None:
         """Let go of everything. Closes the store too, unless a ``Repository`` was given. What was not committed is dropped."""

@@ -291,6 +291,14 @@ class Worktree:
         tails = {key: len(lazy.tail) for key, lazy in self._lazy.items() if lazy.tail}
         return Staged(tree, staging, changes, settled, loose, tails, failed)
 
+    def distrust(self) -> None:
+        """Encode everything that is loaded anew at the next staging: parts of what the head had may be gone from the store."""
+        for key, slot in self._slots.items():
+            if slot.base is not None:
+                slot.base = None
+                self._watched.discard(key)
+                self._assigned[key] = None
+
     def _suspects(self, loose: list[Pack]) -> Iterator[bytes]:
         """The keys whose values may differ from the head; packs that no longer hold together go to ``loose``."""
         slots, marker, assigned = self._slots, self._marker, self._assigned

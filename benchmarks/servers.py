@@ -1,0 +1,60 @@
+"""``Servers``: the servers that some workloads need, those of the tests, each started when it is first asked for and ended with the run."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from tests.servers.postgres import PostgresServer
+    from tests.servers.redis import RedisServer
+    from tests.servers.s3 import S3Server
+
+
+class Servers:
+    """A Redis, a PostgreSQL and an S3 server on this machine; ``RuntimeError`` where the program of one is missing.
+
+    What the tests set for speed is set back, so that the figures are those of a server that keeps what it was told: PostgreSQL runs with
+    its own defaults (a commit waits for the disk), Redis with its append-only file (synced every second). The S3 server is the one of the
+    tests: in memory, with no network before it.
+    """
+
+    SETTINGS = "PostgreSQL with its defaults (fsync on), Redis with appendonly yes, both at Unix sockets"
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+
+    @cached_property
+    def redis(self) -> RedisServer:
+        """Valkey or Redis."""
+        from tests.servers.redis import RedisServer
+
+        server = RedisServer(appendonly="yes")
+        self._stack.callback(server.close)
+        return server
+
+    @cached_property
+    def postgres(self) -> PostgresServer:
+        """PostgreSQL."""
+        from tests.servers.postgres import PostgresServer
+
+        server = PostgresServer(fsync="on", full_page_writes="on", autovacuum="on", shared_buffers="128MB")
+        self._stack.callback(server.close)
+        return server
+
+    @cached_property
+    def s3(self) -> S3Server:
+        """The tests' own server of the S3 protocol."""
+        from tests.servers.s3 import S3Server
+
+        server = S3Server()
+        self._stack.callback(server.stop)
+        return server
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()

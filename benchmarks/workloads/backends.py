@@ -1,0 +1,315 @@
+"""``backends``: every store of this library at the same work, in turns: a commit, a cold read, a point read, and what a round takes there.
+
+Ours alone: what counts is the ratio to ``Disk``. Opening the store is part of both reads, as it is for a process that begins.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from benchmarks.data import Data
+from benchmarks.measure import alternate, folder_bytes, timed
+from benchmarks.results import Metric, Result, Table, Unit
+from benchmarks.servers import Servers
+from benchmarks.sides import OURS
+from benchmarks.workloads.base import Context, Workload, require_equal
+from benchmarks.workloads.keys import state_of
+from versioned_state import Cache, Disk, KVStore, Memory, Repository, Versioned
+from versioned_state.storage import DiskCache, Encrypted, Postgres, Redis
+
+STEP = 2  # messages a round: what was asked, and what was answered
+BASE = "Disk"
+
+
+class Backend(ABC):
+    """One place for a store. ``open`` gives the store there, for ``done`` to take back."""
+
+    @abstractmethod
+    def open(self) -> KVStore: ...
+
+    def done(self, store: KVStore) -> None:
+        """Close the store, where opening it again is what a new process would do."""
+        store.close()
+
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes that are stored, by the backend's own account; nobody has the store open."""
+
+
+class InMemory(Backend):
+    """It lives as long as this process, so that it is never closed."""
+
+    def __init__(self) -> None:
+        self._store = Memory()
+
+    def open(self) -> KVStore:
+        return self._store
+
+    def done(self, store: KVStore) -> None:
+        pass
+
+    def size(self) -> int:
+        return sum(len(key) + len(value) for key, value in self._store.items())
+
+
+class InFolder(Backend):
+    """Files; what counts is their size after a clean close."""
+
+    def __init__(self, folder: Path, open_at: Callable[[Path], KVStore]) -> None:
+        self._folder = folder
+        self._open_at = open_at
+
+    def open(self) -> KVStore:
+        return self._open_at(self._folder / "store")
+
+    def size(self) -> int:
+        return folder_bytes(self._folder)
+
+
+class InRedis(Backend):
+    """A prefix of the server; what counts is the memory of its keys, by ``MEMORY USAGE``."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._url = servers.redis.url
+        self._prefix = servers.redis.fresh_prefix()
+
+    def open(self) -> KVStore:
+        return Redis(self._url, prefix=self._prefix)
+
+    def size(self) -> int:
+        import redis
+
+        with redis.Redis.from_url(self._url) as client:
+            found = (client.memory_usage(key, samples=0) for key in client.scan_iter(match=f"*{self._prefix}*"))
+            return sum(size for size in found if isinstance(size, int))
+
+
+class InPostgres(Backend):
+    """A schema of the server; what counts is the size of its tables, indexes included."""
+
+    _SIZE: ClassVar = "SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables WHERE schemaname = %s"
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._schema = servers.postgres.fresh_schema()
+
+    def open(self) -> KVStore:
+        return Postgres(self._servers.postgres.url, schema=self._schema)
+
+    def size(self) -> int:
+        with self._servers.postgres.connection() as connection:
+            row = connection.execute(self._SIZE, (self._schema,)).fetchone()
+            assert row is not None
+            return int(row[0])
+
+
+class InS3(Backend):
+    """A prefix of the bucket; what counts is the sizes of the S3 objects."""
+
+    def __init__(self, servers: Servers, prefix: str) -> None:
+        self._servers = servers
+        self._prefix = prefix
+
+    def open(self) -> KVStore:
+        return self._servers.s3.open(self._prefix)
+
+    def size(self) -> int:
+        from obstore.store import S3Store
+
+        from tests.servers.s3_server import BUCKET
+
+        options = {**self._servers.s3.options(), "client_options": {"allow_http": True}}
+        bucket = S3Store(BUCKET, **options)
+        return sum(found["size"] for page in bucket.list(self._prefix) for found in page)
+
+
+class Cached(Backend):
+    """A ``Cache`` that the process keeps over a store: a state is opened anew over it, as a server does for each request."""
+
+    def __init__(self, below: Backend) -> None:
+        self._below = below
+        self._cache: Cache | None = None
+
+    def open(self) -> KVStore:
+        if self._cache is None:
+            self._cache = Cache(self._below.open())
+        return self._cache
+
+    def done(self, store: KVStore) -> None:
+        pass
+
+    def size(self) -> int:
+        return self._below.size()
+
+    def close(self) -> None:
+        """Close the store below."""
+        if self._cache is not None:
+            self._cache.close()
+
+
+def _backends(context: Context, servers: Servers, stack: ExitStack) -> dict[str, Backend]:
+    key = secrets.token_bytes(32)
+
+    def cached(below: Backend) -> Backend:
+        found = Cached(below)
+        stack.callback(found.close)
+        return found
+
+    return {
+        BASE: InFolder(context.fresh("disk"), Disk),
+        "Disk, power": InFolder(context.fresh("power"), partial(Disk, durability="power")),
+        "DiskCache": InFolder(context.fresh("diskcache"), DiskCache),
+        "Encrypted(Disk)": InFolder(context.fresh("encrypted"), lambda path: Encrypted(Disk(path), key)),
+        "Memory": InMemory(),
+        "Redis": InRedis(servers),
+        "Postgres": InPostgres(servers),
+        "S3": InS3(servers, "plain"),
+        "Cache(Redis)": cached(InRedis(servers)),
+        "Cache(Postgres)": cached(InPostgres(servers)),
+        "Cache(S3)": cached(InS3(servers, "cached")),
+    }
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the work is."""
+
+    length: int
+    keys: int
+    turns: int
+    batch: int
+
+    @property
+    def rounds(self) -> int:
+        """Commits in all: those that are timed, and one that warms up."""
+        return self.turns * self.batch + 1
+
+    @property
+    def start(self) -> int:
+        """The length of the list before the rounds, so that it has ``length`` messages half way through."""
+        return self.length - STEP * self.rounds // 2
+
+
+FULL = Sizes(length=1000, keys=10_000, turns=12, batch=5)
+QUICK = Sizes(length=100, keys=100, turns=2, batch=2)
+
+
+def run(context: Context, workload: Workload) -> Result:
+    """All backends in turns, one kind of work after the other."""
+    result = Result(workload.name, "the stores of this library at the same work, in turns; /Disk is the ratio to Disk")
+    if OURS not in context.sides:
+        result.notes.append("ours does not take part in this run")
+        return result
+    sizes = QUICK if context.quick else FULL
+    with Servers() as servers, ExitStack() as stack:
+        backends = _backends(context, servers, stack)
+        context.progress(f"{workload.name}: a list of {sizes.start:,} messages and {sizes.keys:,} keys on {len(backends)} backends")
+        for backend in backends.values():
+            _fill(backend, context.data, sizes)
+        before = {name: backend.size() for name, backend in backends.items()}
+        context.progress(f"{workload.name}: {sizes.rounds} commits on each")
+        commits = _commits(backends, context.data, sizes)
+        stored = {name: (backend.size() - before[name]) / sizes.rounds for name, backend in backends.items()}
+        context.progress(f"{workload.name}: reads")
+        expected = context.data.messages(sizes.start + STEP * sizes.rounds)
+        reads = alternate({name: partial(_read, name, backend, expected) for name, backend in backends.items()}, sizes.turns)
+        items = state_of(sizes.keys)
+        points = alternate({name: partial(_point, name, backend, items) for name, backend in backends.items()}, sizes.turns)
+    metrics = [
+        ("commit of 2 messages", commits),
+        (f"cold read of {sizes.length:,}", reads),
+        (f"1 key of {sizes.keys:,}", points),
+    ]
+    result.tables.append(_table(metrics, stored))
+    result.notes += [
+        f"commit: {STEP} messages of 1 KB onto {sizes.length:,}, on a state that holds them; {sizes.turns} turns of {sizes.batch}",
+        "reads open the store first; those through a Cache open only the state, over a cache that read it before",
+        "bytes a round: what the files grow by (SQLite: whole pages), Redis' memory, PostgreSQL's tables, the sizes of the S3 objects",
+        Servers.SETTINGS + "; the S3 server is the tests' own, in Python, in memory and without a network: a real one adds its latency",
+    ]
+    return result
+
+
+def _fill(backend: Backend, data: Data, sizes: Sizes) -> None:
+    """A branch with the list, and one with the keys; both in a few commits."""
+    store = backend.open()
+    repository = Repository(store, pickle="refuse")
+    state = Versioned(repository)
+    state["messages"] = data.messages(sizes.start)
+    state.commit()
+    keys = Versioned(repository, branch="keys")
+    keys.update(state_of(sizes.keys))
+    keys.commit()
+    backend.done(store)
+
+
+def _commits(backends: Mapping[str, Backend], data: Data, sizes: Sizes) -> dict[str, list[float]]:
+    stores = {name: backend.open() for name, backend in backends.items()}
+    try:
+        states = {name: Versioned(Repository(store, pickle="refuse")) for name, store in stores.items()}
+        for state in states.values():
+            _append(state, data, sizes.start, 0)
+        return alternate(
+            {name: partial(_append, state, data, sizes.start + STEP) for name, state in states.items()}, sizes.turns, batch=sizes.batch
+        )
+    finally:
+        for name, store in stores.items():
+            backends[name].done(store)
+
+
+def _append(state: Versioned, data: Data, start: int, number: int) -> float:
+    messages = state["messages"]
+    new = data.messages(STEP, start=start + STEP * number)
+
+    def work() -> None:
+        messages.extend(new)
+        state.commit()
+
+    return timed(work)
+
+
+def _read(name: str, backend: Backend, expected: list[Any], _number: int) -> float:
+    return _reading(backend, lambda repository: Versioned(repository)["messages"], expected, name)
+
+
+def _point(name: str, backend: Backend, items: dict[str, Any], number: int) -> float:
+    # Far apart, so that a cache has what lies above them and not the leaf; the same on all.
+    key = list(items)[(number * 7919 + 13) % len(items)]
+    return _reading(backend, lambda repository: repository.snapshot("keys")[key], items[key], name)
+
+
+def _reading(backend: Backend, read: Callable[[Repository], Any], expected: Any, name: str) -> float:
+    opened: list[KVStore] = []
+    found: list[Any] = []
+
+    def work() -> None:
+        opened.append(backend.open())
+        found.append(read(Repository(opened[0], pickle="refuse")))
+
+    seconds = timed(work)
+    backend.done(opened[0])
+    require_equal(found[0], expected, name)
+    return seconds
+
+
+def _table(metrics: list[tuple[str, dict[str, list[float]]]], stored: Mapping[str, float]) -> Table:
+    """A row for each backend; beside each figure its ratio to that of ``Disk``, of paired turns."""
+    rows: list[list[str | tuple[float, Unit]]] = []
+    found = [Metric.of_samples(name, samples) for name, samples in metrics]
+    for backend in stored:
+        row: list[str | tuple[float, Unit]] = [backend]
+        for metric in found:
+            row += [(metric.values[backend], Unit.SECONDS), (metric.ratio(backend, BASE), Unit.RATIO)]
+        rows.append([*row, (stored[backend], Unit.BYTES), (stored[backend] / stored[BASE], Unit.RATIO)])
+    columns = ["store", *(column for name, _ in metrics for column in (name, "/Disk")), "bytes a round", "/Disk"]
+    return Table("each as it is opened by default", columns, rows)
+
+
+WORKLOADS = (Workload("backends", "every store of this library: commit, cold read, point read, bytes a round", run),)

@@ -1,0 +1,552 @@
+"""``history``: looking back in 10,000 commits of a state of 100,000 keys and a list of 10,000 messages; then half of them is garbage.
+
+kvgit has the same keys, the same commits and the same branches, but no list: it would store the list again in each commit, 10 MB each
+time. Its diff and merge are by key, ours by path, so ours does more wherever the two are compared.
+
+What is timed stands on a store that was just opened (opening not counted), as for somebody who looks back and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path as Folder
+from typing import Any
+
+from benchmarks.data import Data
+from benchmarks.measure import alternate, folder_bytes, timed
+from benchmarks.results import Metric, Result, Table, Target, Unit
+from benchmarks.sides import OURS
+from benchmarks.workloads.base import Context, Workload, require_equal
+from benchmarks.workloads.keys import state_of
+from benchmarks.workloads.memory import peak_of
+from versioned_state import Disk, KVStore, Repository, Versioned
+from versioned_state.storage import Counting
+from versioned_state.values.path import Key, Path
+
+KVGIT = "kvgit"
+LINE, TIP, ASIDE = "main", "long", "aside"
+"""Branches: the first half of the commits, all of them, and one commit of its own on the first half."""
+
+DIFF, BLAME, LOG = "diff of neighbours", "blame of the last messages", "log of 20"
+MERGE_KEYS, MERGE_BOTH = "merge of keys", "merge of keys and list"
+BASE_LINE, BASE_ASIDE = "merge base half way back", "merge base of a fork there"
+
+_BRANCHES = {MERGE_KEYS: "keys", MERGE_BOTH: "both"}
+"""What the branches of a merge are called after their side, and before the number of the turn."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the history is."""
+
+    keys: int
+    messages: int
+    commits: int
+    turns: int = 10
+    edits: int = 5
+    blamed: int = 50
+    gc_turns: int = 1
+    """One: kvgit's gc takes minutes."""
+    what_if: int = 100
+    """Commits of each branch that is deleted before gc. Of one branch of 5,000 kvgit's gc walks what its commits share once for each of
+    them: it had taken 5 minutes and 2.6 GB when it was stopped."""
+    counted: int = 3
+    """Times that each question is asked again over a ``Counting``, which costs time itself."""
+
+    @property
+    def half(self) -> int:
+        return self.commits // 2
+
+    @property
+    def asked(self) -> int:
+        """Times that each question is asked in all; each merge has branches of its own."""
+        return self.turns + self.counted
+
+    def what_ifs(self) -> Iterator[tuple[str, int, range]]:
+        """The branches that become garbage, as many commits as are kept: name, how far back it begins, and the numbers of its commits."""
+        for count, first in enumerate(range(self.half, self.commits, self.what_if)):
+            yield f"what-if-{count}", count * self.what_if // 2 % self.half, range(first, min(first + self.what_if, self.commits))
+
+
+FULL = Sizes(keys=100_000, messages=10_000, commits=10_000)
+QUICK = Sizes(keys=1000, messages=200, commits=200, turns=2, blamed=10, what_if=10)
+
+Seconds = dict[str, list[float]]
+Folders = Mapping[str, Folder]
+
+
+@dataclass(frozen=True)
+class Edits:
+    """What is done to the state: by the number of the commit, and on each side of a merge."""
+
+    sizes: Sizes
+    data: Data
+
+    def of_commit(self, number: int) -> tuple[str, dict[str, Any], Any]:
+        """A key, its new value, and a message to append."""
+        key = f"item-{random.Random(number).randrange(self.sizes.keys):06}"
+        return key, {"id": number, "score": -1, "tag": "changed in a commit"}, self.data.messages(1, start=self.sizes.messages + number)[0]
+
+    def of_side(self, turn: int, side: str) -> dict[str, Any]:
+        """What one side of a merge sets: other keys than the other side, and than in other turns."""
+        keys = random.Random(1).sample(range(self.sizes.keys), 2 * self.sizes.edits * self.sizes.asked)
+        first = (2 * turn + (side == "theirs")) * self.sizes.edits
+        return {f"item-{key:06}": {"id": key, "score": -2, "tag": side} for key in keys[first : first + self.sizes.edits]}
+
+    def messages_of_side(self, turn: int, side: str) -> tuple[int, Any]:
+        """A place in the list, and what is put there."""
+        count = self.sizes.messages
+        return (count * (turn + 1) // (self.sizes.asked + 2) + (side == "theirs") * count // 50), {"role": "user", "content": side * 100}
+
+
+# Making the history. Each part takes the branches from where the part before it left them.
+
+
+def _begin_ours(folder: Folder, edits: Edits) -> list[str]:
+    """The first half of the commits, on ``LINE``; their ids."""
+    with Versioned(Disk(folder)) as state:
+        state.update(state_of(edits.sizes.keys))
+        state["messages"] = edits.data.messages(edits.sizes.messages)
+        state.commit("all of it")
+    # Opened anew, since the handle that made the state watches all of it.
+    with Versioned(Disk(folder)) as state:
+        return _commit_ours(state, edits, range(edits.sizes.half))
+
+
+def _commit_ours(state: Versioned, edits: Edits, numbers: Iterable[int]) -> list[str]:
+    ids: list[str] = []
+    for number in numbers:
+        key, value, message = edits.of_commit(number)
+        state[key] = value
+        state.sequence("messages").append(message)
+        ids.append(state.commit(f"commit {number}").id)
+        state.release(key)
+    return ids
+
+
+def _go_on_ours(folder: Folder, edits: Edits) -> list[str]:
+    """The second half, on ``TIP``, and branches to merge."""
+    with Versioned(Disk(folder)) as state:
+        state.switch(TIP, create=True)
+        ids = _commit_ours(state, edits, range(edits.sizes.half, edits.sizes.commits))
+        with state.fork(ASIDE, at=LINE) as aside:
+            aside["item-000000"] = ASIDE
+            aside.commit()
+        for turn, side in _sides(edits.sizes):
+            with state.fork(f"{side}-keys-{turn}") as fork:
+                fork.update(edits.of_side(turn, side))
+                fork.commit()
+        # With the list in memory a round costs more, so that comes last, on one handle: the list is loaded once.
+        messages = state["messages"]
+        for turn, side in _sides(edits.sizes):
+            state.switch(TIP)
+            state.switch(f"{side}-both-{turn}", create=True)
+            state.update(edits.of_side(turn, side))
+            index, message = edits.messages_of_side(turn, side)
+            messages[index] = message
+            state.commit()
+    return ids
+
+
+def _abandon_ours(folder: Folder, edits: Edits) -> None:
+    """As many commits again, on short branches from ``LINE``."""
+    with Versioned(Disk(folder)) as state:
+        for name, back, numbers in edits.sizes.what_ifs():
+            with state.fork(name, at=f"{LINE}~{back}") as fork:
+                _commit_ours(fork, edits, numbers)
+
+
+def _begin_kvgit(folder: Folder, edits: Edits) -> list[str]:
+    with _kvgit(folder) as repo:
+        worktree = repo.worktree(LINE, create=True)
+        for key, value in state_of(edits.sizes.keys).items():
+            worktree[key] = value
+        worktree.commit()
+        return _commit_kvgit(worktree, edits, range(edits.sizes.half))
+
+
+def _commit_kvgit(worktree: Any, edits: Edits, numbers: Iterable[int]) -> list[str]:
+    ids: list[str] = []
+    for number in numbers:
+        key, value, _ = edits.of_commit(number)
+        worktree[key] = value
+        worktree.commit()
+        ids.append(str(worktree.head))
+    return ids
+
+
+def _go_on_kvgit(folder: Folder, edits: Edits) -> list[str]:
+    with _kvgit(folder) as repo:
+        ids = _commit_kvgit(_fork_of_kvgit(repo, TIP, repo.branches[LINE]), edits, range(edits.sizes.half, edits.sizes.commits))
+        aside = _fork_of_kvgit(repo, ASIDE, repo.branches[LINE])
+        aside["item-000000"] = ASIDE
+        aside.commit()
+        for turn, side in _sides(edits.sizes):
+            fork = _fork_of_kvgit(repo, f"{side}-keys-{turn}", repo.branches[TIP])
+            for key, value in edits.of_side(turn, side).items():
+                fork[key] = value
+            fork.commit()
+    return ids
+
+
+def _abandon_kvgit(folder: Folder, edits: Edits) -> None:
+    with _kvgit(folder) as repo:
+        line = [commit.hash for commit in repo.log(branch=LINE)]
+        for name, back, numbers in edits.sizes.what_ifs():
+            _commit_kvgit(_fork_of_kvgit(repo, name, line[back]), edits, numbers)
+
+
+def _fork_of_kvgit(repo: Any, name: str, at: str) -> Any:
+    repo.branches.create(name, at=at)
+    return repo.worktree(name)
+
+
+def _sides(sizes: Sizes) -> Iterator[tuple[int, str]]:
+    return ((turn, side) for turn in range(sizes.asked) for side in ("ours", "theirs"))
+
+
+def _kvgit(folder: Folder) -> Any:
+    from kvgit import Repo
+    from kvgit.kv.disk import Disk as KvgitDisk
+
+    return Repo(KvgitDisk(str(folder)))
+
+
+# What is asked. Each opens the store anew, and gives seconds; ours also notes what it read.
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What one kind of question read of the store, for each time that it was asked: objects, and calls of the store."""
+
+    objects: list[int]
+    calls: list[int]
+
+
+class Asked:
+    """The questions to ours. ``reads`` says what they read of the store, where that is counted."""
+
+    def __init__(self, folder: Folder, ids: Sequence[str], edits: Edits, *, counting: bool = False) -> None:
+        self.folder = folder
+        self.ids = ids
+        self.edits = edits
+        self.counting = counting
+        self.reads: dict[str, Reads] = {}
+
+    @contextmanager
+    def opened(self) -> Iterator[Repository]:
+        """The repository, just opened."""
+        store: KVStore = Disk(self.folder)
+        with Repository(Counting(store) if self.counting else store, pickle="refuse") as repository:
+            yield repository
+
+    def timed(self, name: str, repository: Repository, work: Callable[[], object]) -> float:
+        """Seconds of some work; its reads are noted."""
+        counting = repository.store
+        if not isinstance(counting, Counting):
+            return timed(work)
+        counting.reset()
+        seconds = timed(work)
+        counts = counting.counts
+        reads = self.reads.setdefault(name, Reads([], []))
+        reads.objects.append(counts.objects_read)
+        reads.calls.append(counts.round_trips)
+        return seconds
+
+    def questions(self, sizes: Sizes) -> dict[str, Callable[[int], float]]:
+        """All of them by name; each takes the number of the time that it is asked."""
+        return {
+            DIFF: self.diff,
+            MERGE_KEYS: partial(self.merge, MERGE_KEYS),
+            MERGE_BOTH: partial(self.merge, MERGE_BOTH),
+            BLAME: self.blame,
+            BASE_LINE: partial(self.merge_base, BASE_LINE, (TIP, f"{TIP}~{sizes.half}")),
+            BASE_ASIDE: partial(self.merge_base, BASE_ASIDE, (TIP, ASIDE)),
+            LOG: self.log,
+        }
+
+    def diff(self, number: int) -> float:
+        at = _apart(number, self.edits.sizes)
+        found: list[Path] = []
+        with self.opened() as repository:
+            ids = self.ids[at - 1], self.ids[at]
+            seconds = self.timed(DIFF, repository, lambda: found.extend(change.path for change in repository.diff(*ids)))
+        keys = {path.steps[0] for path in found}
+        require_equal(keys, {Key(self.edits.of_commit(at)[0]), Key("messages")}, "ours, diff")
+        return seconds
+
+    def merge(self, name: str, number: int) -> float:
+        what = _BRANCHES[name]
+        with self.opened() as repository:
+            state = Versioned(repository, branch=f"ours-{what}-{number}")
+            seconds = self.timed(name, repository, lambda: state.merge(f"theirs-{what}-{number}"))
+            for side in ("ours", "theirs"):
+                for key, value in self.edits.of_side(number, side).items():
+                    require_equal(state[key], value, "ours, merge")
+                if what == "both":
+                    index, message = self.edits.messages_of_side(number, side)
+                    require_equal(state.sequence("messages")[index], message, "ours, merge")
+        return seconds
+
+    def blame(self, number: int) -> float:
+        """The last messages, each appended by a commit of its own."""
+        sizes = self.edits.sizes
+        found: list[str] = []
+        with self.opened() as repository:
+            seconds = self.timed(
+                BLAME, repository, lambda: found.extend(part.commit.id for part in repository.blame("messages", TIP, start=-sizes.blamed))
+            )
+        require_equal(found, list(self.ids[-sizes.blamed :]), "ours, blame")
+        return seconds
+
+    def merge_base(self, name: str, revisions: tuple[str, str], number: int) -> float:
+        found: list[str] = []
+        with self.opened() as repository:
+            seconds = self.timed(name, repository, lambda: found.append(repository.merge_base(*revisions).id))
+        require_equal(found, [self.ids[self.edits.sizes.half - 1]], "ours, merge base")
+        return seconds
+
+    def log(self, number: int) -> float:
+        found: list[str] = []
+        with self.opened() as repository:
+            seconds = self.timed(LOG, repository, lambda: found.extend(commit.id for commit in repository.log(TIP, limit=20)))
+        require_equal(found, list(self.ids[:-21:-1]), "ours, log")
+        return seconds
+
+
+def _apart(number: int, sizes: Sizes) -> int:
+    """The number of a commit to look at: all over the history, and never the first."""
+    return sizes.commits - 1 - number * (sizes.commits // (sizes.asked + 1))
+
+
+def _kvgit_diff(folder: Folder, ids: Sequence[str], edits: Edits, number: int) -> float:
+    at = _apart(number, edits.sizes)
+    found: list[str] = []
+
+    def work() -> None:
+        difference = repo.diff(ids[at - 1], ids[at])
+        found.extend([*difference.added, *difference.removed, *difference.modified])
+
+    with _kvgit(folder) as repo:
+        seconds = timed(work)
+    require_equal(found, [edits.of_commit(at)[0]], "kvgit, diff")
+    return seconds
+
+
+def _kvgit_merge(folder: Folder, edits: Edits, number: int) -> float:
+    with _kvgit(folder) as repo:
+        worktree = repo.worktree(f"ours-keys-{number}")
+        seconds = timed(lambda: worktree.merge(branch=f"theirs-keys-{number}"))
+        for side in ("ours", "theirs"):
+            for key, value in edits.of_side(number, side).items():
+                require_equal(worktree[key], value, "kvgit, merge")
+    return seconds
+
+
+def _kvgit_merge_base(folder: Folder, a: str, b: str, expected: str, _number: int) -> float:
+    found: list[object] = []
+    with _kvgit(folder) as repo:
+        seconds = timed(lambda: found.append(repo.merge_base(repo.branches.get(a, a), repo.branches.get(b, b))))
+    require_equal(found, [expected], "kvgit, merge base")
+    return seconds
+
+
+def _kvgit_log(folder: Folder, ids: Sequence[str], _number: int) -> float:
+    found: list[str] = []
+    with _kvgit(folder) as repo:
+        seconds = timed(lambda: found.extend(commit.hash for commit in repo.log(branch=TIP, limit=20)))
+    require_equal(found, list(ids[:-21:-1]), "kvgit, log")
+    return seconds
+
+
+def _kvgit_questions(folder: Folder, ids: Sequence[str], edits: Edits) -> dict[str, Callable[[int], float]]:
+    base = ids[edits.sizes.half - 1]
+    return {
+        DIFF: partial(_kvgit_diff, folder, ids, edits),
+        MERGE_KEYS: partial(_kvgit_merge, folder, edits),
+        BASE_LINE: partial(_kvgit_merge_base, folder, TIP, base, base),
+        BASE_ASIDE: partial(_kvgit_merge_base, folder, TIP, ASIDE, base),
+        LOG: partial(_kvgit_log, folder, ids),
+    }
+
+
+# Garbage
+
+
+def _collect_in_child(side: str, folder: Folder) -> dict[str, float]:
+    """Delete the branches that are to be garbage, and collect, in a process of its own; what that took."""
+    command = [sys.executable, "-m", "benchmarks.workloads.history", side, str(folder)]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    if ended.returncode:
+        raise RuntimeError(f"gc of {side} failed:\n{ended.stderr[-4000:]}")
+    found: dict[str, float] = json.loads(ended.stdout)
+    return found
+
+
+def _collect(side: str, folder: Folder) -> None:
+    """In the child: print seconds, peak memory above that of the open store, commits that went and that are left."""
+    found: dict[str, float] = {}
+    if side == OURS:
+        from datetime import timedelta
+
+        with Repository(Disk(folder), pickle="refuse") as repository:
+            for name in [name for name in repository.branches if name != LINE]:
+                repository.branches.delete(name, force=True)
+
+            def work() -> None:
+                report = repository.gc(expire=timedelta(0))
+                found["kept"], found["freed"] = report.kept, report.freed
+
+            found["peak"] = peak_of(lambda: found.update(seconds=timed(work)))
+            found["left"] = sum(1 for _ in repository.log(LINE))
+    else:
+        with _kvgit(folder) as repo:
+            for name in [name for name in repo.branches if name != LINE]:
+                repo.branches.delete(name)
+            found["peak"] = peak_of(lambda: found.update(seconds=timed(lambda: found.update(freed=repo.gc(min_age=0)))))
+            # Less the root, which ours leaves out of its log.
+            found["left"] = sum(1 for _ in repo.log(branch=LINE)) - 1
+    print(json.dumps(found))
+
+
+def _gc(context: Context, folders: Folders, sizes: Sizes) -> tuple[Seconds, dict[str, float], dict[str, list[int]]]:
+    """Seconds and peak memory by side, on a copy of the store each time, and the size of the stores before and after."""
+    seconds: Seconds = {side: [] for side in folders}
+    peaks: dict[str, float] = {}
+    bytes_: dict[str, list[int]] = {}
+    for turn in range(sizes.gc_turns):
+        for side in list(folders)[:: -1 if turn % 2 else 1]:
+            context.progress(f"history: gc of {side}, turn {turn + 1}")
+            copy = context.fresh(f"{side}-gc")
+            shutil.copytree(folders[side], copy, dirs_exist_ok=True)
+            before = folder_bytes(copy)
+            found = _collect_in_child(side, copy)
+            require_equal(found["left"], sizes.half + 1, f"{side}, after gc")
+            seconds[side].append(found["seconds"])
+            peaks[side] = max(peaks.get(side, 0), found["peak"])
+            bytes_[side] = [before, folder_bytes(copy)]
+            shutil.rmtree(copy)
+    return seconds, peaks, bytes_
+
+
+# All of it
+
+_MAKING = {OURS: (_begin_ours, _go_on_ours, _abandon_ours), KVGIT: (_begin_kvgit, _go_on_kvgit, _abandon_kvgit)}
+
+
+def run(context: Context, workload: Workload) -> Result:
+    """Ours, and kvgit where it can do the same."""
+    sizes = QUICK if context.quick else FULL
+    edits = Edits(sizes, context.data)
+    folders: dict[str, Folder] = {side: context.fresh(side) for side in context.only(OURS, KVGIT)}
+    littered: dict[str, Folder] = {}
+    ids: dict[str, list[str]] = {}
+    made: dict[str, float] = {}
+    for side, (begin, go_on, abandon) in _MAKING.items():
+        if side in folders:
+            context.progress(f"{workload.name}: {sizes.commits:,} commits of {side}, and {sizes.half:,} that will be garbage")
+            start = time.perf_counter()
+            ids[side] = begin(folders[side], edits)
+            littered[side] = context.fresh(f"{side}-garbage")
+            shutil.copytree(folders[side], littered[side], dirs_exist_ok=True)
+            ids[side] += go_on(folders[side], edits)
+            abandon(littered[side], edits)
+            made[side] = time.perf_counter() - start
+    result = Result(
+        workload.name,
+        f"{sizes.commits:,} commits of a state of {sizes.keys:,} keys and a list of {sizes.messages:,} messages (kvgit: without the list)",
+    )
+    metrics, reads = _questions(context, folders, ids, edits)
+    result.metrics += metrics
+    seconds, peaks, stored = _gc(context, littered, sizes)
+    result.metrics += [
+        Metric.of_samples(
+            f"gc, {sizes.half:,} commits of {sizes.commits:,} are garbage", seconds, [(OURS, Target(ratio=1 / 2, base=KVGIT))]
+        ),
+        Metric("gc, peak memory above the open store", Unit.BYTES, peaks),
+    ]
+    if reads is not None:
+        result.tables.append(reads)
+    result.tables.append(
+        Table(
+            "files before and after gc (neither gives room back to the system by itself)",
+            ["side", "before", "after"],
+            [[side, (before, Unit.BYTES), (after, Unit.BYTES)] for side, (before, after) in stored.items()],
+        )
+    )
+    result.notes += [
+        "making it all took " + ", ".join(f"{side} {Unit.SECONDS.show(took)}" for side, took in made.items()),
+        f"a merge: {sizes.edits} keys on each side, which the other did not change; with the list, also a message on each side",
+        f"blame: of the last {sizes.blamed} messages; merge base: of two commits {sizes.half:,} rounds apart, and of a fork so far back",
+        f"gc: {sizes.half:,} commits are kept, and as many are on deleted branches of {sizes.what_if} each",
+    ]
+    return result
+
+
+def _questions(context: Context, folders: Folders, ids: Mapping[str, list[str]], edits: Edits) -> tuple[list[Metric], Table | None]:
+    """What each question took, on ours and on kvgit; and what it read of our store."""
+    sizes = edits.sizes
+    asked: dict[str, dict[str, Callable[[int], float]]] = {}
+    counted = None
+    if OURS in folders:
+        asked[OURS] = Asked(folders[OURS], ids[OURS], edits).questions(sizes)
+        counted = Asked(folders[OURS], ids[OURS], edits, counting=True)
+    if KVGIT in folders:
+        asked[KVGIT] = _kvgit_questions(folders[KVGIT], ids[KVGIT], edits)
+    names = list(dict.fromkeys(name for questions in asked.values() for name in questions))
+    metrics: list[Metric] = []
+    for name in names:
+        context.progress(f"history: {name}")
+        steps = {side: questions[name] for side, questions in asked.items() if name in questions}
+        metrics.append(Metric.of_samples(name, alternate(steps, sizes.turns), _TARGETS.get(name, [])))
+    if counted is None:
+        return metrics, None
+    for name in names:
+        for number in range(sizes.turns, sizes.asked):
+            counted.questions(sizes)[name](number)
+    return metrics, _reads_table(counted)
+
+
+_TARGETS = {
+    DIFF: [(OURS, Target(ratio=1 / 5, base=KVGIT))],
+    MERGE_KEYS: [(OURS, Target(ratio=1 / 5, base=KVGIT))],
+    BASE_LINE: [(OURS, Target(limit=0.05))],
+    BASE_ASIDE: [(OURS, Target(limit=0.05))],
+}
+
+
+def _reads_table(asked: Asked) -> Table:
+    """What each question read at the most, beside the objects that the tree of one commit has."""
+    from versioned_state.repository.reach import AddressSet, references_of_tree, walk
+
+    with asked.opened() as repository, AddressSet() as seen:
+        head = repository.commit(TIP)
+        objects = sum(1 for _ in walk(repository.objects, references_of_tree(head.tree), seen))
+    shared = {DIFF, MERGE_KEYS, MERGE_BOTH, BLAME}
+    rows: list[list[str | tuple[float, Unit]]] = [
+        [
+            name,
+            (max(reads.objects), Unit.COUNT),
+            f"{max(reads.objects) / objects:.2%}" if name in shared else "-",
+            (max(reads.calls), Unit.COUNT),
+            ("yes" if max(reads.objects) < objects * 0.02 else "NO") if name in shared else "-",
+        ]
+        for name, reads in asked.reads.items()
+    ]
+    title = f"read of the store at the most; the tree of the newest commit has {objects:,} objects"
+    return Table(title, ["ours", "objects", "of the tree", "calls of the store", "below 2%"], rows)
+
+
+WORKLOADS = (Workload("history", "10,000 commits of 100,000 keys: diff, merge, blame, merge base, log, gc", run),)
+
+if __name__ == "__main__":
+    _collect(sys.argv[1], Folder(sys.argv[2]))

@@ -1,0 +1,116 @@
+"""``vstate gc`` and ``vstate fsck``: what they print, what they did, and their exit codes; the engine's tests have the rest."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Vstate
+from tests.cli.stores import Trip
+from versioned_state import Disk, Repository, Versioned
+from versioned_state.repository.epoch import GcRecord
+
+
+def drop(path: Path) -> None:
+    with Versioned(Disk(path)) as state:
+        state["dropped"] = ["x" * 5000, "y" * 5000]
+        state.commit("dropped")
+        state.reset("HEAD~1")
+
+
+def test_gc_says_what_it_would_free_then_frees_it(vstate: Vstate, own_trip: Trip):
+    drop(own_trip.path)
+    assert re.fullmatch(r"freed 0 objects, 0 bytes; kept \d+, [\d.]+ KB\n", vstate("gc", store=own_trip.path).stdout)
+    dry = vstate("gc", "--expire", "0s", "--dry-run", store=own_trip.path)
+    assert dry.code == 0
+    assert re.match(r"would free [1-9]\d* objects?, ", dry.stdout)
+    done = vstate("gc", "--expire", "0s", "--compact", store=own_trip.path)
+    assert done.stdout.splitlines()[0] == dry.stdout.strip().replace("would free", "freed")
+    assert re.fullmatch(r"the store takes [\d.]+ (KB|bytes) less", done.stdout.splitlines()[1])
+    assert done.stderr == ""
+    with Repository(Disk(own_trip.path)) as repository:
+        assert repository.fsck().ok
+        assert repository.fsck().dangling == 0
+
+
+def test_gc_as_json(vstate: Vstate, own_trip: Trip):
+    drop(own_trip.path)
+    shown = json.loads(vstate("gc", "--expire", "0s", "--json", store=own_trip.path).stdout)
+    assert shown["freed"] > 0
+    assert set(shown) == {"refs", "kept", "kept_bytes", "freed", "freed_bytes", "seconds", "compacted", "dry_run"}
+
+
+def test_gc_beside_another_one_is_one_line_with_a_way_out(vstate: Vstate, own_trip: Trip):
+    record = GcRecord().but(owner=b"someone", epoch=1, beat=2**62)
+    assert record.stored is not None
+    with Disk(own_trip.path) as store:
+        store.set("gc", record.but(beat=Repository(store)._now()).stored or b"")
+    refused = vstate("gc", store=own_trip.path)
+    assert refused.code == 1
+    assert refused.stderr.startswith("error: another gc is at work")
+    assert "--force" in refused.stderr.splitlines()[1]
+    assert vstate("gc", "--force", store=own_trip.path).code == 0
+
+
+@pytest.mark.parametrize("args", [["gc", "--expire", "soon"], ["gc", "now"], ["fsck", "main"]])
+def test_what_is_not_understood(vstate: Vstate, own_trip: Trip, args: list[str]):
+    assert vstate(*args, store=own_trip.path).code == 2
+
+
+@pytest.mark.parametrize("command", ["gc", "fsck"])
+def test_no_store(vstate: Vstate, tmp_path: Path, command: str):
+    result = vstate(command, store=tmp_path / "nothing")
+    assert result.code == 1
+    assert result.stderr.startswith("error: ")
+    assert "hint: " in result.stderr
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_fsck_of_a_sound_store(vstate: Vstate, trip: Trip):
+    result = vstate("fsck", store=trip.path)
+    assert result.code == 0
+    assert re.fullmatch(r"checked \d+ objects, \d+ commits, \d+ branches and tags; \d+ dangling: no fault\n", result.stdout), result.stdout
+    shown = json.loads(vstate("fsck", "--json", store=trip.path).stdout)
+    assert shown["ok"] is True
+    assert shown["findings"] == []
+
+
+def test_fsck_of_a_damaged_store(vstate: Vstate, own_trip: Trip):
+    with Disk(own_trip.path) as store:
+        head = Repository(store).branches["main"]
+        stored = store.get("o/" + head.parents[0]) or b""
+        store.delete("o/" + head.parents[0])
+        store.delete("ref/branch/idea")
+    result = vstate("fsck", store=own_trip.path)
+    assert result.code == 1
+    assert result.stderr == ""
+    lines = result.stdout.splitlines()
+    assert "missing branch idea: it was created, and its record is gone" in lines
+    assert any(line.startswith(f"missing commit {head.parents[0]}: it is not in the store, named by ") for line in lines)
+    assert lines[-1].endswith(": 2 faults")
+    shown = json.loads(vstate("fsck", "--json", store=own_trip.path).stdout)
+    assert shown["ok"] is False
+    assert {finding["id"] for finding in shown["findings"]} == {"idea", head.parents[0]}
+    assert stored
+
+
+@pytest.mark.parametrize("key", ["format", "gc", "cuts"])
+def test_fsck_of_a_store_that_does_not_open(vstate: Vstate, own_trip: Trip, key: str):
+    with Disk(own_trip.path) as store:
+        store.set(key, b"damaged, and long enough")
+    result = vstate("fsck", store=own_trip.path)
+    assert result.code == 1
+    assert f"corrupt record {key}: " in result.stdout
+
+
+def test_fsck_unpickles_nothing_and_escapes_what_it_shows(vstate: Vstate, hostile: Path):
+    result = vstate("fsck", store=hostile)
+    assert result.code == 0, result.stdout
+    with Disk(hostile) as store:
+        for key in list(store.keys("born/")):
+            if "\x1b" in key:
+                store.delete("ref" + key[4:])
+    assert "\x1b" not in vstate("fsck", store=hostile).stdout

@@ -1,0 +1,141 @@
+"""``vstate prune``, ``purge`` and ``stats``: what they print and what they did; the engine's tests have the rest."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Vstate
+from tests.cli.processes import run_in_terminal
+from tests.cli.stores import Trip
+from versioned_state import Disk, Repository
+from versioned_state.cli.stats import sparkline
+
+
+def test_prune_says_what_it_would_do_then_does_it_and_the_log_says_so(vstate: Vstate, own_trip: Trip):
+    args = ("prune", "--keep-last", "2", "--expire", "0s", "--untag")
+    dry = vstate(*args, "--dry-run", store=own_trip.path)
+    assert dry.code == 0
+    assert "would be cut" in dry.stdout
+    assert "history was cut" not in vstate("log", store=own_trip.path).stdout
+    done = vstate(*args, "--gc", store=own_trip.path)
+    assert done.code == 0
+    assert "main  keeps 2 rounds, from" in done.stdout
+    assert re.search(r"freed \d+ objects", done.stdout)
+    log = vstate("log", store=own_trip.path).stdout
+    assert log.count("history was cut here") == 1
+    assert "Book the train" in log
+    assert "Begin" not in log
+    assert vstate("log", "--oneline", store=own_trip.path).stdout.splitlines()[-1].endswith("(history was cut here)")
+    assert [json.loads(line).get("cut") for line in vstate("log", "--json", store=own_trip.path).stdout.splitlines()] == [None, True]
+    assert "history was cut here" in vstate("show", "main~1", store=own_trip.path).stdout
+    gone = vstate("show", "main~2", store=own_trip.path)
+    assert gone.code == 1
+    assert "history was cut at" in gone.stderr
+
+
+def test_prune_as_json(vstate: Vstate, own_trip: Trip):
+    shown = json.loads(vstate("prune", "main", "--keep-last", "2", "--json", "--dry-run", store=own_trip.path).stdout)
+    assert shown == {"branches": [], "kept": 4, "removed": 0, "dry_run": True, "collected": None}  # idea and v1 keep all of it
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["prune"], "keep_last or older_than"),
+        (["prune", "--keep-last", "0"], "0"),
+        (["prune", "--older-than", "soon"], "no age"),
+        (["purge", "--yes"], "needs a path"),
+        (["purge", "users["], "bad path"),
+        (["purge", "budget"], "--yes"),
+    ],
+)
+def test_what_makes_no_sense_changes_nothing(vstate: Vstate, own_trip: Trip, args: list[str], message: str):
+    before = vstate("log", "--json", "--all", store=own_trip.path).stdout
+    result = vstate(*args, store=own_trip.path)
+    assert result.code in (1, 2)
+    assert message in result.stderr
+    assert vstate("log", "--json", "--all", store=own_trip.path).stdout == before
+
+
+@pytest.mark.parametrize("verb", [("prune", "--keep-last", "1"), ("purge", "a", "--yes"), ("stats",)])
+def test_none_of_them_makes_a_store(vstate: Vstate, tmp_path: Path, verb: tuple[str, ...]):
+    assert vstate(*verb, store=tmp_path / "none").code == 1
+    assert not (tmp_path / "none").exists()
+
+
+def test_purge(vstate: Vstate, own_trip: Trip):
+    dry = vstate("purge", "budget.limit", "--prefix", "user/", "--dry-run", store=own_trip.path)
+    assert dry.stdout.splitlines() == [
+        '- ["user/1"]',
+        "- budget.limit",
+        "6 commits held it; 6 commits would be rewritten, on 4 branches and tags",
+    ]
+    assert vstate("get", "budget.limit", store=own_trip.path).code == 0
+    done = vstate("purge", "budget.limit", "--prefix", "user/", "--yes", store=own_trip.path)
+    assert "6 commits held it; 6 commits rewritten, on 4 branches and tags" in done.stdout
+    assert "erased" in done.stdout
+    assert "not reached" in done.stderr
+    assert "backups" in done.stderr
+    for rev in ("main", "idea", "v1", "main~3"):
+        assert vstate("get", f"{rev}:budget.limit", store=own_trip.path).code == 1
+        assert vstate("keys", rev, "user", store=own_trip.path).stdout == ""
+    assert json.loads(vstate("get", "main:budget", "--json", store=own_trip.path).stdout) == {"spent": 98}
+
+
+def test_purge_as_json_maps_old_ids_to_new_ones(vstate: Vstate, own_trip: Trip):
+    shown = json.loads(vstate("purge", "notes", "--replace", "Lisbon", "L.", "--yes", "--json", store=own_trip.path).stdout)
+    assert set(shown["commits"]) == {commit.id for commit in own_trip.commits}
+    with Repository(Disk(own_trip.path)) as repository:
+        assert repository.commit("main").id == shown["commits"][own_trip.commits[4].id]
+        assert "L." in repository.commit("main~2").message
+
+
+def test_purge_asks_nobody_where_nobody_is(vstate: Vstate, own_trip: Trip):
+    result = vstate("purge", "budget", store=own_trip.path, stdin=b"y\n")
+    assert result.code == 2
+    assert "for ever" in result.stderr
+    assert vstate("get", "budget", store=own_trip.path).code == 0
+
+
+@pytest.mark.parametrize(("typed", "code"), [(b"n\n", 130), (b"y\n", 0)])
+def test_purge_asks_whoever_is_there(vstate: Vstate, own_trip: Trip, tmp_path: Path, typed: bytes, code):
+    screen = run_in_terminal("--store", str(own_trip.path), "purge", "budget", cwd=tmp_path, typed=typed)
+    assert screen.code == code
+    assert "6 commits held it; 6 commits would be rewritten" in screen.text
+    assert "Go on?" in screen.text
+    assert vstate("get", "budget", store=own_trip.path).code == (1 if code == 0 else 0)
+
+
+def test_stats(vstate: Vstate, trip: Trip):
+    shown = vstate("stats", store=trip.path).stdout
+    for title in ("branches", "paths", "kinds", "growth"):
+        assert f"\n{title}" in shown
+    assert "messages" in shown
+    assert re.search(r"garbage: 0 objects, 0 bytes", shown)
+    few = vstate("stats", "-n", "1", store=trip.path).stdout
+    assert "and 2 more; -n shows more of them" in few
+    data = json.loads(vstate("stats", "--json", "--depth", "2", "-n", "100", store=trip.path).stdout)
+    assert {branch["name"] for branch in data["branches"]} == {"main", "idea", "merged"}
+    assert data["total"]["stored"] == sum(kind["stored"] for kind in data["kinds"].values())
+    assert [growth["commit"] for growth in data["growth"]][-1] == trip.commits[4].id
+    assert any(path["path"] == "budget.limit" for path in data["paths"])
+
+
+def test_the_plot_is_an_image_with_a_bar_a_round(vstate: Vstate, trip: Trip, hostile: Path, tmp_path: Path):
+    for path, rounds in ((trip.path, 4), (hostile, 2)):
+        assert vstate("stats", "--plot", str(tmp_path / "plot.svg"), store=path).code == 0
+        root = ET.parse(tmp_path / "plot.svg").getroot()
+        bars = root.findall("{http://www.w3.org/2000/svg}g/{http://www.w3.org/2000/svg}rect")
+        assert len(bars) == rounds
+        assert all(float(bar.get("height", "-1")) >= 0 for bar in bars)
+
+
+def test_a_sparkline_is_short_and_shows_the_greatest():
+    assert sparkline([0, 1, 8]) == "▁▁█"
+    assert len(sparkline(list(range(1000)))) <= 60
+    assert sparkline([0, 0]) == "▁▁"

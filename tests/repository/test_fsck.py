@@ -1,0 +1,427 @@
+"""The check of a store finds each fault that is planted, says what it is and who needs it, and raises nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from typing import Any, TypeVar
+
+import msgpack
+import pytest
+from blake3 import blake3
+
+from tests.repository.test_gc import Between
+from tests.values.mutations import sample
+from tests.values.strategies import make_large
+from versioned_state import Disk, KVStore, Memory, Repository, Versioned
+from versioned_state.errors import FormatError
+from versioned_state.objects.address import Address, Kind, address_of
+from versioned_state.objects.envelope import seal
+from versioned_state.objects.layout import address_in, object_key
+from versioned_state.repository.commit import ROOT_ID, Commit
+from versioned_state.repository.epoch import GcRecord
+from versioned_state.repository.fsck import MAX_FINDINGS, Finding, check
+from versioned_state.repository.refs import read_ref, write_ref
+from versioned_state.storage import Cache
+from versioned_state.values.nodes import Node, Shape, read_node, write_node
+
+T = TypeVar("T", bound=KVStore)
+
+BIG = random.Random(2).randbytes(3_000_000)  # so that its chunks lie under two levels
+
+
+@cache
+def made() -> dict[str, bytes]:
+    return dict(fill(Memory()).items())
+
+
+def make() -> Memory:
+    """A store with an object of every kind."""
+    store = Memory()
+    store.set_many(made())
+    return store
+
+
+def fill(store: T) -> T:
+    state = Versioned(store, author="a")
+    state["list"] = make_large("list", 9000, 1)
+    state["dict"] = make_large("dict", 3000, 1)
+    state["sample"] = sample(random.Random(1), 30)
+    state["blob"] = BIG
+    for n in range(200):
+        state[f"key {n}"] = n
+    state.commit("one", meta={"k": 1})
+    state["list"].append({"n": 1})
+    state.commit("two")
+    state.repository.tags.create("v1", "HEAD~1")
+    for n in range(5):
+        state["n"] = n
+        state.commit(str(n))
+    state.reset("HEAD~1")
+    state.repository.branches.create("side", "v1")
+    side = Versioned(state.repository, branch="side")
+    side["only here"] = make_large("text", 3000, 4)
+    side.commit("on the side")
+    side.reset("HEAD~1")
+    state.repository.branches.create("gone")
+    state.repository.branches.delete("gone")
+    return store
+
+
+def kinds(store: Memory) -> dict[Kind, list[Address]]:
+    found: dict[Kind, list[Address]] = {}
+    objects = Repository(store).objects
+    for key in sorted(store.keys("o/")):
+        address = address_in(key)
+        found.setdefault(Kind(objects.read(address)[0]), []).append(address)
+    return found
+
+
+def findings(store: Memory) -> tuple[Finding, ...]:
+    return check(store).findings
+
+
+def test_a_sound_store_has_no_fault():
+    store = make()
+    report = Repository(store).fsck()
+    assert report.ok, report.findings
+    assert (report.findings, report.more) == ((), 0)
+    assert report.objects == sum(1 for _ in store.keys("o/"))
+    assert report.commits >= 8
+    assert (report.refs, report.dangling) == (4, 0)
+    assert set(Kind) == set(kinds(store)), "an object of every kind"
+
+
+def test_every_kind_of_store_and_any_memory(tmp_path):
+    with Disk(tmp_path / "store") as disk:
+        fill(disk)
+        for store in (disk, Cache(disk)):
+            report = check(store, in_memory=50)
+            assert report.ok
+            assert report.dangling == 0
+
+
+def test_dangling_objects_are_counted_and_no_fault():
+    store = make()
+    state = Versioned(store, branch="lost")
+    state["x"] = make_large("nested", 400, 5)
+    state.commit()
+    made = sum(1 for _ in store.keys("o/"))
+    store.delete_many(("ref/branch/lost", "born/branch/lost"))
+    report = check(store)
+    assert report.ok
+    assert report.dangling >= 5
+    assert report.objects == made
+
+
+def test_progress_ends_complete():
+    store = make()
+    told: list[tuple[int, int | None]] = []
+    report = check(store, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (report.objects, report.objects)
+
+
+@pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name)
+def test_missing_and_damaged_objects_of_each_kind(kind):
+    store = make()
+    addresses = kinds(store)[kind]
+    for address in random.Random(1).sample(addresses, min(2, len(addresses))):
+        key = object_key(address)
+        whole = store.get(key)
+        assert whole is not None
+        store.delete(key)
+        found = [each for each in findings(store) if each.problem == "missing"]
+        assert [each.id for each in found] == [address.hex()], "once, however many name it"
+        (finding,) = found
+        assert finding.named_by
+        if kind not in (Kind.COMMIT, Kind.LOG_ENTRY):
+            assert Repository(store).read(finding.commit).id == finding.commit
+        for damaged in (whole[:-1] + bytes((whole[-1] ^ 1,)), whole[:-1], b"", b"\x07" + whole):
+            store.delete(key)
+            store.set(key, damaged)
+            found = [each for each in findings(store) if each.problem == "corrupt"]
+            assert [each.id for each in found] == [address.hex()]
+            assert found[0].named_by == finding.named_by
+        store.delete(key)
+        store.set(key, whole)
+    assert check(store).ok
+
+
+def test_damage_of_what_dangles_is_found():
+    store = make()
+    address = address_of(b"\x14chunk")
+    store.set(object_key(address), seal(b"\x14chunl"))
+    store.set("o/zz", b"x")
+    store.set(object_key(address_of(b"\x55what")), seal(b"\x55what"))
+    assert {(each.problem, each.id, each.named_by) for each in findings(store)} == {
+        ("corrupt", address.hex(), ""),
+        ("corrupt", "o/zz", ""),
+        ("corrupt", address_of(b"\x55what").hex(), ""),
+    }
+
+
+# Records
+
+
+@pytest.mark.parametrize(
+    ("plant", "problem", "what", "id"),
+    [
+        (lambda store: store.delete("ref/branch/main"), "missing", "branch", "main"),
+        (lambda store: store.delete("ref/tag/v1"), "missing", "tag", "v1"),
+        (lambda store: store.delete("born/tag/v1"), "missing", "record", "born/tag/v1"),
+        (lambda store: store.set("ref/branch/main", (store.get("ref/branch/main") or b"")[:-1] + b"!"), "corrupt", "branch", "main"),
+        (lambda store: store.set("ref/branch/main", store.get("ref/branch/side") or b""), "corrupt", "branch", "main"),
+        (lambda store: store.delete("format"), "missing", "record", "format"),
+        (lambda store: store.set("format", b"versioned-state\n\x01xxxxxxxx"), "corrupt", "record", "format"),
+        (lambda store: store.set("format", b"something else"), "corrupt", "record", "format"),
+        (lambda store: store.set("cuts", b"something else"), "corrupt", "record", "cuts"),
+        (lambda store: store.set("gc", b"something else"), "corrupt", "record", "gc"),
+        (lambda store: store.set("merge", b"something else"), "corrupt", "record", "merge"),
+    ],
+)
+def test_lost_and_damaged_records(plant, problem, what, id):
+    store = make()
+    plant(store)
+    assert [(each.problem, each.what, each.id) for each in findings(store) if each.what in ("branch", "tag", "record")] == [
+        (problem, what, id)
+    ]
+
+
+def test_a_newer_store_is_refused():
+    store = make()
+    body = b"versioned-state\n" + msgpack.packb(99)
+    store.set("format", body + blake3(body).digest(length=8))
+    with pytest.raises(FormatError):
+        check(store)
+
+
+def test_a_ref_to_what_is_no_commit():
+    store = make()
+    leaf = kinds(store)[Kind.MAP_LEAF][0]
+    store.set("ref/branch/main", write_ref("branch", "main", leaf, None))
+    (finding,) = [each for each in findings(store) if each.problem == "misplaced"]
+    assert (finding.id, finding.named_by) == (leaf.hex(), "branch main")
+    assert "expected a commit" in finding.error
+
+
+# What is sound in itself, and lies about its place
+
+
+def plant_commit(store: Memory, change: Callable[[list[Any]], None], *, of: Commit | None = None) -> str:
+    """A commit like the head of main but for some of its fields, as the head of a branch; its id."""
+    repository = Repository(store)
+    head = of or repository.branches["main"]
+    fields = msgpack.unpackb(repository.objects.read(Address(bytes.fromhex(head.id)))[1:])
+    change(fields)
+    raw = b"\x01" + msgpack.packb(fields)
+    address = address_of(raw)
+    store.set(object_key(address), seal(raw))
+    ref = read_ref(store, "branch", "planted")
+    store.apply({}, {"ref/branch/planted": write_ref("branch", "planted", address, ref.log), "born/branch/planted": b"\x01"})
+    return address.hex()
+
+
+def _field(index: int, value: Any) -> Callable[[list[Any]], None]:
+    def change(fields: list[Any]) -> None:
+        fields[index] = value(fields[index]) if callable(value) else value
+
+    return change
+
+
+COUNT, TOP, PARENTS, META, GENERATION, HEIGHT, JUMP = 0, 1, 2, 6, 7, 8, 9
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (_field(GENERATION, lambda generation: generation + 1), "generation"),
+        (_field(GENERATION, lambda generation: generation - 1), "generation"),
+        (_field(HEIGHT, 2), "height"),
+        (_field(JUMP, bytes.fromhex(ROOT_ID)), "jump"),
+        (_field(JUMP, None), "jump"),
+        (_field(COUNT, lambda count: count + 1), "elements"),
+        (_field(META, b"\x01"), "meta"),
+        (_field(META, b"\xc1"), "decode"),
+    ],
+)
+def test_a_commit_that_lies_about_its_place_or_its_tree(change, error):
+    store = make()
+    id = plant_commit(store, change)
+    found = findings(store)
+    assert any(error in each.error for each in found), found
+    assert any(id in (each.id, each.named_by) for each in found)
+
+
+def test_a_jump_to_a_commit_beside_history():
+    store = make()
+    beside = Repository(store).commit("side@{1}")
+    id = plant_commit(store, _field(JUMP, bytes.fromhex(beside.id)))
+    assert [(each.problem, each.id) for each in findings(store)] == [("misplaced", id)]
+
+
+def test_a_commit_without_parents_is_the_root_commit_only():
+    store = make()
+
+    def orphan(fields: list[Any]) -> None:
+        fields[PARENTS], fields[GENERATION], fields[HEIGHT], fields[JUMP] = b"", 0, None, None
+
+    id = plant_commit(store, orphan)
+    assert [(each.id, "no parents" in each.error) for each in findings(store)] == [(id, True)]
+
+
+def test_a_tree_of_another_kind_than_its_place_asks_for():
+    store = make()
+    for kind in (Kind.SEQUENCE_LEAF, Kind.SEQUENCE_NODE, Kind.CHUNK, Kind.LOG_ENTRY, Kind.COMMIT):
+        other = kinds(store)[kind][0]
+        id = plant_commit(store, _field(TOP, other))
+        found = findings(store)
+        assert [(each.problem, each.id, each.named_by, each.commit) for each in found if each.problem == "misplaced"] == [
+            ("misplaced", other.hex(), id, id)
+        ], "also where it is sound in another place"
+
+
+def an_inner_node(store: Memory) -> tuple[Address, Node]:
+    address = kinds(store)[Kind.MAP_NODE][0]
+    return address, read_node(Shape.MAP, Repository(store).objects.read(address))
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda node: node.counts.__setitem__(0, node.counts[0] + 1), "should have"),
+        (lambda node: node.keys.__setitem__(1, node.keys[1] + b"!"), "first key"),
+        (lambda node: (node.keys.reverse(), node.items.reverse(), node.counts.reverse()), "order"),
+        (lambda node: setattr(node, "level", node.level + 1), "level"),
+    ],
+)
+def test_an_inner_node_that_lies_about_its_children(change, error):
+    store = make()
+    _, node = an_inner_node(store)
+    count = node.count
+    assert node.level
+    assert node.counts is not None
+    change(node)
+    raw = write_node(Shape.MAP, node)
+    address = address_of(raw)
+    store.set(object_key(address), seal(raw))
+
+    def replace(fields: list[Any]) -> None:
+        fields[TOP], fields[COUNT] = address, sum(node.counts or [])
+
+    plant_commit(store, replace)
+    assert count
+    assert any(error in each.error for each in findings(store))
+
+
+def test_an_inlined_map_whose_keys_are_not_in_order():
+    store = make()
+    raw = b"\x12\x82" + msgpack.packb(b"kb") + b"\x01" + msgpack.packb(b"ka") + b"\x01"
+
+    def replace(fields: list[Any]) -> None:
+        fields[TOP], fields[COUNT] = [raw], 2
+
+    id = plant_commit(store, replace)
+    assert [(each.id, "order" in each.error) for each in findings(store)] == [(id, True)]
+
+
+def test_a_leaf_whose_cells_do_not_decode():
+    store = make()
+    raw = b"\x12" + b"\x81" + msgpack.packb(b"kbad") + msgpack.packb(msgpack.ExtType(15, b"no decimal"))
+    address = address_of(raw)
+    store.set(object_key(address), seal(raw))
+
+    def replace(fields: list[Any]) -> None:
+        fields[TOP], fields[COUNT] = address, 1
+
+    plant_commit(store, replace)
+    assert [(each.problem, each.id) for each in findings(store)] == [("corrupt", address.hex())]
+
+
+def test_expired_log_entries_and_cut_history_are_no_faults():
+    store = make()
+    repository = Repository(store)
+    repository.prune(keep_last=2, expire=timedelta(0), gc=True)
+    report = check(store)
+    assert report.ok, report.findings
+    state = Versioned(store)
+    for n in range(9):
+        state["n"] = -n
+        state.commit()
+    report = check(store)
+    assert report.ok, report.findings
+    store.delete("cuts")
+    assert any(each.problem == "missing" and each.what == "commit" for each in findings(store))
+
+
+def test_what_is_collected_while_it_checks_is_looked_at_again():
+    """A branch is reset, and what it held is deleted, after the check has read where the branch stood."""
+    fired = 0
+    for k in range(1, 40):
+        store = make_small()
+        between = Between(store, lambda: drop_and_collect(store), at=k)  # noqa: B023 - called within this round
+        report = check(between)
+        assert report.ok, report.findings
+        fired += between.fired
+    assert fired > 10
+
+
+def make_small() -> Memory:
+    store = Memory()
+    state = Versioned(store)
+    for n in range(4):
+        state["list"] = make_large("list", 200, n)
+        state.commit()
+    return store
+
+
+def drop_and_collect(store: Memory) -> None:
+    Versioned(store).reset("HEAD~2")
+    Repository(store).gc(expire=timedelta(0))
+
+
+def test_findings_are_bounded():
+    store = Memory()
+    state = Versioned(store)
+    for n in range(MAX_FINDINGS + 5):
+        state["n"] = [n] * 80
+        state["m"] = "x" * 300 + str(n)
+        state.commit()
+    for key in list(store.keys("o/")):
+        whole = store.get(key) or b""
+        store.delete(key)
+        store.set(key, whole + b"!")
+    report = check(store)
+    assert len(report.findings) == MAX_FINDINGS
+    assert report.more > 0
+    assert not report.ok
+
+
+def test_a_finding_reads_as_a_line():
+    finding = Finding("missing", "map", "a" * 48, "b" * 48, "c" * 48, "it is not in the store")
+    assert str(finding) == f"missing map {'a' * 48}: it is not in the store, named by {'b' * 48}, needed by commit {'c' * 12}"
+
+
+def test_a_damaged_file_is_reported(tmp_path):
+    """The driver itself fails, where pages of the file are damaged; what it gives up is a finding, and the rest is checked."""
+    with Disk(tmp_path / "store") as store:
+        fill(store)
+    file = tmp_path / "store" / "store.sqlite3"
+    whole = file.read_bytes()
+    damaged = bytearray(whole)
+    for page in range(10, len(whole) // 4096, 40):
+        damaged[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    file.write_bytes(damaged)
+    with Disk(tmp_path / "store", read_only=True) as store:
+        report = check(store)
+    assert not report.ok
+    assert any(each.problem == "corrupt" for each in report.findings)
+
+
+def test_a_gc_at_work_is_no_fault():
+    store = make()
+    record = GcRecord().but(owner=b"someone", epoch=1)
+    assert record.stored is not None
+    store.set("gc", record.stored)
+    assert check(store).ok

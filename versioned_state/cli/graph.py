@@ -1,0 +1,99 @@
+r"""The graph of a log, drawn in characters as git does. Layer: cli.
+
+::
+
+    *   a merge: its second parent begins a lane of its own
+    |\
+    | * what was merged
+    * | what was there
+    |/
+    * what both came from
+
+Every lane is a column that waits for a commit. Commits come children before parents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+
+
+class Graph:
+    """Draws commits as they come."""
+
+    def __init__(self) -> None:
+        self._lanes: list[str] = []
+
+    def draw(self, id: str, parents: Sequence[str]) -> tuple[list[str], str]:
+        """What stands left of a commit's lines: of its first lines, at least one; and of all others. All are equally wide."""
+        lanes = self._lanes
+        if id not in lanes:
+            lanes.append(id)
+        lane = lanes.index(id)
+        rows = [_row("*" if index == lane else "|" for index in range(len(lanes)))]
+        rows += self._close(lane) if not parents else self._branch(lane, parents)
+        rows += self._join()
+        rest = _row("|" for _ in lanes)
+        width = max(map(len, [*rows, rest]))
+        return [row.ljust(width) for row in rows], rest.ljust(width)
+
+    def _close(self, lane: int) -> Iterator[str]:
+        """A lane ends; those right of it move to the left."""
+        del self._lanes[lane]
+        if lane < len(self._lanes):
+            yield _row("|" for _ in range(lane)) + "".join(" /" for _ in self._lanes[lane:])
+
+    def _branch(self, lane: int, parents: Sequence[str]) -> Iterator[str]:
+        """A commit's lane goes on to its first parent, and each of the others has one."""
+        lanes = self._lanes
+        lanes[lane] = parents[0]
+        for parent in parents[1:]:
+            if parent in lanes[lane + 1 : lane + 2]:  # right beside it
+                yield _row("|" for _ in range(lane)) + "|\\" + "".join("| " for _ in lanes[lane + 1 :])
+            elif lane and parent == lanes[lane - 1]:
+                yield _row("|" for _ in range(lane - 1)) + "|/" + "".join("| " for _ in lanes[lane:])
+            else:
+                yield _row("|" for _ in range(lane)) + "|\\" + "".join(" \\" for _ in lanes[lane + 1 :])
+                lanes.insert(lane + 1, parent)
+
+    def _join(self) -> Iterator[str]:
+        """Lanes that wait for one commit become one."""
+        lanes = self._lanes
+        while True:
+            found = next((index for index, id in enumerate(lanes) if id in lanes[:index]), None)
+            if found is None:
+                return
+            first = lanes.index(lanes[found])
+            after = "".join(" /" for _ in lanes[found + 1 :])
+            if first + 1 == found:
+                yield _row("|" for _ in range(first)) + "|/" + after
+            else:
+                between = "".join("|_" for _ in range(first + 1, found - 1))
+                yield _row("|" for _ in range(first + 1)) + between + "|/" + after
+                yield _row("|" for _ in range(first)) + "|/" + _row("|" for _ in range(first + 1, len(lanes) - 1))
+            del lanes[found]
+
+
+def _row(marks: Iterable[str]) -> str:
+    return "".join(f"{mark} " for mark in marks)
+
+
+def beside(first: Sequence[str], rest: str, count: int) -> list[str]:
+    """What stands left of so many lines of a commit, and below them, where more must be drawn."""
+    return [*first, *[rest] * (count - len(first))]
+
+
+def shown_parents(history: Sequence[tuple[str, Sequence[str]]], shown: Container[str]) -> dict[str, list[str]]:
+    """What each commit that is shown is to be connected with: the nearest ones that are shown, down each way.
+
+    Args:
+        history: the ids of all commits and of their parents, children before parents.
+        shown: the ids of those that are shown.
+    """
+    nearest: dict[str, list[str]] = {}
+    connected: dict[str, list[str]] = {}
+    for id, parents in reversed(history):
+        below = list(dict.fromkeys(found for parent in parents for found in nearest.get(parent, ())))
+        if id in shown:
+            connected[id] = below
+        nearest[id] = [id] if id in shown else below
+    return connected

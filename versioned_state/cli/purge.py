@@ -1,0 +1,96 @@
+"""``vstate purge``: history is rewritten without what is at some paths, and the store rid of it. Layer: cli."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from versioned_state.cli.output import Output, Span
+from versioned_state.cli.progress import progress_bar
+from versioned_state.cli.settings import Settings, json_option, verb
+from versioned_state.cli.text import plural, size
+from versioned_state.repository.purge import PurgeReport
+
+
+@verb("purge", "Erase what is at a path from all of history.", example="vstate purge users.alice --prefix user/alice/")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--prefix", "prefixes", multiple=True, metavar="TEXT", help="Also all keys that begin so.")
+@click.option(
+    "--replace", "pairs", nargs=2, multiple=True, metavar="WORD OTHER", help="Also put OTHER for WORD in messages, authors and meta."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be rewritten.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def purge(
+    settings: Settings,
+    paths: tuple[str, ...],
+    *,
+    prefixes: tuple[str, ...],
+    pairs: tuple[tuple[str, str], ...],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Rewrite all branches, tags and reflogs without what is at each PATH, and erase it from the store, free pages and log included.
+
+    PATH is a key, a part of a value such as users.alice, or a whole namespace such as @alice. The ids of commits that held it, and of
+    all after them, change. It cannot be undone, and must be confirmed, or said with --yes.
+
+    With --json: one object, with the new id of each commit by its old one.
+    """
+    output = settings.output
+    words = dict(pairs)
+    with settings.changing() as repository:
+        if not (dry_run or yes):
+            _confirm(output, repository.purge(*paths, prefixes=prefixes, replace=words, dry_run=True))
+        with progress_bar(output) as told:
+            report = repository.purge(*paths, prefixes=prefixes, replace=words, dry_run=dry_run, progress=told)
+    if as_json:
+        output.json(_json(report))
+    else:
+        _print(output, report)
+
+
+def _confirm(output: Output, dry: PurgeReport) -> None:
+    output.note(_summary(dry) + ", for ever")
+    if not sys.stdin.isatty():
+        raise click.UsageError("nobody is there to confirm it; --yes does without, --dry-run only looks")
+    click.confirm("Go on?", abort=True, err=True)
+
+
+def _summary(report: PurgeReport) -> str:
+    would = "would be " if report.dry_run else ""
+    refs = plural(len(report.refs), "branch or tag", "branches and tags")
+    return f"{plural(len(report.holding), 'commit')} held it; {plural(len(report.commits), 'commit')} {would}rewritten, on {refs}"
+
+
+def _print(output: Output, report: PurgeReport) -> None:
+    for path in report.paths:
+        output.print(Span(f"- {path}", "removed"))
+    output.print(_summary(report))
+    if report.collected is not None:
+        output.print(f"erased {plural(report.collected.freed, 'object')}, {size(report.collected.freed_bytes)}")
+    if report.mentions:
+        named = ", ".join(each if " " in each else each[:12] for each in report.mentions[:8])
+        more = f" and {len(report.mentions) - 8:,} more" if len(report.mentions) > 8 else ""
+        output.note(Span("still named by message, author, meta or name: ", "title"), named + more)
+    output.note(Span("not reached:", "title"))
+    for each in report.unreached:
+        output.note("  ", each)
+
+
+def _json(report: PurgeReport) -> dict[str, Any]:
+    return {
+        "paths": list(report.paths),
+        "commits": dict(report.commits),
+        "holding": list(report.holding),
+        "refs": list(report.refs),
+        "mentions": list(report.mentions),
+        "unreached": list(report.unreached),
+        "collected": None if report.collected is None else asdict(report.collected),
+        "dry_run": report.dry_run,
+    }

@@ -1,0 +1,34 @@
+"""``vstate restore``: what is at one path, as it was. Layer: cli."""
+
+from __future__ import annotations
+
+import click
+
+from versioned_state.cli.handle import author_option, handle, message_option, tell_head
+from versioned_state.cli.place import value_at
+from versioned_state.cli.settings import Settings, complete_revision, verb
+from versioned_state.errors import PickleRefusedError
+
+
+@verb("restore", "Bring what is at a path back to what it was.", example="vstate restore plan --from HEAD~5")
+@click.argument("path")
+@click.option(
+    "--from", "rev", required=True, metavar="REV", shell_complete=complete_revision, help="The commit that has it as it should be."
+)
+@message_option
+@author_option
+@click.pass_obj
+def restore(settings: Settings, path: str, *, rev: str, message: str, author: str | None) -> None:
+    """Commit what is at PATH as it was in REV, and leave everything else as it is. Where there was nothing, it is removed."""
+    with handle(settings, author) as state:
+        before = state.head
+        try:
+            state.restore(path, rev)
+        except PickleRefusedError as error:
+            error.hint = f"vstate never unpickles; in Python: state.restore({path!r}, at={rev!r})"
+            raise
+        state.commit(message or f"restore {path} from {rev}")
+        if state.head == before:
+            # It is the same in both, or in neither: then that is said, with what comes near.
+            value_at(state.repository.snapshot(before, describe=True), path)
+        tell_head(settings.output, state, before, nothing=f"{path} is what it was in {rev}: no commit")

@@ -1,0 +1,334 @@
+"""Branches and tags as a repository shows them: mappings from names to commits, and what git does with them. Layer: repository.
+
+A branch moves, a tag does not. Whatever is deleted keeps its record and its reflog, so it can be brought back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from versioned_state.errors import (
+    BranchMovedError,
+    InvalidArgumentError,
+    LimitExceededError,
+    RefExistsError,
+    UnknownRevisionError,
+    UnmergedBranchError,
+)
+from versioned_state.objects.address import Address
+from versioned_state.objects.layout import RefKind
+from versioned_state.objects.store import Staging
+from versioned_state.repository import history
+from versioned_state.repository.commit import MAX_TEXT, Commit
+from versioned_state.repository.reflog import read_entry, write_entry
+from versioned_state.repository.refs import Ref, check_name, iter_refs, move_ref, rename_ref
+
+if TYPE_CHECKING:
+    from versioned_state.repository.repository import Repository
+
+_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
+_ANNOTATED: Final = "tag: "
+"""How the action of the log entry begins that created an annotated tag; its message follows."""
+
+_COMPARED_AT_ONCE: Final = 256
+"""Branches whose commits are counted in one walk: 2,000 of them, 1,000 commits behind in the mean, take half a second; each alone, 43."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchInfo:
+    """A branch beside another one.
+
+    Attributes:
+        head: the commit that it points to; ``head.time`` is when somebody last worked on it.
+        base: the branch or revision that it was compared with; None where there is none to compare with.
+        ahead, behind: how many commits it has that the base does not have, and the other way round; None without a base.
+    """
+
+    name: str
+    head: Commit
+    base: str | None
+    ahead: int | None
+    behind: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """What an annotated tag says: why, by whom, and when (microseconds since 1970, UTC)."""
+
+    message: str
+    author: str | None
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class TagInfo:
+    """A tag: the commit that it points to, and what it says, where it is annotated."""
+
+    name: str
+    commit: Commit
+    annotation: Annotation | None
+
+
+class Refs(Mapping[str, Commit]):
+    """The branches, or the tags, of a repository: a mapping from name to commit, in the order of the names.
+
+    Looking one up costs one read of the store; ``len`` and iteration cost what they list.
+    """
+
+    _kind: RefKind
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+
+    def __getitem__(self, name: str) -> Commit:
+        return self._repository.commit_at(self._head(self._live(name)))
+
+    def __contains__(self, name: object) -> bool:
+        return type(name) is str and self._repository.ref(self._kind, name).head is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return (ref.name for ref in iter_refs(self._repository.store, self._kind))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def deleted(self) -> Iterator[str]:
+        """The names of those that were deleted, in order; ``create(name, at="name@{1}")`` brings one back. Cost: what all of them cost."""
+        return (ref.name for ref in iter_refs(self._repository.store, self._kind, deleted=True) if ref.head is None)
+
+    def _live(self, name: str) -> Ref:
+        ref = self._repository.ref(self._kind, name)
+        if ref.head is None:
+            back = "" if ref.stored is None else f"; it was deleted, and create({name!r}, at={name + '@{1}'!r}) brings it back"
+            raise UnknownRevisionError(name, reason=f"there is no such {self._kind}{back}")
+        return ref
+
+    @staticmethod
+    def _head(ref: Ref) -> Address:
+        assert ref.head is not None
+        return ref.head
+
+    def _create(self, name: str, at: str | Commit, *, action: str, author: str | None = None) -> Commit:
+        commit = self._repository.commit(at)
+        check_name(self._kind, name)
+        ref = self._repository.ref(self._kind, name)
+        if ref.head is not None or not self._repository.move(ref, commit, action=action, author=author):
+            raise RefExistsError(self._kind, name)
+        return commit
+
+
+class Branches(Refs):
+    """The branches of a repository: a mapping from name to head, in the order of the names.
+
+    Names may begin alike (``a`` beside ``a/b``), which git does not allow.
+    """
+
+    _kind = "branch"
+
+    def create(self, name: str, at: str | Commit = "HEAD") -> Commit:
+        """Create a branch at a revision; its head. A deleted one comes back with ``at="name@{1}"``.
+
+        Raises:
+            RefExistsError: there is one of that name; it was not moved.
+            UnknownRevisionError, InvalidArgumentError: there is no such revision; it is no name. Nothing was changed.
+        """
+        return self._create(name, at, action="create")
+
+    def delete(self, name: str, *, force: bool = False) -> Commit:
+        """Delete a branch; its head, which its reflog keeps as long as it keeps anything (30 days, unless gc was told otherwise).
+
+        Cost: O(log n) reads where the default branch (``main``) has its head among its first parents. Otherwise the commits of the default
+        branch down to the head's generation; then one read for each other branch and tag, O(log n) for those that are longer, and what
+        these have beyond the default branch down to that generation. With ``force`` none of that.
+
+        Args:
+            force: delete it even if no other branch or tag leads to its head.
+
+        Raises:
+            UnmergedBranchError: none does. Nothing was changed.
+            UnknownRevisionError: there is none of that name.
+        """
+        while True:
+            ref = self._live(name)
+            head = self._repository.commit_at(self._head(ref))
+            if not force and not _is_kept(self._repository, ref, head):
+                raise UnmergedBranchError(name, head.id)
+            if self._repository.move(ref, None, action="delete"):
+                return head
+
+    def rename(self, old: str, new: str) -> Commit:
+        """Give a branch another name; its head. The reflog goes along, and the old name's is kept, too.
+
+        It is one step. On a store that takes one condition a batch (S3), the new name is there first, and after a failure both may be. A
+        handle on the old name is told that the branch was deleted, and goes on with ``switch``. Where a branch of the new name was
+        deleted earlier, its reflog is now found under the old name.
+
+        Raises:
+            RefExistsError: there is a branch of the new name.
+            UnknownRevisionError, InvalidArgumentError: there is none of the old name; the new one is no name.
+            BranchMovedError: on S3, where both names were there for a moment, and somebody moved the new one.
+        """
+        check_name("branch", new)
+        store = self._repository.store
+        at_once = store.max_expected is None or store.max_expected >= 2 + self._repository.guard.enabled
+        while True:
+            source = self._live(old)
+            target = self._repository.ref("branch", new)
+            if target.head is not None:
+                raise RefExistsError("branch", new)
+            if at_once:
+                if self._swap(source, target):
+                    break
+            elif self._create_and_delete(source, target):
+                break
+        return self._repository.commit_at(self._head(source))
+
+    def _farewell(self, source: Ref, target: Ref) -> bytes:
+        # What was at the new name must not go lost, and the log of a record is one list, in order of time: so the names swap their pasts.
+        left = source if target.log is None else replace(source, head=None, log=target.log)
+        repository = self._repository
+        return write_entry(left, None, time=repository._now(), author=repository.author, action=f"rename to {target.name}")
+
+    def _swap(self, source: Ref, target: Ref) -> bool:
+        """Move the record from one name to another; False where either was moved meanwhile."""
+        staging = Staging(self._repository.objects)
+        log = staging.add(self._farewell(source, target))
+        return rename_ref(self._repository.guard, source, target, log=log, staging=staging)
+
+    def _create_and_delete(self, source: Ref, target: Ref) -> bool:
+        """The same in two steps; False where the first was not done."""
+        guard, objects = self._repository.guard, self._repository.objects
+        placed = move_ref(guard, target, source.head, log=source.log, staging=Staging(objects))
+        if placed is None:
+            return False
+        while True:
+            staging = Staging(objects)
+            log = staging.add(self._farewell(source, target))
+            if move_ref(guard, source, None, log=log, staging=staging) is not None:
+                return True
+            # Somebody committed to the old name in between.
+            source = self._repository.ref("branch", source.name)
+            if source.head is None:
+                return True
+            moved = move_ref(guard, placed, source.head, log=source.log, staging=Staging(objects))
+            if moved is None:
+                raise BranchMovedError(
+                    target.name, expected=_hex(placed.head), actual=_hex(self._repository.ref("branch", target.name).head)
+                )
+            placed = moved
+
+    def iter_info(self, base: str | Commit | None = None) -> Iterator[BranchInfo]:
+        """Each branch with its head, and how far it is ahead of a base and behind it; the base is the default branch, if none is given.
+
+        Cost: for each 256 of them, one read for each commit that does not lead to all of these and to the base.
+        """
+        repository = self._repository
+        name = repository.default_branch() if base is None else base.short if isinstance(base, Commit) else base
+        compared = None
+        if base is not None or name in self:
+            compared = repository.commit(name if base is None else base)
+        refs = iter_refs(repository.store, "branch")
+        while some := list(islice(refs, _COMPARED_AT_ONCE)):
+            heads = [repository.commit_at(self._head(ref)) for ref in some]
+            if compared is None:
+                yield from (BranchInfo(ref.name, head, None, None, None) for ref, head in zip(some, heads, strict=True))
+                continue
+            counts = history.ahead_behind(heads, compared, repository.read)
+            for ref, head, (ahead, behind) in zip(some, heads, counts, strict=True):
+                yield BranchInfo(ref.name, head, name, ahead, behind)
+
+
+class Tags(Refs):
+    """The tags of a repository: a mapping from name to commit, in the order of the names. A tag does not move."""
+
+    _kind = "tag"
+
+    def create(self, name: str, at: str | Commit = "HEAD", *, message: str | None = None, author: str | None = None) -> Commit:
+        """Create a tag at a revision; the commit.
+
+        Args:
+            message: what is to be said of it: then it is annotated, with author and time.
+            author: who says so; without one, the repository's.
+
+        Raises:
+            RefExistsError: there is one of that name; it was not moved.
+            LimitExceededError: message or author is longer than 65,536 bytes.
+            UnknownRevisionError, InvalidArgumentError: there is no such revision; it is no name; the message is empty. Nothing was changed.
+        """
+        for what, text in (("message", message), ("author", author)):
+            if text is None:
+                continue
+            if type(text) is not str or (what == "message" and not text.strip()):
+                raise InvalidArgumentError(f"the {what} of a tag is a text; without a message there is no annotation; nothing was changed")
+            if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
+                raise LimitExceededError(f"the {what} of a tag of {len(text)} characters", limit=MAX_TEXT)
+        return self._create(name, at, action="create" if message is None else _ANNOTATED + message, author=author)
+
+    def delete(self, name: str) -> Commit:
+        """Delete a tag; the commit that it pointed to, which its reflog keeps as long as it keeps anything.
+
+        Raises:
+            UnknownRevisionError: there is none of that name.
+        """
+        while True:
+            ref = self._live(name)
+            if self._repository.move(ref, None, action="delete"):
+                return self._repository.commit_at(self._head(ref))
+
+    def annotation(self, name: str) -> Annotation | None:
+        """What a tag says; None where it is not annotated. Cost: two reads. Raises ``UnknownRevisionError``.
+
+        It is the tag's newest log entry, which gc keeps whatever its age.
+        """
+        return self._annotation(self._live(name))
+
+    def _annotation(self, ref: Ref) -> Annotation | None:
+        if ref.log is None:
+            return None
+        entry = read_entry(ref.log, self._repository.objects.read(ref.log))
+        if not entry.action.startswith(_ANNOTATED):
+            return None
+        return Annotation(entry.action.removeprefix(_ANNOTATED), entry.author, entry.time)
+
+    def iter_info(self) -> Iterator[TagInfo]:
+        """Each tag with its commit and what it says. Cost: two reads for each."""
+        for ref in iter_refs(self._repository.store, "tag"):
+            yield TagInfo(ref.name, self._repository.commit_at(self._head(ref)), self._annotation(ref))
+
+
+def _is_kept(repository: Repository, ref: Ref, head: Commit) -> bool:
+    """Whether another branch or a tag leads to the head of this branch."""
+    read = repository.read
+    seen: set[str] = set()
+    first = repository.ref("branch", repository.default_branch())
+    if first.name != ref.name and first.head is not None and _leads_to(repository.commit_at(first.head), head, read, seen):
+        return True
+    if not head.parents and not head.cut:
+        return True  # the empty root commit, which every store has
+    heads = {each.head for kind in _KINDS for each in iter_refs(repository.store, kind) if (each.kind, each.name) != ("branch", ref.name)}
+    if ref.head in heads:
+        return True
+    return any(_leads_to(repository.commit_at(each), head, read, seen) for each in heads - {first.head} if each is not None)
+
+
+def _leads_to(start: Commit, target: Commit, read: history.Read, seen: set[str]) -> bool:
+    """``history.is_ancestor``, for many starts: ``seen`` has the commits that are known not to lead there."""
+    if target.height <= start.height and history.descend(start, target.height, read) == target:
+        return True
+    pending = [start]
+    while pending:
+        commit = pending.pop()
+        if commit == target:
+            return True
+        if commit.id not in seen and commit.generation > target.generation:
+            seen.add(commit.id)
+            # The last parent comes first: what was merged lately is found early.
+            pending += history.parents_of(commit, read)
+    return False
+
+
+def _hex(address: Address | None) -> str | None:
+    return None if address is None else address.hex()
