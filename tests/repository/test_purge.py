@@ -162,6 +162,27 @@ def test_words_in_messages_authors_and_meta():
     assert {position.commit.message for position in repository.reflog("main") if position.commit} == {"A. begins", "Bob goes on"}
 
 
+@pytest.mark.parametrize("expired", [False, True])
+def test_words_in_the_message_of_a_tag_and_in_a_reflog(expired):
+    store = Memory()
+    repository = Repository(store, clock=Clock())
+    state = Versioned(repository)
+    state["x"] = 1
+    state.commit("one")
+    repository.tags.create("v1", message="what Alice said", author="Alice")
+    state["x"] = 2
+    state.commit("two")
+    state.reset("HEAD~1")
+    if expired:
+        repository.gc(expire=timedelta(0))
+    report = purge(repository, replace={"Alice": "A."})
+    annotation = repository.tags.annotation("v1")
+    assert annotation is not None
+    assert (annotation.message, annotation.author) == ("what A. said", "A.")
+    assert not report.mentions
+    assert not holds(store, "Alice")
+
+
 def test_a_ref_that_is_named_so_is_pointed_out():
     repository = Repository(Memory(), clock=Clock())
     agent(repository)

@@ -289,12 +289,13 @@ class _Pass:
         log = None
         for entry in reversed(entries):
             at = dataclasses.replace(ref, head=self._now(entry.old), log=log)
-            author = self._replaced(entry.author)
-            log = self._staging.add(write_entry(at, self._now(entry.new), time=entry.time, author=author, action=entry.action))
+            author, action = self._replaced(entry.author), self._replaced(entry.action) or ""
+            log = self._staging.add(write_entry(at, self._now(entry.new), time=entry.time, author=author, action=action))
         return log
 
     def _is_stale(self, entry: LogEntry) -> bool:
-        return (self._now(entry.old), self._now(entry.new), self._replaced(entry.author)) != (entry.old, entry.new, entry.author)
+        now = self._now(entry.old), self._now(entry.new), self._replaced(entry.author), self._replaced(entry.action)
+        return now != (entry.old, entry.new, entry.author, entry.action)
 
     def publish(self) -> bool:
         """Move the refs, as many in one batch as can be; whether there were any to move, so that another pass has to look again."""
@@ -333,6 +334,9 @@ def _iter_log(repository: Repository, ref: Ref) -> Iterator[LogEntry]:
         except MissingObjectError:
             return
         if entry.time < expired:
+            if log == ref.log:
+                # gc keeps the last entry of a ref whatever its age, a tag's message in it, but not what it led away from.
+                yield dataclasses.replace(entry, old=None, previous=None)
             return
         yield entry
         log = entry.previous
@@ -376,7 +380,9 @@ def _mentions(repository: Repository, words: Sequence[str]) -> Iterator[str]:
     for kind, refs in (("branch", repository.branches), ("tag", repository.tags)):
         for name, head in refs.items():
             heads.add(head)
-            if any(word in name for word in wanted):
+            said = repository.tags.annotation(name) if kind == "tag" else None
+            text = "\0".join((name, *(() if said is None else (said.message, said.author or ""))))
+            if any(word in text for word in wanted):
                 yield f"{kind} {name}"
     for commit in history.walk(heads, repository.read):
         text = "\0".join((commit.message, commit.author or "", str(commit.meta)))
