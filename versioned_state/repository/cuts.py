@@ -10,21 +10,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgpack
-from blake3 import blake3
 
 from versioned_state.errors import CorruptRefError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
 from versioned_state.objects.layout import CUTS, object_key
+from versioned_state.objects.record import read_record, write_record
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.history import jump_height
 
 if TYPE_CHECKING:
     from versioned_state.repository.repository import Repository
-
-_CHECKSUM_SIZE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +87,21 @@ def write_cuts(cuts: Mapping[bytes, Cut]) -> bytes:
     body: bytes = msgpack.packb(
         [b"".join(ordered), [cuts[address].height for address in ordered], [cuts[address].kept for address in ordered]]
     )
-    return body + _checksum(body)
+    return write_record(CUTS, body)
 
 
 def read_cuts(stored: bytes | None) -> Cuts:
     """The cuts in a record; None: there are none. Raises ``CorruptRefError``."""
     if stored is None:
         return Cuts({})
-    body = stored[:-_CHECKSUM_SIZE]
-    if stored[-_CHECKSUM_SIZE:] != _checksum(body):
-        raise CorruptRefError(CUTS, "the record of cut history does not match its checksum")
     try:
-        joined, heights, kept = msgpack.unpackb(body)
+        joined, heights, kept = msgpack.unpackb(read_record(CUTS, stored))
         addresses = [joined[i : i + ADDRESS_SIZE] for i in range(0, len(joined), ADDRESS_SIZE)]
         cuts = {address: Cut(height, bits) for address, height, bits in zip(addresses, heights, kept, strict=True)}
         if type(joined) is not bytes or len(joined) % ADDRESS_SIZE or not all(type(number) is int for number in (*heights, *kept)):
             raise ValueError("a field of another type")
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise CorruptRefError(CUTS, f"the record of cut history does not decode: {error}") from error
+        raise CorruptRefError(CUTS, f"the record of cut history is damaged: {error}") from error
     return Cuts(cuts, stored)
 
 
@@ -126,7 +121,3 @@ def forget_cuts(repository: Repository) -> None:
         if len(live) == len(cuts):
             return
         repository.store.apply({CUTS: cuts.stored}, {CUTS: write_cuts(live)})
-
-
-def _checksum(body: bytes) -> bytes:
-    return blake3(CUTS.encode() + b"\0" + body).digest(length=_CHECKSUM_SIZE)

@@ -17,11 +17,11 @@ from itertools import islice
 from typing import Final
 
 import msgpack
-from blake3 import blake3
 
 from versioned_state.errors import CorruptObjectError, StoreBusyError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
 from versioned_state.objects.layout import GC
+from versioned_state.objects.record import read_record, write_record
 from versioned_state.objects.store import Staging
 from versioned_state.storage import KVStore
 
@@ -29,7 +29,6 @@ MAX_PUBLISHED: Final = 4096
 """Heads that wait in the record for gc to take note of them. A gc at work takes them every few seconds; where so many wait it has died,
 and the record, which every commit writes, must not grow for ever: the writer calls that gc off."""
 
-_CHECKSUM_SIZE: Final = 8
 _HEADS_KEPT: Final = 256
 _ATTEMPTS: Final = 1000
 _COURTESY_S: Final = 0.25
@@ -73,28 +72,21 @@ class GcRecord:
 def _write(record: GcRecord) -> bytes:
     fields = [record.epoch, record.owner, record.beat, record.sweeps, record.expired, record.hold, b"".join(record.published)]
     body: bytes = msgpack.packb(fields)
-    return body + _checksum(body)
+    return write_record(GC, body)
 
 
-def _checksum(body: bytes) -> bytes:
-    return blake3(GC.encode() + b"\0" + body).digest(length=_CHECKSUM_SIZE)
-
-
-def read_record(stored: bytes | None) -> GcRecord:
+def read_gc_record(stored: bytes | None) -> GcRecord:
     """The record in these bytes. Raises ``CorruptObjectError``."""
     if stored is None:
         return GcRecord()
-    body = stored[:-_CHECKSUM_SIZE]
-    if stored[-_CHECKSUM_SIZE:] != _checksum(body):
-        raise CorruptObjectError(GC, "the record of gc does not match its checksum")
     try:
-        epoch, owner, beat, sweeps, expired, hold, joined = msgpack.unpackb(body)
+        epoch, owner, beat, sweeps, expired, hold, joined = msgpack.unpackb(read_record(GC, stored))
         if not all(type(number) is int for number in (epoch, beat, sweeps, expired)) or type(hold) is not bool:
             raise ValueError("a field of another type")
         if not (owner is None or type(owner) is bytes) or type(joined) is not bytes or len(joined) % ADDRESS_SIZE:
             raise ValueError("a field of another type")
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise CorruptObjectError(GC, f"the record of gc does not decode: {error}") from error
+        raise CorruptObjectError(GC, f"the record of gc is damaged: {error}") from error
     published = tuple(Address(joined[i : i + ADDRESS_SIZE]) for i in range(0, len(joined), ADDRESS_SIZE))
     return GcRecord(epoch, owner, beat, sweeps, expired, hold, published, stored)
 
@@ -116,7 +108,7 @@ class Guard:
         """Take the record's bytes as they were read just now. Damage is told when it matters: it must not keep anybody from reading."""
         self._record, self._damaged = None, False
         try:
-            self._record = read_record(stored)
+            self._record = read_gc_record(stored)
         except CorruptObjectError:
             self._damaged = True
 
@@ -124,7 +116,7 @@ class Guard:
         """Read the record. Raises ``CorruptObjectError``."""
         stored = self._store.get(GC)
         self.learn(stored)
-        return read_record(stored) if self._record is None else self._record
+        return read_gc_record(stored) if self._record is None else self._record
 
     @property
     def record(self) -> GcRecord:

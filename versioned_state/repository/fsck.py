@@ -17,7 +17,7 @@ from versioned_state.objects.layout import CUTS, FORMAT, GC, MERGE_POLICIES, OBJ
 from versioned_state.objects.store import verified
 from versioned_state.repository.commit import ROOT_ID, Commit, read_commit
 from versioned_state.repository.cuts import Cuts, read_cuts
-from versioned_state.repository.epoch import GcRecord, read_record
+from versioned_state.repository.epoch import GcRecord, read_gc_record
 from versioned_state.repository.history import jump_height
 from versioned_state.repository.policies import read_policies
 from versioned_state.repository.reach import BATCH, AddressSet, Reference, Role, check_cells, check_order, followed
@@ -149,7 +149,7 @@ class _Check:
     def swept(self) -> bool:
         """Whether gc has deleted anything since the check began."""
         try:
-            return read_record(self._store.get(GC)).sweeps != self._gc.sweeps
+            return read_gc_record(self._store.get(GC)).sweeps != self._gc.sweeps
         except _DAMAGE:
             return False
 
@@ -171,7 +171,7 @@ class _Check:
         readers: dict[str, Callable[[bytes | None], object]] = {
             FORMAT: lambda stored: read_format(stored or b""),
             CUTS: read_cuts,
-            GC: read_record,
+            GC: read_gc_record,
             MERGE_POLICIES: lambda _: read_policies(self._store),
         }
         for key, read in readers.items():

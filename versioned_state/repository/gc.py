@@ -28,7 +28,7 @@ from versioned_state.objects.address import Address
 from versioned_state.objects.layout import GC, OBJECTS, RefKind, address_in, object_key
 from versioned_state.objects.store import verified
 from versioned_state.repository.commit import ROOT_ID
-from versioned_state.repository.epoch import GcRecord, read_record
+from versioned_state.repository.epoch import GcRecord, read_gc_record
 from versioned_state.repository.reach import AddressSet, Reference, Role, walk
 from versioned_state.repository.refs import iter_refs
 from versioned_state.storage import KVStore, Wrapper
@@ -262,7 +262,7 @@ class _Sweep:
 
     def _read(self, stored: bytes | None) -> GcRecord:
         try:
-            return read_record(stored)
+            return read_gc_record(stored)
         except CorruptObjectError:
             if not self._force:
                 raise
@@ -280,7 +280,7 @@ class _Sweep:
 
     def _look(self) -> GcRecord:
         """The record as it is now, which is still ours. Raises ``StoreBusyError``."""
-        record = read_record(self._store.get(GC))
+        record = read_gc_record(self._store.get(GC))
         if record.owner != self._owner:
             raise StoreBusyError("another gc took this one's place, or a writer called it off; what was deleted so far was garbage")
         self._record = record

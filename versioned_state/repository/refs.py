@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import msgpack
-from blake3 import blake3
 
 from versioned_state.errors import CorruptRefError, InvalidArgumentError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
 from versioned_state.objects.layout import RefKind, birth_key, ref_key
+from versioned_state.objects.record import read_record, write_record
 from versioned_state.objects.store import Staging
 from versioned_state.repository.epoch import Guard
 from versioned_state.storage import KVStore
 
-_CHECKSUM_SIZE: Final = 8
 _BORN: Final = b"\x01"
 _BAD_NAME: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|^(?:HEAD|@)$")
 
@@ -65,11 +64,7 @@ def has_surrogate(name: str) -> bool:
 def write_ref(kind: RefKind, name: str, head: Address | None, log: Address | None) -> bytes:
     """A ref's record: name, head, gc epoch (0: none has run), last log entry, and a checksum over these and its key."""
     body: bytes = msgpack.packb([name, head, 0, log])
-    return body + _checksum(kind, name, body)
-
-
-def _checksum(kind: RefKind, name: str, body: bytes) -> bytes:
-    return blake3(ref_key(kind, name).encode() + b"\0" + body).digest(length=_CHECKSUM_SIZE)
+    return write_record(ref_key(kind, name), body)
 
 
 def read_ref(store: KVStore, kind: RefKind, name: str) -> Ref:
@@ -90,13 +85,10 @@ def read_ref(store: KVStore, kind: RefKind, name: str) -> Ref:
 
 def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
     """The ref in a record. Raises ``CorruptRefError``."""
-    body = stored[:-_CHECKSUM_SIZE]
-    if stored[-_CHECKSUM_SIZE:] != _checksum(kind, name, body):
-        raise CorruptRefError(name, "its record does not match its checksum")
     try:
-        named, head, _epoch, log = msgpack.unpackb(body)
+        named, head, _epoch, log = msgpack.unpackb(read_record(ref_key(kind, name), stored))
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise CorruptRefError(name, f"its record does not decode: {error}") from error
+        raise CorruptRefError(name, f"its record is damaged: {error}") from error
     if named != name or any(a is not None and (type(a) is not bytes or len(a) != ADDRESS_SIZE) for a in (head, log)):
         raise CorruptRefError(name, "its record is not that of this ref")
     return Ref(kind, name, None if head is None else Address(head), None if log is None else Address(log), stored)
