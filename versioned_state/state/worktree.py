@@ -443,6 +443,9 @@ class Worktree:
             StorageError: what is not committed could not be read. Nothing was changed.
         """
         head = expected if head is None else head
+        if not (self._slots or self._lazy or self._assigned):
+            self.tree = head
+            return
         staging = self._nodes.staging
         cells = {key: cell for key, _, cell in diff_maps(self._nodes, now, expected)}
         if base is not None:
