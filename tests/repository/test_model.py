@@ -5,9 +5,11 @@ The model of a state is a dict of what ``exact`` says of each value; of a commit
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,7 @@ from tests.values.test_merge import Bench
 from versioned_state import Commit, Disk, KVStore, Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import BranchMovedError, MergeConflictError, RefExistsError, UnknownRevisionError
 from versioned_state.repository.commit import ROOT_ID
+from versioned_state.storage import DiskCache, Encrypted, Postgres, Redis
 
 KEYS = ("a", "b", "é", "")
 BRANCHES = ("main", "side", "deep/er")
@@ -461,9 +464,44 @@ class DiskMachine(RepositoryMachine):
         shutil.rmtree(self.path.parent)
 
 
+class Shared(RepositoryMachine):
+    """Over one store that all handles share, as machines share a server."""
+
+    make: ClassVar[Callable[[], KVStore]]
+
+    def make_store(self) -> KVStore:
+        return type(self).make()
+
+    def open(self) -> Repository:
+        return Repository(self.store, clock=self.clock, pickle="allow")
+
+
 @pytest.mark.parametrize("machine", [RepositoryMachine, DiskMachine], ids=["memory", "disk"])
 def test_a_repository_is_what_the_model_says(machine, monkeypatch):
     # Long enough to see what is wrong, and short enough for the whole run not to be ended as one that hangs.
     monkeypatch.setattr(engine, "MAX_SHRINKING_SECONDS", 60)
     examples = settings().max_examples
     run_state_machine_as_test(machine, settings=settings(max_examples=2 * examples if machine is RepositoryMachine else examples // 2))
+
+
+@pytest.mark.parametrize("backend", ["diskcache", "encrypted", "redis", "postgres", "s3"])
+def test_a_repository_is_what_the_model_says_over(backend, request, tmp_path, monkeypatch):
+    """The same over every other store, with fewer examples: what a store promises has tests of its own."""
+    monkeypatch.setattr(engine, "MAX_SHRINKING_SECONDS", 60)
+    number = itertools.count()
+    make: Callable[[], KVStore]
+    if backend == "redis":
+        server = request.getfixturevalue("redis_server")
+        make = lambda: Redis(server.url, prefix=server.fresh_prefix())  # noqa: E731
+    elif backend == "postgres":
+        server = request.getfixturevalue("postgres_server")
+        make = lambda: Postgres(server.url, schema=server.fresh_schema())  # noqa: E731
+    elif backend == "s3":
+        server = request.getfixturevalue("s3_server")
+        make = lambda: server.open(f"model-{next(number)}")  # noqa: E731
+    elif backend == "encrypted":
+        make = lambda: Encrypted(Memory(), bytes(32))  # noqa: E731
+    else:
+        make = lambda: DiskCache(tmp_path / str(next(number)))  # noqa: E731
+    machine = type("Machine", (Shared,), {"make": staticmethod(make)})
+    run_state_machine_as_test(machine, settings=settings(max_examples=max(3, settings().max_examples // 12), stateful_step_count=30))
