@@ -1,7 +1,7 @@
 """``history``: looking back in 10,000 commits of a state of 100,000 keys and a list of 10,000 messages; then half of them is garbage.
 
-kvgit has the same keys, the same commits and the same branches, but no list: it would store the list again in each commit, 10 MB each
-time. Its diff and merge are by key, ours by path, so ours does more wherever the two are compared.
+``long_history`` makes them. kvgit has no list there; its diff and merge are by key, ours by path, so ours does more wherever the two are
+compared.
 
 What is timed stands on a store that was just opened, as for somebody who looks back and ends. Opening is not counted, nor, where it is
 a merge that is timed, the first write.
@@ -10,32 +10,25 @@ a merge that is timed, the first write.
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path as Folder
-from typing import Any
 
-from benchmarks.data import Data
 from benchmarks.measure import alternate, folder_bytes, timed
 from benchmarks.results import Metric, Result, Table, Target, Unit
 from benchmarks.sides import OURS
 from benchmarks.workloads.base import Context, Workload, require_equal
-from benchmarks.workloads.keys import state_of
+from benchmarks.workloads.long_history import ASIDE, FULL, KVGIT, LINE, MAKING, QUICK, TIP, Edits, Sizes, open_kvgit
 from benchmarks.workloads.memory import peak_of
 from versioned_state import Disk, KVStore, Repository, Versioned
 from versioned_state.storage import Counting
 from versioned_state.values.path import Key, Path
-
-KVGIT = "kvgit"
-LINE, TIP, ASIDE = "main", "long", "aside"
-"""Branches: the first half of the commits, all of them, and one commit of its own on the first half."""
 
 DIFF, BLAME, LOG = "diff of neighbours", "blame of the last messages", "log of 20"
 MERGE_KEYS, MERGE_BOTH = "merge of keys", "merge of keys and list"
@@ -45,181 +38,8 @@ _BRANCHES = {MERGE_KEYS: "keys", MERGE_BOTH: "both"}
 """What the branches of a merge are called after their side, and before the number of the turn."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How large the history is."""
-
-    keys: int
-    messages: int
-    commits: int
-    turns: int = 10
-    edits: int = 5
-    blamed: int = 50
-    gc_turns: int = 1
-    """One: kvgit's gc takes minutes."""
-    what_if: int = 100
-    """Commits of each branch that is deleted before gc. Of one branch of 5,000 kvgit's gc walks what its commits share once for each of
-    them: it had taken 5 minutes and 2.6 GB when it was stopped."""
-    counted: int = 3
-    """Times that each question is asked again over a ``Counting``, which costs time itself."""
-
-    @property
-    def half(self) -> int:
-        return self.commits // 2
-
-    @property
-    def asked(self) -> int:
-        """Times that each question is asked in all; each merge has branches of its own."""
-        return self.turns + self.counted
-
-    def what_ifs(self) -> Iterator[tuple[str, int, range]]:
-        """The branches that become garbage, as many commits as are kept: name, how far back it begins, and the numbers of its commits."""
-        for count, first in enumerate(range(self.half, self.commits, self.what_if)):
-            yield f"what-if-{count}", count * self.what_if // 2 % self.half, range(first, min(first + self.what_if, self.commits))
-
-
-FULL = Sizes(keys=100_000, messages=10_000, commits=10_000)
-QUICK = Sizes(keys=1000, messages=200, commits=200, turns=2, blamed=10, what_if=10)
-
 Seconds = dict[str, list[float]]
 Folders = Mapping[str, Folder]
-
-
-@dataclass(frozen=True)
-class Edits:
-    """What is done to the state: by the number of the commit, and on each side of a merge."""
-
-    sizes: Sizes
-    data: Data
-
-    def of_commit(self, number: int) -> tuple[str, dict[str, Any], Any]:
-        """A key, its new value, and a message to append."""
-        key = f"item-{random.Random(number).randrange(self.sizes.keys):06}"
-        return key, {"id": number, "score": -1, "tag": "changed in a commit"}, self.data.messages(1, start=self.sizes.messages + number)[0]
-
-    def of_side(self, turn: int, side: str) -> dict[str, Any]:
-        """What one side of a merge sets: other keys than the other side, and than in other turns."""
-        keys = random.Random(1).sample(range(self.sizes.keys), 2 * self.sizes.edits * self.sizes.asked)
-        first = (2 * turn + (side == "theirs")) * self.sizes.edits
-        return {f"item-{key:06}": {"id": key, "score": -2, "tag": side} for key in keys[first : first + self.sizes.edits]}
-
-    def messages_of_side(self, turn: int, side: str) -> tuple[int, Any]:
-        """A place in the list, and what is put there."""
-        count = self.sizes.messages
-        return (count * (turn + 1) // (self.sizes.asked + 2) + (side == "theirs") * count // 50), {"role": "user", "content": side * 100}
-
-
-# Making the history. Each part takes the branches from where the part before it left them.
-
-
-def _begin_ours(folder: Folder, edits: Edits) -> list[str]:
-    """The first half of the commits, on ``LINE``; their ids."""
-    with Versioned(Disk(folder)) as state:
-        state.update(state_of(edits.sizes.keys))
-        state["messages"] = edits.data.messages(edits.sizes.messages)
-        state.commit("all of it")
-    # Opened anew, since the handle that made the state watches all of it.
-    with Versioned(Disk(folder)) as state:
-        return _commit_ours(state, edits, range(edits.sizes.half))
-
-
-def _commit_ours(state: Versioned, edits: Edits, numbers: Iterable[int]) -> list[str]:
-    ids: list[str] = []
-    for number in numbers:
-        key, value, message = edits.of_commit(number)
-        state[key] = value
-        state.sequence("messages").append(message)
-        ids.append(state.commit(f"commit {number}").id)
-        state.release(key)
-    return ids
-
-
-def _go_on_ours(folder: Folder, edits: Edits) -> list[str]:
-    """The second half, on ``TIP``, and branches to merge."""
-    with Versioned(Disk(folder)) as state:
-        state.switch(TIP, create=True)
-        ids = _commit_ours(state, edits, range(edits.sizes.half, edits.sizes.commits))
-        with state.fork(ASIDE, at=LINE) as aside:
-            aside["item-000000"] = ASIDE
-            aside.commit()
-        for turn, side in _sides(edits.sizes):
-            with state.fork(f"{side}-keys-{turn}") as fork:
-                fork.update(edits.of_side(turn, side))
-                fork.commit()
-        # With the list in memory a round costs more, so that comes last, on one handle: the list is loaded once.
-        messages = state["messages"]
-        for turn, side in _sides(edits.sizes):
-            state.switch(TIP)
-            state.switch(f"{side}-both-{turn}", create=True)
-            state.update(edits.of_side(turn, side))
-            index, message = edits.messages_of_side(turn, side)
-            messages[index] = message
-            state.commit()
-    return ids
-
-
-def _abandon_ours(folder: Folder, edits: Edits) -> None:
-    """As many commits again, on short branches from ``LINE``."""
-    with Versioned(Disk(folder)) as state:
-        for name, back, numbers in edits.sizes.what_ifs():
-            with state.fork(name, at=f"{LINE}~{back}") as fork:
-                _commit_ours(fork, edits, numbers)
-
-
-def _begin_kvgit(folder: Folder, edits: Edits) -> list[str]:
-    with _kvgit(folder) as repo:
-        worktree = repo.worktree(LINE, create=True)
-        for key, value in state_of(edits.sizes.keys).items():
-            worktree[key] = value
-        worktree.commit()
-        return _commit_kvgit(worktree, edits, range(edits.sizes.half))
-
-
-def _commit_kvgit(worktree: Any, edits: Edits, numbers: Iterable[int]) -> list[str]:
-    ids: list[str] = []
-    for number in numbers:
-        key, value, _ = edits.of_commit(number)
-        worktree[key] = value
-        worktree.commit()
-        ids.append(str(worktree.head))
-    return ids
-
-
-def _go_on_kvgit(folder: Folder, edits: Edits) -> list[str]:
-    with _kvgit(folder) as repo:
-        ids = _commit_kvgit(_fork_of_kvgit(repo, TIP, repo.branches[LINE]), edits, range(edits.sizes.half, edits.sizes.commits))
-        aside = _fork_of_kvgit(repo, ASIDE, repo.branches[LINE])
-        aside["item-000000"] = ASIDE
-        aside.commit()
-        for turn, side in _sides(edits.sizes):
-            fork = _fork_of_kvgit(repo, f"{side}-keys-{turn}", repo.branches[TIP])
-            for key, value in edits.of_side(turn, side).items():
-                fork[key] = value
-            fork.commit()
-    return ids
-
-
-def _abandon_kvgit(folder: Folder, edits: Edits) -> None:
-    with _kvgit(folder) as repo:
-        line = [commit.hash for commit in repo.log(branch=LINE)]
-        for name, back, numbers in edits.sizes.what_ifs():
-            _commit_kvgit(_fork_of_kvgit(repo, name, line[back]), edits, numbers)
-
-
-def _fork_of_kvgit(repo: Any, name: str, at: str) -> Any:
-    repo.branches.create(name, at=at)
-    return repo.worktree(name)
-
-
-def _sides(sizes: Sizes) -> Iterator[tuple[int, str]]:
-    return ((turn, side) for turn in range(sizes.asked) for side in ("ours", "theirs"))
-
-
-def _kvgit(folder: Folder) -> Any:
-    from kvgit import Repo
-    from kvgit.kv.disk import Disk as KvgitDisk
-
-    return Repo(KvgitDisk(str(folder)))
 
 
 # What is asked. Each opens the store anew, and gives seconds; ours also notes what it read.
@@ -339,14 +159,14 @@ def _kvgit_diff(folder: Folder, ids: Sequence[str], edits: Edits, number: int) -
         difference = repo.diff(ids[at - 1], ids[at])
         found.extend([*difference.added, *difference.removed, *difference.modified])
 
-    with _kvgit(folder) as repo:
+    with open_kvgit(folder) as repo:
         seconds = timed(work)
     require_equal(found, [edits.of_commit(at)[0]], "kvgit, diff")
     return seconds
 
 
 def _kvgit_merge(folder: Folder, edits: Edits, number: int) -> float:
-    with _kvgit(folder) as repo:
+    with open_kvgit(folder) as repo:
         worktree = repo.worktree(f"ours-keys-{number}")
         repo.branches.create(f"first-write-{number}", at=repo.branches[LINE])
         seconds = timed(lambda: worktree.merge(branch=f"theirs-keys-{number}"))
@@ -358,7 +178,7 @@ def _kvgit_merge(folder: Folder, edits: Edits, number: int) -> float:
 
 def _kvgit_merge_base(folder: Folder, a: str, b: str, expected: str, _number: int) -> float:
     found: list[object] = []
-    with _kvgit(folder) as repo:
+    with open_kvgit(folder) as repo:
         seconds = timed(lambda: found.append(repo.merge_base(repo.branches.get(a, a), repo.branches.get(b, b))))
     require_equal(found, [expected], "kvgit, merge base")
     return seconds
@@ -366,7 +186,7 @@ def _kvgit_merge_base(folder: Folder, a: str, b: str, expected: str, _number: in
 
 def _kvgit_log(folder: Folder, ids: Sequence[str], _number: int) -> float:
     found: list[str] = []
-    with _kvgit(folder) as repo:
+    with open_kvgit(folder) as repo:
         seconds = timed(lambda: found.extend(commit.hash for commit in repo.log(branch=TIP, limit=20)))
     require_equal(found, list(ids[:-21:-1]), "kvgit, log")
     return seconds
@@ -413,7 +233,7 @@ def _collect(side: str, folder: Folder) -> None:
             found["peak"] = peak_of(lambda: found.update(seconds=timed(work)))
             found["left"] = sum(1 for _ in repository.log(LINE))
     else:
-        with _kvgit(folder) as repo:
+        with open_kvgit(folder) as repo:
             for name in [name for name in repo.branches if name != LINE]:
                 repo.branches.delete(name)
             found["peak"] = peak_of(lambda: found.update(seconds=timed(lambda: found.update(freed=repo.gc(min_age=0)))))
@@ -444,8 +264,6 @@ def _gc(context: Context, folders: Folders, sizes: Sizes) -> tuple[Seconds, dict
 
 # All of it
 
-_MAKING = {OURS: (_begin_ours, _go_on_ours, _abandon_ours), KVGIT: (_begin_kvgit, _go_on_kvgit, _abandon_kvgit)}
-
 
 def run(context: Context, workload: Workload) -> Result:
     """Ours, and kvgit where it can do the same."""
@@ -455,15 +273,15 @@ def run(context: Context, workload: Workload) -> Result:
     littered: dict[str, Folder] = {}
     ids: dict[str, list[str]] = {}
     made: dict[str, float] = {}
-    for side, (begin, go_on, abandon) in _MAKING.items():
+    for side, making in MAKING.items():
         if side in folders:
             context.progress(f"{workload.name}: {sizes.commits:,} commits of {side}, and {sizes.half:,} that will be garbage")
             start = time.perf_counter()
-            ids[side] = begin(folders[side], edits)
+            ids[side] = making.begin(folders[side], edits)
             littered[side] = context.fresh(f"{side}-garbage")
             shutil.copytree(folders[side], littered[side], dirs_exist_ok=True)
-            ids[side] += go_on(folders[side], edits)
-            abandon(littered[side], edits)
+            ids[side] += making.go_on(folders[side], edits)
+            making.abandon(littered[side], edits)
             made[side] = time.perf_counter() - start
     result = Result(
         workload.name,

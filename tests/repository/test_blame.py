@@ -7,6 +7,7 @@ import random
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
@@ -19,7 +20,7 @@ from versioned_state.repository.commit import ROOT_ID
 from versioned_state.repository.reach import AddressSet, references_of_tree, walk
 from versioned_state.storage import Counting
 from versioned_state.values.encoder import ENTRY_INLINE, Encoder
-from versioned_state.values.keys import user_key
+from versioned_state.values.keys import ENGINE, namespace_prefix, user_key
 from versioned_state.values.nodes import Nodes, Shape
 from versioned_state.values.pickles import PicklePolicy
 from versioned_state.values.tree import edit_map, empty
@@ -102,7 +103,12 @@ class Histories:
 
     def add(self, ranked: dict[Fraction, Any], prefs: dict[str, Any], *parents: Commit) -> None:
         elements = [ranked[rank] for rank in sorted(ranked)]
-        state = {"items": elements, "text": "\n".join(elements), "prefs": prefs, "deep": {"items": list(elements), "other": len(elements)}}
+        state: dict[str, Any] = {
+            "items": elements,
+            "text": "\n".join(elements),
+            "prefs": prefs,
+            "deep": {"items": list(elements), "other": len(elements)},
+        }
         if self.rng.random() < 0.1:
             del state["deep"]
         if self.rng.random() < 0.05 and parents:
@@ -156,8 +162,8 @@ class Histories:
 
 def same(a: Any, b: Any) -> bool:
     if a is b or type(a) is str or MISSING in (a, b):
-        return a == b
-    return type(a) is type(b) and exact(a) == exact(b)
+        return bool(a == b)
+    return type(a) is type(b) and bool(exact(a) == exact(b))
 
 
 def parts_of(value: Any) -> list[Any]:
@@ -210,8 +216,8 @@ def test_the_history_of_a_path_is_what_a_naive_walk_gives(seed):
 # What a naive walk leaves open
 
 
-def lines(state: Versioned, path: str, **parts: int) -> list[tuple[str, Any]]:
-    return [(part.commit.message, part.value) for part in state.blame(path, **parts)]
+def lines(state: Versioned, path: str, start: int | None = None, end: int | None = None) -> list[tuple[str, Any]]:
+    return [(part.commit.message, part.value) for part in state.blame(path, start=start, end=end)]
 
 
 def test_an_element_that_others_push_along_keeps_its_commit_and_one_that_changes_in_its_place_does_not():
@@ -249,6 +255,12 @@ def test_an_element_is_followed_by_its_place_and_has_no_history_before_it_was_pu
         state.history("list[4]")
     with pytest.raises(UnknownPathError):
         state.history("nothing[0]")
+    del state["list"]
+    state.commit("gone")
+    state["list"] = ["another"]
+    state.commit("back")
+    assert [touch.commit.message for touch in state.history("list[0]")] == ["back"]
+    assert [touch.commit.message for touch in state.history("list")][:3] == ["back", "gone", "last"]
 
 
 def test_a_key_that_was_deleted_has_a_history_and_one_that_came_back_has_all_of_it():
@@ -306,6 +318,13 @@ def test_a_value_without_parts_is_one_part_and_an_order_is_none():
     assert state.blame("number", first)[0].commit == first
 
 
+class Holder:
+    """An object with a buffer, which is pickled apart."""
+
+    def __init__(self, n: int) -> None:
+        self.array = np.full(160, n)
+
+
 def test_a_value_that_changed_its_form_alone_is_no_change():
     # 100 bytes are inline in a small dict, and a blob in a large one.
     state = Versioned()
@@ -314,6 +333,7 @@ def test_a_value_that_changed_its_form_alone_is_no_change():
     state["dict"].update({f"k{n}": "z" * 100 for n in range(100)})
     state.commit("large")
     assert lines(state, "dict", end=2) == [("small", "x" * 100), ("small", [{"k": "y" * 300}])]
+    assert [message for message, _ in lines(state, "dict")] == ["small"] * 2 + ["large"] * 100
     assert lines(state, "dict.list[0]") == [("small", "y" * 300)]
     assert [touch.commit.message for touch in state.history("dict.a")] == ["small"]
     state["grows"] = ["a" * 100, {"b": ["c" * 100]}]
@@ -321,6 +341,12 @@ def test_a_value_that_changed_its_form_alone_is_no_change():
     state["grows"] = ["new", *state["grows"], *("d" * 100 for n in range(100))]
     state.commit("long")
     assert [message for message, _ in lines(state, "grows", end=3)] == ["long", "short", "short"]
+    # And so are the buffers of an object.
+    state["objects"] = [Holder(0)]
+    state.commit("few")
+    state["objects"] = [Holder(-1), *state["objects"], *("d" * 100 for n in range(100))]
+    state.commit("many")
+    assert [part.commit.message for part in state.blame("objects", end=2)] == ["many", "few"]
 
 
 def test_namespaces_and_the_whole_state_are_blamed_by_key():
@@ -344,6 +370,20 @@ def test_namespaces_and_the_whole_state_are_blamed_by_key():
     with pytest.raises(InvalidPathError):
         state.history("@worker")
     assert Versioned().blame() == []
+
+
+def test_the_engines_own_keys_are_not_shown():
+    repository = Repository(Memory())
+    staging = Staging(repository.objects)
+    nodes = Nodes(staging, staging=staging)
+    tree = edit_map(
+        nodes, empty(Shape.MAP), {ENGINE + b"notes": b"\x01", user_key("key"): b"\x02", namespace_prefix("a") + ENGINE: b"\x03"}
+    )
+    commit = repository.write_commit(tree, (repository.read(ROOT_ID),), staging=staging, message="")
+    repository.store.apply({}, {}, objects=staging.sealed())
+    assert [str(part.path) for part in repository.blame("", commit)] == ["key"]
+    with pytest.raises(UnknownPathError):
+        repository.blame("@a", commit)
 
 
 def test_a_merge_is_blamed_for_what_neither_parent_has():
@@ -451,6 +491,37 @@ def test_the_history_of_a_path_reads_what_differs_on_the_way(large):
     store.reset()
     assert len(list(Repository(store).history("messages"))) == ROUNDS + 1
     assert store.counts.objects_read < 3 * ROUNDS < objects * 0.02
+
+
+def test_what_each_round_appends_is_learned_from_the_last():
+    store, found, rounds = Counting(Memory()), data.load(), 30
+    state = Versioned(Repository(store))
+    state.update({f"item-{n}": n for n in range(2000)})
+    state["messages"] = found.messages(500)
+    state.commit("begin")
+    with AddressSet() as seen:
+        objects = sum(1 for _ in walk(state.repository.objects, references_of_tree(state.head.tree), seen))
+    repository = Repository(store)
+    store.reset()
+    assert {part.commit.message for part in repository.blame()} == {"begin"}
+    assert store.counts.objects_read < objects
+    for n in range(rounds):
+        state[f"item-{n * 61}"] = -1
+        state["messages"] += found.messages(3, start=500 + 3 * n)
+        state.commit(str(n))
+    repository = Repository(store)
+    store.reset()
+    assert [part.commit.message for part in repository.blame("messages", start=-3 * rounds)] == [str(n // 3) for n in range(3 * rounds)]
+    assert store.counts.objects_read < 4 * rounds
+    for n in range(rounds):  # by turns, so that the last round says nothing of the next one
+        state[f"item-{n * 61}"] = -2
+        state["messages"] += found.messages(1 + n % 2, start=1000 + 2 * n)
+        state.commit()
+    repository = Repository(store)
+    store.reset()
+    assert len({part.commit for part in repository.blame("messages", start=-rounds * 3 // 2)}) == rounds
+    counted = store.reset().objects_read
+    assert counted < 6 * rounds, counted
 
 
 def test_blame_of_a_long_text_reads_each_chunk_once():

@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -78,7 +79,7 @@ def count_text(state: dict[str, Any], needle: str) -> int:
 
 def count_value(state: dict[str, Any], needle: Any) -> int:
     wanted = exact(needle)
-    return sum(exact(each) == wanted for value in state.values() for each in values(value))
+    return sum(type(each) is type(needle) and exact(each) == wanted for value in state.values() for each in values(value))
 
 
 def naive_grep(state: dict[str, Any], pattern: str) -> list[tuple[str, str, int, tuple[tuple[int, int], ...], bool]]:
@@ -156,6 +157,7 @@ def commit_of(repository: Repository, state: dict[str, Any], parents: list[Commi
 def naive_changed(repository: Repository, head: Commit, count: Callable[[dict[str, Any]], Any]) -> list[Commit]:
     """The commits whose count is another one than in each of their parents."""
 
+    @cache
     def of(commit: Commit) -> Any:
         return count(dict(repository.snapshot(commit)))
 
@@ -166,6 +168,83 @@ def naive_changed(repository: Repository, head: Commit, count: Callable[[dict[st
 def test_a_text_appeared_or_went_where_its_count_differs_from_every_parent(history: tuple[Repository, Commit], needle: str):
     repository, head = history
     assert list(repository.log(head, changed=needle)) == naive_changed(repository, head, lambda state: count_text(state, needle))
+
+
+def edited(value: Any, rng: random.Random) -> Any:
+    """A large container with some of its parts put in, taken out or changed."""
+    fresh = [rng.choice(["needle", "a needle", "x" * 150, 7, ["needle"] * 3]) for _ in range(rng.randrange(4))]
+    if type(value) is dict:
+        gone = set(rng.sample(list(value), rng.randrange(3)))
+        kept = {key: part for key, part in value.items() if key not in gone}
+        return kept | {f"needle {rng.randrange(9_999)}": part for part in fresh} | {rng.choice(list(kept)): rng.choice(["needle", 8])}
+    parts = list(value)
+    at = rng.randrange(len(parts) - 5)
+    parts[at : at + rng.randrange(4)] = fresh
+    return type(value)(parts) if type(value) is not set else {part for part in parts if type(part) is not list}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_edits_in_large_containers_are_counted_as_a_naive_search_counts_them(seed: int):
+    rng = random.Random(seed)
+    state = Versioned(clock=lambda: START)
+    state["list"] = [{"role": "user", "text": f"word {i}"} for i in range(600)]
+    state["dict"] = {f"needle {i}": i % 50 for i in range(600)}
+    state["tuple"] = tuple(f"word {i}" for i in range(900))
+    state["set"] = {f"word {i}" for i in range(900)}
+    state["deep"] = {"list": [f"word {i}" for i in range(900)], "more": [[7] * 200, ["x" * 99] * 60]}
+    state.commit()
+    for _ in range(5):
+        key = rng.choice(["list", "dict", "tuple", "set", "deep"])
+        state[key] = {**state["deep"], "list": edited(state["deep"]["list"], rng)} if key == "deep" else edited(state[key], rng)
+        if rng.random() < 0.3:
+            state["deep"] = {**state["deep"], "again": state["deep"]["more"][rng.randrange(2)]} | (
+                {} if rng.random() < 0.5 else {"again": 7}
+            )
+        if rng.random() < 0.3:
+            state["whole"] = rng.choice([list(state["list"]), state["deep"]["list"], dict(state["dict"]), state["tuple"], 7])
+        state.commit()
+    repository, head = state.repository, state.head
+    for needle in [7, {"role": "user", "text": "word 7"}, state["deep"]["more"][0], state["list"], state["dict"], state["tuple"]]:
+        expected = naive_changed(repository, head, partial(count_value, needle=needle))
+        assert list(repository.log(head, changed=needle)) == expected
+    assert list(repository.log(head, changed="needle")) == naive_changed(repository, head, lambda value: count_text(value, "needle"))
+
+
+def test_what_only_moves_in_a_large_container_neither_came_nor_went():
+    state = Versioned()
+    state["list"] = [*["needle"] * 3, *(f"word {i}" for i in range(900))]
+    state["dict"] = {f"key {i}": i for i in range(600)} | {"needle 1": 1_000}
+    came = state.commit()
+    state["list"] = [*state["list"][3:], *["needle"] * 3]
+    state.commit("to the end")
+    state["dict"]["needle 2"] = state["dict"].pop("needle 1")
+    state.commit("under another key")
+    state["list"][450:450] = state["list"][-3:]
+    del state["list"][-3:]
+    state.commit("to the middle")
+    assert list(state.log(changed="needle")) == list(state.log(changed=1_000)) == [came]
+    del state["list"][450:452]
+    went = state.commit()
+    assert list(state.log(changed="needle")) == [went, came]
+    del state["dict"]["needle 2"]
+    assert list(state.log(changed="needle", limit=1)) == [went]
+    assert next(state.log(changed=1_000)) == came
+    gone = state.commit()
+    assert next(state.log(changed="needle")) == next(state.log(changed=1_000)) == gone
+
+
+def test_a_value_that_only_takes_another_form_has_not_changed():
+    """It is inline in a small dict, and an object of its own in a large one."""
+    state = Versioned()
+    state["d"] = {"a": "x" * 300, "t": ("y" * 300, 1)}
+    first = state.commit()
+    state["d"]["more"] = ["z" * 90] * 60
+    state["d"]["even"] = {f"key {i}": "z" * 20 for i in range(300)}
+    second = state.commit()
+    assert list(state.log(path="d.a")) == list(state.log(path="d.t")) == [first]
+    assert list(state.log(path="d.t[0]")) == [first]
+    assert list(state.log(changed=("y" * 300, 1))) == [first]
+    assert list(state.log(path="d")) == [second, first]
 
 
 NEEDLES = [1, True, 1.0, None, {}, [], ("needle", 2), {"role": "user", "text": "word 7"}, {1: "a"}, ["a" * 300], Point("a", None)]

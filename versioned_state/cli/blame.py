@@ -18,14 +18,18 @@ from versioned_state.repository.blame import Blame
 from versioned_state.repository.render import json_value, one_line
 from versioned_state.repository.repository import Repository
 
+_Span = tuple[int | None, int | None]
 
-class _Range(click.ParamType):
+
+class _Range(click.ParamType[_Span]):
     """``START:END`` as in a slice of Python's; either may be left out."""
 
     name = "range"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int | None, int | None]:
-        match = re.fullmatch(r"(-?\d+)?:(-?\d+)?", value, re.ASCII)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _Span:
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"(-?\d{1,15})?:(-?\d{1,15})?", value, re.ASCII)
         if match is None:
             self.fail(f"{value!r} is not START:END, such as 10:20, -50: or :5", param, ctx)
         start, end = (None if part is None else int(part) for part in match.groups())
@@ -39,7 +43,7 @@ class _Range(click.ParamType):
 @click.option("-L", "--range", "span", type=_Range(), metavar="START:END", help="Ask only for these parts, from 0 on; -5: are the last 5.")
 @json_option
 @click.pass_obj
-def blame(settings: Settings, path: str, rev: str, *, last: int | None, span: tuple[int | None, int | None] | None, as_json: bool) -> None:
+def blame(settings: Settings, path: str, rev: str, *, last: int | None, span: _Span | None, as_json: bool) -> None:
     """Show, for each part of the value at PATH in REV (default: HEAD), the commit that added it or last changed it.
 
     The parts of a list are its elements, of a dict its entries, of a text its lines; any other value is one part. Without PATH:

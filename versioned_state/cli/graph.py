@@ -45,15 +45,19 @@ class Graph:
     def _branch(self, lane: int, parents: Sequence[str]) -> Iterator[str]:
         """A commit's lane goes on to its first parent, and each of the others has one."""
         lanes = self._lanes
-        lanes[lane] = parents[0]
-        for parent in parents[1:]:
-            if parent in lanes[lane + 1 : lane + 2]:  # right beside it
-                yield _row("|" for _ in range(lane)) + "|\\" + "".join("| " for _ in lanes[lane + 1 :])
-            elif lane and parent == lanes[lane - 1]:
-                yield _row("|" for _ in range(lane - 1)) + "|/" + "".join("| " for _ in lanes[lane:])
-            else:
-                yield _row("|" for _ in range(lane)) + "|\\" + "".join(" \\" for _ in lanes[lane + 1 :])
-                lanes.insert(lane + 1, parent)
+        left = _row("|" for _ in lanes[:lane])
+        right = lanes[lane + 1 :]
+        others = list(parents)
+        if len(others) > 1 and lane and lanes[lane - 1] in others:  # it has the lane beside this one
+            others.remove(lanes[lane - 1])
+            yield left[:-1] + "/|" + "".join(" |" for _ in right)
+        if len(others) > 1 and right and right[0] in others:
+            others.remove(right[0])
+            yield left + "|\\" + _row("|" for _ in right)
+        lanes[lane] = others[0]
+        for parent in reversed(others[1:]):
+            yield left + "|\\" + "".join(" \\" for _ in lanes[lane + 1 :])
+            lanes.insert(lane + 1, parent)
 
     def _join(self) -> Iterator[str]:
         """Lanes that wait for one commit become one."""

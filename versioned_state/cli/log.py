@@ -121,4 +121,6 @@ def _print_graph(output: Output, commits: Iterable[tuple[Iterable[Line], str, Se
             shown.append([])
         rows = beside(first, rest, len(shown))
         shown += [[]] * (len(rows) - len(shown))
-        _print(output, ([Span(row if line else row.rstrip(), "dim"), *line] for row, line in zip(rows, shown, strict=True)), oneline=oneline)
+        _print(
+            output, ([Span(row if line else row.rstrip(), "dim"), *line] for row, line in zip(rows, shown, strict=True)), oneline=oneline
+        )

@@ -51,9 +51,9 @@ from versioned_state.repository.filters import Filters, select
 from versioned_state.repository.fsck import FsckReport, check
 from versioned_state.repository.gc import DEFAULT_EXPIRE, GcReport, Progress, collect
 from versioned_state.repository.grep import Match, grep
+from versioned_state.repository.policies import PolicyName, read_policies, write_policies
 from versioned_state.repository.prune import PruneReport, prune
 from versioned_state.repository.purge import Progress as PurgeProgress, PurgeReport, purge
-from versioned_state.repository.policies import PolicyName, read_policies, write_policies
 from versioned_state.repository.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
 from versioned_state.repository.refs import Ref, has_surrogate, iter_refs, move_ref, read_ref
 from versioned_state.repository.resend import resend_history, resend_tree
@@ -342,8 +342,8 @@ class Repository:
             limit: no more than so many.
             first_parent: follow only the first parent of each commit.
             include_root: with the empty root commit.
-            filters: only those that were made by this ``author``, ``since`` then, and so on; see ``Filters``. Cost: one read for each commit
-                that is looked at; ``path`` and ``changed`` also read what differs.
+            filters: only those by this ``author``, made ``since`` then, and so on; see ``Filters``. Cost: one read for each commit that is
+                looked at; ``path`` and ``changed`` also read what differs.
 
         Raises:
             InvalidArgumentError: a limit or filter that cannot be meant.

@@ -49,7 +49,7 @@ class Needle:
 
     @classmethod
     def parse(cls, text: str) -> Needle:
-        """What somebody typed: it is searched for within strings, and where it is JSON of a number, true, null and so on, as a value too."""
+        """What somebody typed: it is searched for within strings, and where it is JSON of a number, true or the like, as a value too."""
         with suppress(ValueError, RecursionError):
             value = json.loads(text)
             return cls(value) if type(value) is str else cls(text, (value,))
