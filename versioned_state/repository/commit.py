@@ -118,22 +118,30 @@ def new_commit(
     generation = 1 + max((parent.generation for parent in parents), default=-1)
     height = parents[0].height + 1 if parents else 0
     ids = tuple(parent.id for parent in parents)
-    return with_id(Commit("", ids, time, author, message, generation, tree, height, jump, meta_cell), sign)
+    raw, signature = _write((tree, ids, time, author, message, meta_cell, generation, height, jump), sign)
+    return Commit(address_of(raw).hex(), ids, time, author, message, generation, tree, height, jump, meta_cell, signature=signature), raw
 
 
-def with_id(commit: Commit, sign: Callable[[bytes], bytes] | None = None) -> tuple[Commit, bytes]:
+def with_id(commit: Commit) -> tuple[Commit, bytes]:
     """A commit of these fields under the id that they give it, and its raw bytes, kind first. A signature that it had is left out."""
-    tree = commit.tree
+    c = commit
+    raw, _ = _write((c.tree, c.parents, c.time, c.author, c.message, c.meta_cell, c.generation, c.height, c.jump), None)
+    return replace(commit, id=address_of(raw).hex(), signature=None), raw
+
+
+_Fields = tuple[Tree, tuple[str, ...], int, str | None, str, bytes | None, int, int, str | None]
+
+
+def _write(fields: _Fields, sign: Callable[[bytes], bytes] | None) -> tuple[bytes, bytes | None]:
+    tree, parents, time, author, message, meta_cell, generation, height, jump = fields
     top = tree.top if isinstance(tree.top, bytes) else [write_node(tree.shape, tree.top)]
-    height = None if commit.height == commit.generation else commit.height
-    lineage = [commit.generation, height, None if commit.jump is None else bytes.fromhex(commit.jump)]
-    parents = bytes.fromhex("".join(commit.parents))
-    body = [tree.count, top, parents, commit.time, commit.author, commit.message, commit.meta_cell, *lineage]
+    lineage = [generation, None if height == generation else height, None if jump is None else bytes.fromhex(jump)]
+    body = [tree.count, top, bytes.fromhex("".join(parents)), time, author, message, meta_cell, *lineage]
     raw = bytes((Kind.COMMIT,)) + msgpack.packb(body, unicode_errors="surrogatepass")
     signature = None if sign is None else sign(raw)
     if signature is not None:
         raw = raw[:1] + _SIGNED + raw[2:] + _SIGNATURE_HEADER + signature
-    return replace(commit, id=address_of(raw).hex(), signature=signature), raw
+    return raw, signature
 
 
 def unsigned(raw: bytes) -> bytes:

@@ -7,7 +7,7 @@ from typing import Final
 from versioned_state.state.slots import Staged
 from versioned_state.state.worktree import Worktree
 from versioned_state.values.codec import Code, code_of
-from versioned_state.values.decoder import tree_of
+from versioned_state.values.decoder import unpack_payload
 from versioned_state.values.keys import is_internal, path_of
 
 _NAMED: Final = 5
@@ -32,7 +32,8 @@ def summarize(worktree: Worktree, staged: Staged) -> str:
         elif old is None:
             words.append(f"{name} added")
         else:
-            grown = (_length(update.cell) or 0) - (_length(old) or 0) if _length(update.cell) is not None is not _length(old) else 0
+            length, before = _length(update.cell), _length(old)
+            grown = 0 if length is None or before is None else length - before
             words.append(f"{name} {grown:+d}" if grown else name)
     return ", ".join(words) or "no change"
 
@@ -45,6 +46,6 @@ def _length(cell: bytes) -> int | None:
     if first == 0xDC:
         return int.from_bytes(cell[1:3], "big")
     if code_of(cell) == Code.LIST_TREE:
-        tree = tree_of(cell)
-        return None if tree is None else tree.count
+        count: int = unpack_payload(cell)[0]
+        return count
     return None
