@@ -163,7 +163,7 @@ def test_a_lost_reply_while_giving_up_leaves_the_commit_in_doubt(monkeypatch):
     store.lose()
     move = state.repository.move
 
-    def lose_again(*args: Any, **options: Any) -> bool:
+    def lose_again(*args: Any, **options: Any) -> Any:
         store.lose()
         return move(*args, **options)
 

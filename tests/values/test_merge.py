@@ -13,7 +13,7 @@ from tests.values.mutations import mutate, sample
 from tests.values.strategies import clone, exact
 from versioned_state import Memory
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.repository.merge import MISSING, Conflict, merge_trees
+from versioned_state.repository.merge import MISSING, Conflict, Resolution, merge_trees
 from versioned_state.repository.policies import Policies
 from versioned_state.values.decoder import Decoder
 from versioned_state.values.encoder import Encoder
@@ -44,7 +44,7 @@ class Bench:
     def merge(self, base: Any, ours: Any, theirs: Any, policies: Any = None, *, theirs_first: bool = True, **resolutions: Any):
         """The merged state, and the conflicts. The tree is the one that the same state has when it is built from nothing."""
         sides = (self.tree(base), self.tree(ours), self.tree(theirs))
-        settled = {Path.parse(path): value for path, value in resolutions.items()}
+        settled = [Resolution(Path.parse(path), None, value) for path, value in resolutions.items()]
         tree, conflicts = merge_trees(
             self.nodes, sides, pickles=PICKLES, policies=Policies(policies or {}), resolutions=settled, theirs_first=theirs_first
         )

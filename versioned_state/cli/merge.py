@@ -17,7 +17,7 @@ from versioned_state.errors import MergeConflictError
 from versioned_state.objects.store import Staging
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.diff import Diff
-from versioned_state.repository.merge import merge_trees
+from versioned_state.repository.merge import Resolution, merge_trees
 from versioned_state.repository.policies import Policies, Policy
 from versioned_state.repository.repository import Repository
 from versioned_state.state.versioned import Versioned
@@ -110,7 +110,7 @@ def _dry_attempt(repository: Repository, ours: Commit, theirs: Commit) -> Any:
             (base.tree, ours.tree, theirs.tree),
             pickles=repository.policy,
             policies=Policies(repository.merge_policies, policies),
-            resolutions=values,
+            resolutions=[Resolution(path, None, value) for path, value in values.items()],
             theirs_first=(theirs.time, theirs.id) < (ours.time, ours.id),
         )
         if conflicts:

@@ -216,21 +216,34 @@ def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
 
 def find_merge_base(a: Commit, b: Commit, read: Read) -> Commit | None:
     """The same, or None where history was cut and they have nothing in common any more."""
+    return next(iter_merge_bases(a, b, read), None)
+
+
+def iter_merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
+    """All best common ancestors, the newest first: more than one where two lines of history were merged into each other."""
     low, high = sorted((a, b), key=lambda commit: commit.height)
     if descend(high, low.height, read) == low:
-        return low
-    ours, theirs = 1, 2
+        yield low
+        return
+    ours, theirs, both, below = 1, 2, 3, 4  # below: of one that was found
     marks = {a.id: ours}
     marks[b.id] = marks.get(b.id, 0) | theirs
     heap = [(-commit.generation, -commit.time, commit.id, commit) for commit in {a.id: a, b.id: b}.values()]
     heapq.heapify(heap)
-    while heap:
+    open_ends = len(heap)  # of those in the heap, how many are not below one that was found
+    while open_ends:
         *_, commit = heapq.heappop(heap)
         mark = marks[commit.id]
-        if mark == ours | theirs:
-            return commit
+        if not mark & below:
+            open_ends -= 1
+        if mark == both:
+            yield commit
+            mark |= below
         for parent in parents_of(commit, read):
-            if parent.id not in marks:
+            old = marks.get(parent.id)
+            if old is None:
                 heapq.heappush(heap, (-parent.generation, -parent.time, parent.id, parent))
-            marks[parent.id] = marks.get(parent.id, 0) | mark
-    return None
+                open_ends += not mark & below
+            elif mark & below and not old & below:
+                open_ends -= 1
+            marks[parent.id] = (old or 0) | mark

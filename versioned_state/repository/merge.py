@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import InvalidArgumentError
@@ -45,24 +46,24 @@ class Conflict:
     Values are read when asked for. Objects show as ``ObjectInfo``: nothing is unpickled. A path into a list goes by our side's indexes.
     """
 
-    __slots__ = ("_decoder", "_sides", "path")
+    __slots__ = ("_decoder", "path", "sides")
 
     def __init__(self, path: Path, sides: Sides, decoder: Decoder) -> None:
         self.path = path
-        self._sides = sides
+        self.sides = sides
         self._decoder = decoder
 
     @property
     def base(self) -> Any:
-        return self._read(self._sides.base)
+        return self._read(self.sides.base)
 
     @property
     def ours(self) -> Any:
-        return self._read(self._sides.ours)
+        return self._read(self.sides.ours)
 
     @property
     def theirs(self) -> Any:
-        return self._read(self._sides.theirs)
+        return self._read(self.sides.theirs)
 
     def _read(self, cell: bytes | None) -> Any:
         return MISSING if cell is None else self._decoder.decode(cell)
@@ -76,6 +77,18 @@ class Conflict:
         return f"<Conflict at {self.path}>"
 
 
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a person decided for a path, in view of its three sides (None: whatever they are)."""
+
+    path: Path
+    sides: Sides | None
+    value: Any
+
+
+Resolutions = Sequence[Resolution]
+
+
 class Merge:
     """A merge that stopped at conflicts, and left everything as it was: settle them, and do it again.
 
@@ -83,27 +96,31 @@ class Merge:
         conflicts: what is to be settled still.
     """
 
-    def __init__(
-        self, conflicts: tuple[Conflict, ...], resolutions: Mapping[Path, Any], again: Callable[[Mapping[Path, Any]], Commit]
-    ) -> None:
+    def __init__(self, conflicts: tuple[Conflict, ...], resolutions: Resolutions, again: Callable[[Resolutions], Commit]) -> None:
         self.conflicts = conflicts
-        self._resolutions = dict(resolutions)
+        self._resolutions = tuple(resolutions)
         self._again = again
 
     def resolve(self, path: str | Path, value: Any) -> None:
-        """Say what is to stand at the path of a conflict; ``MISSING``: nothing. Raises ``InvalidArgumentError`` for another path."""
+        """Say what is to stand at the path of a conflict; ``MISSING``: nothing. It counts for these three sides and no others.
+
+        Raises:
+            InvalidArgumentError: there is no conflict at that path.
+        """
         path = Path.parse(path) if isinstance(path, str) else path
-        if all(conflict.path != path for conflict in self.conflicts) and path not in self._resolutions:
+        conflict = next((conflict for conflict in self.conflicts if conflict.path == path), None)
+        if conflict is None:
             left = ", ".join(str(conflict.path) for conflict in self.conflicts) or "none"
             raise InvalidArgumentError(f"there is no conflict at {path}", hint=f"conflicts: {left}")
-        self._resolutions[path] = value
-        self.conflicts = tuple(conflict for conflict in self.conflicts if conflict.path != path)
+        self._resolutions = (*self._resolutions, Resolution(path, conflict.sides, value))
+        self.conflicts = tuple(each for each in self.conflicts if each is not conflict)
 
     def commit(self) -> Commit:
         """Do again what stopped, with what was settled; the commit. What was changed since is part of it.
 
         Raises:
             MergeConflictError: there are conflicts left, or new ones, because others committed since.
+            TransactionError, InvalidArgumentError: within a transaction, or on another branch by now.
         """
         return self._again(self._resolutions)
 
@@ -117,7 +134,7 @@ def merge_trees(
     *,
     pickles: PicklePolicy,
     policies: Policies,
-    resolutions: Mapping[Path, Any],
+    resolutions: Resolutions,
     theirs_first: bool,
     counting: bool = True,
 ) -> tuple[Tree, tuple[Conflict, ...]]:
@@ -144,7 +161,7 @@ class _Decider:
         forms: Forms,
         reader: Decoder,
         policies: Policies,
-        resolutions: Mapping[Path, Any],
+        resolutions: Resolutions,
         *,
         theirs_first: bool,
         counting: bool,
@@ -158,8 +175,9 @@ class _Decider:
         self.conflicts: list[Conflict] = []
 
     def settle(self, path: Path, sides: Sides, limit: int) -> Settled | None:
-        if path in self._resolutions:
-            return self._settled(self._resolutions[path], limit)
+        for resolution in self._resolutions:
+            if resolution.path == path and resolution.sides in (None, sides):
+                return self._settled(resolution.value, limit)
         policy = self._policies.find(path)
         if policy == "ours":
             return Settled(sides.ours)
@@ -202,5 +220,35 @@ class _Decider:
     def recount(self, path: Path) -> bool:
         return self._counting and self._policies.counts_below(path)
 
-    def conflict(self, path: Path, sides: Sides) -> None:
+    def conflict(self, path: Path, sides: Sides) -> bytes | None:
         self.conflicts.append(Conflict(path, sides, self._forms.decoder))
+        return sides.ours
+
+
+def merge_bases(nodes: Nodes, base: Tree, bases: Sequence[Tree]) -> Tree:
+    """One base out of several, for two lines of history that were merged into each other: git's recursive merge.
+
+    Where the bases differ from each other in the same place, what they come from stands, so that it is a conflict of the sides.
+    """
+    encoder = Encoder(nodes, PicklePolicy("refuse", private=False))
+    forms = Forms(encoder, Decoder(encoder, describe=True))
+    merged = bases[0]
+    for other in bases[1:]:
+        merged = Merger(forms, _Undecided()).roots(base, merged, other, path_of)
+    return merged
+
+
+class _Undecided:
+    """Decides nothing, and puts the base where there is a conflict."""
+
+    def settle(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+        return None
+
+    def insert(self, path: Path, ours: list[Any], theirs: list[Any]) -> list[Any] | None:
+        return None
+
+    def recount(self, path: Path) -> bool:
+        return False
+
+    def conflict(self, path: Path, sides: Sides) -> bytes | None:
+        return sides.base

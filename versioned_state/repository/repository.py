@@ -444,10 +444,10 @@ class Repository:
         reason = f"it has moved only {count} times" if isinstance(step, Moves) else "it did not exist then"
         raise UnknownRevisionError(rev, reason=reason)
 
-    def move(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> bool:
+    def move(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> Ref | None:
         """Point a ref elsewhere (None: delete it) and write that down in its reflog, in one batch.
 
-        Returns whether it still stood where ``ref`` says; if not, nothing was changed.
+        Returns the ref as it is then; None where it no longer stood where ``ref`` says, and nothing was changed.
         """
         new = None if commit is None else Address(bytes.fromhex(commit.id))
         raw = write_entry(ref, new, time=self._now(), author=author or self.author, action=action)
@@ -458,7 +458,7 @@ class Repository:
             if commit is not None and commit.id != ROOT_ID:
                 self._secure_history(commit, ref)
 
-        return move_ref(self.guard, ref, new, log=log, staging=staging, secure=secure) is not None
+        return move_ref(self.guard, ref, new, log=log, staging=staging, secure=secure)
 
     # Retention
 

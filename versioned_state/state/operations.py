@@ -13,10 +13,12 @@ from typing import Any
 from versioned_state.errors import BranchMovedError, InvalidArgumentError, MergeConflictError, UnknownRevisionError
 from versioned_state.repository import history
 from versioned_state.repository.commit import Commit
+from versioned_state.repository.merge import merge_bases
 from versioned_state.repository.reflog import Position
 from versioned_state.repository.repository import backoff
 from versioned_state.state.slots import Staged
-from versioned_state.state.standing import Settling, Standing
+from versioned_state.state.standing import GIVEN_UP, Settling, Standing
+from versioned_state.values.nodes import Nodes
 from versioned_state.values.tree import Tree, same
 
 _ATTEMPTS = 100
@@ -45,12 +47,25 @@ def merge(standing: Standing, theirs: Commit, description: Description, settling
             standing.point_to(theirs, f"merge {theirs.short}: fast-forward")
             return theirs
         first = (theirs.time, theirs.id) < (ours.time, ours.id)
-        tree = standing.merged(staged, base.tree, ours.tree, theirs.tree, settling, theirs_first=first)
+        tree = standing.merged(staged, _base_tree(standing, staged, ours, theirs), ours.tree, theirs.tree, settling, theirs_first=first)
         message = description.message or f"merge {theirs.short} into {standing.branch}"
         commit = _write(standing, staged, tree, (ours, theirs), description, message)
         if _publish(standing, commit, staged, settling, attempt):
             return commit
     raise _moved(standing)
+
+
+def _base_tree(standing: Standing, staged: Staged, ours: Commit, theirs: Commit) -> Tree:
+    """What two commits are merged over: where they have several best common ancestors, those merged, over what these have in common."""
+    read = standing.repository.read
+    bases = list(history.iter_merge_bases(ours, theirs, read))
+    if len(bases) < 2:
+        return bases[0].tree
+    base = bases[0]
+    for other in bases[1:]:
+        base = history.merge_base(base, other, read)
+    nodes = Nodes(staged.staging, staging=staged.staging)
+    return merge_bases(nodes, base.tree, [commit.tree for commit in bases])
 
 
 def pick(standing: Standing, commits: list[Commit], description: Description, settling: Settling, *, backwards: bool) -> Commit:
@@ -106,6 +121,9 @@ def undo(standing: Standing, steps: int) -> Commit:
     """Move the branch back to where it stood ``steps`` moves ago, undone moves not counted; forward again where it is negative."""
     call = "undo()" if steps > 0 else "redo()"
     standing.clean(call)
+    found_now = standing.commit_of(standing.read_ref())
+    if found_now != standing.head:  # what is to be undone is what this handle has not seen yet
+        raise BranchMovedError(standing.branch, expected=standing.head.id, actual=found_now.id, hint="refresh() first")
     undone, positions = _undone(standing)
     target = undone + steps
     found = next(islice(positions, target, None), None) if target >= 0 else None
@@ -119,7 +137,8 @@ def undo(standing: Standing, steps: int) -> Commit:
 
 def _undone(standing: Standing) -> tuple[int, Iterator[Position]]:
     """How many moves are undone now, and the moves before any of that was done, newest first."""
-    positions = standing.repository.reflog(standing.branch)
+    moves = standing.repository.reflog(standing.branch)
+    positions = (position for position in moves if position.action != GIVEN_UP)  # the branch stayed where it was
     undone = 0
     for position in positions:
         word, _, count = position.action.partition(" ")
@@ -178,7 +197,7 @@ def _described(commit: Commit, description: Description, *, backwards: bool = Fa
 
 def _merged(standing: Standing, staged: Staged, base: Tree, ours: Tree, theirs: Tree, settling: Settling, commit: Commit) -> Tree:
     try:
-        return standing.merged(staged, base, ours, theirs, settling, counting=False)
+        return standing.merged(staged, base, ours, theirs, settling, theirs_first=False, counting=False)
     except MergeConflictError as error:
         error.add_note(f"while making {commit.short} again: {commit.message}")
         raise

@@ -11,6 +11,7 @@ from typing import Any
 from versioned_state.errors import PatchConflictError
 from versioned_state.repository.patch import PatchEntry
 from versioned_state.state.mapping import State
+from versioned_state.state.restore import key_of
 from versioned_state.values.path import Index, Key, Namespace, Step
 
 Same = Callable[[Any, Any], bool]
@@ -40,23 +41,31 @@ class _Branch:
 
     def __init__(self) -> None:
         self.entries: list[PatchEntry] = []
-        self.below: dict[Step, _Branch] = {}
+        self._steps: dict[tuple[type, Step], Step] = {}
+        self._below: dict[tuple[type, Step], _Branch] = {}
+
+    @property
+    def below(self) -> list[tuple[Step, _Branch]]:
+        return [(self._steps[name], branch) for name, branch in self._below.items()]
 
     def add(self, entry: PatchEntry) -> None:
         branch = self
         for step in entry.path.steps:
-            branch = branch.below.setdefault(step, _Branch())
+            # 1 and True are two keys, and equal.
+            name = type(step.key) if isinstance(step, Key) else type(step), step
+            branch._steps[name] = step
+            branch = branch._below.setdefault(name, _Branch())
         branch.entries.append(entry)
 
     def paths(self) -> list[str]:
-        return [str(entry.path) for entry in self.entries] + [path for branch in self.below.values() for path in branch.paths()]
+        return [str(entry.path) for entry in self.entries] + [path for _, branch in self.below for path in branch.paths()]
 
 
 def _apply(container: Any, tree: _Branch, same: Same, misfits: list[str]) -> None:
     if type(container) is list:
         _apply_to_list(container, tree, same, misfits)
         return
-    for step, branch in tree.below.items():
+    for step, branch in tree.below:
         try:
             _apply_to_entry(container, step, branch, same, misfits)
         except (_MisfitError, KeyError, TypeError):
@@ -69,20 +78,21 @@ def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, mis
         return
     if not isinstance(step, Key) or not isinstance(container, State | dict):
         raise _MisfitError
+    key = key_of(step)
     for entry in branch.entries:
         if entry.reordered:
             continue
-        if (entry.kind == "added") == (step.key in container) or (entry.kind != "added" and not same(container[step.key], entry.old)):
+        if (entry.kind == "added") == (key in container) or (entry.kind != "added" and not same(container[key], entry.old)):
             raise _MisfitError
         if entry.kind == "removed":
-            del container[step.key]
+            del container[key]
         else:
-            container[step.key] = entry.new
+            container[key] = entry.new
     if branch.below:
-        _apply(container[step.key], branch, same, misfits)
+        _apply(container[key], branch, same, misfits)
     for entry in branch.entries:
         if entry.reordered:
-            _reorder(container[step.key], entry.new)
+            _reorder(container[key], entry.new)
 
 
 def _reorder(value: Any, keys: list[Any]) -> None:
@@ -93,9 +103,9 @@ def _reorder(value: Any, keys: list[Any]) -> None:
 
 
 def _apply_to_list(live: list[Any], tree: _Branch, same: Same, misfits: list[str]) -> None:
-    entries = {step.index: branch for step, branch in tree.below.items() if isinstance(step, Index)}
-    if len(entries) < len(tree.below):
-        misfits += [path for step, branch in tree.below.items() if not isinstance(step, Index) for path in branch.paths()]
+    entries = {step.index: branch for step, branch in tree.below if isinstance(step, Index)}
+    if len(entries) < len(tree.below) or any(index < 0 for index in entries):
+        misfits += [path for _, branch in tree.below for path in branch.paths()]
         return
     found = [entry for _, branch in sorted(entries.items()) for entry in branch.entries if not entry.reordered]
     removed = {_last(entry): entry for entry in found if entry.kind == "removed"}

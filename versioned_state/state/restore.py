@@ -7,11 +7,14 @@ from typing import Any
 from versioned_state.errors import InvalidArgumentError, UnknownPathError
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.state.mapping import State
+from versioned_state.values.decoder import decode_inline
 from versioned_state.values.path import Index, Key, Namespace, Path, Step
 
 
 def restore_path(state: State, snapshot: Snapshot, path: Path) -> None:
     """Assign it, or remove what is there where there was nothing. Raises ``UnknownPathError`` where its container is not there."""
+    if not path.steps or isinstance(path.steps[-1], Namespace):
+        raise InvalidArgumentError("restore() takes the path of a key, or of something in it")
     container: Any = state
     for count, step in enumerate(path.steps[:-1], 1):
         try:
@@ -27,9 +30,9 @@ def restore_path(state: State, snapshot: Snapshot, path: Path) -> None:
         _remove(container, last)
         return
     if isinstance(last, Key) and isinstance(container, State | dict):
-        container[last.key] = value
+        container[key_of(last)] = value
     elif isinstance(last, Index) and type(container) is list:
-        if last.index < len(container):
+        if -len(container) <= last.index < len(container):
             container[last.index] = value
         else:
             container.append(value)
@@ -40,11 +43,16 @@ def restore_path(state: State, snapshot: Snapshot, path: Path) -> None:
 def _inside(container: Any, step: Step) -> Any:
     if isinstance(step, Namespace):
         return container.namespace(step.name)
-    return container[step.key if isinstance(step, Key) else step.index]
+    return container[key_of(step) if isinstance(step, Key) else step.index]
+
+
+def key_of(step: Key) -> Any:
+    """The key of a dict that a step leads to."""
+    return step.key if step.cell is None else decode_inline(step.cell)
 
 
 def _remove(container: Any, step: Step) -> None:
     if isinstance(step, Key) and isinstance(container, State | dict):
-        container.pop(step.key, None)
-    elif isinstance(step, Index) and type(container) is list and step.index < len(container):
+        container.pop(key_of(step), None)
+    elif isinstance(step, Index) and type(container) is list and -len(container) <= step.index < len(container):
         del container[step.index]

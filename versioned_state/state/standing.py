@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from versioned_state.errors import (
     BranchMovedError,
@@ -28,7 +28,7 @@ from versioned_state.errors import (
 from versioned_state.objects.address import Address
 from versioned_state.repository import history
 from versioned_state.repository.commit import ROOT_ID, Commit
-from versioned_state.repository.merge import Conflict, Merge, merge_trees
+from versioned_state.repository.merge import Conflict, Merge, Resolutions, merge_trees
 from versioned_state.repository.policies import Policies, Policy, read_policies
 from versioned_state.repository.refs import Ref, ref_at
 from versioned_state.repository.repository import Repository, backoff
@@ -40,9 +40,11 @@ from versioned_state.values.encoder import Encoder
 from versioned_state.values.keys import path_of
 from versioned_state.values.merge import Sides
 from versioned_state.values.nodes import Nodes
-from versioned_state.values.path import Path
 from versioned_state.values.pickles import PicklePolicy
 from versioned_state.values.tree import Tree, same
+
+GIVEN_UP: Final = "commit given up"
+"""What the reflog says where the record of a branch was changed to bar a late commit; the branch did not move."""
 
 _ATTEMPTS: Final = 1000
 """Merges onto a branch that keeps moving, before a commit gives up. With the backoff this is the better part of a minute."""
@@ -64,8 +66,8 @@ class Settling:
     """How conflicts are settled in one call: policies that were given, what was resolved by hand, and how to do the call again."""
 
     policies: Mapping[str, Policy] = field(default_factory=dict)
-    resolutions: Mapping[Path, Any] = field(default_factory=dict)
-    again: Callable[[Mapping[Path, Any]], Commit] | None = None
+    resolutions: Resolutions = ()
+    again: Callable[[Resolutions], Commit] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +178,11 @@ class Standing:
     def stand_on(self, commit: Commit, ref: Ref, staged: Staged) -> None:
         """Make a commit the head that holds what was staged, or that merged with what others committed."""
         self.worktree.adopt(staged, staged.tree)
+        self.ref, self.head = ref, commit
         if same(staged.tree, commit.tree):
             self.worktree.tree = commit.tree
         else:
             self.worktree.retarget(staged.tree, commit.tree)
-        self.ref, self.head = ref, commit
 
     def _find(self, doubt: _InDoubt) -> Ref | None:
         """The ref as of a commit in doubt, if the branch has it, be it below what others committed since; None if it never will.
@@ -196,10 +198,10 @@ class Standing:
             # The write may still be on its way, in the buffers of a server or waiting for a lock there. A record that is not the one
             # that it expects, though for the same commit, bars it for good.
             head = self.commit_of(ref)
-            if self.repository.move(ref, None if ref.head is None else head, action="commit given up", author=self.author):
-                found = self.read_ref()
-                if self.commit_of(found) == self.head:
-                    self.ref = found
+            barred = self.repository.move(ref, None if ref.head is None else head, action=GIVEN_UP, author=self.author)
+            if barred is not None:
+                if head == self.head:
+                    self.ref = barred
                 return None
 
     def settle(self, *, discarding: bool = False) -> bool:
@@ -279,7 +281,7 @@ class Standing:
     def switch(self, branch: str) -> None:
         """Stand on another branch, which must exist. There is nothing that is not committed. Raises ``UnknownRevisionError``."""
         ref = self.repository.ref("branch", branch)
-        head = self.repository.branches[branch]
+        head = self.repository.branches[branch] if ref.head is None else self.commit_of(ref)
         self.worktree.restore()
         self.worktree.retarget(self.head.tree, head.tree)
         self.branch, self.ref, self.head = branch, ref, head
@@ -297,14 +299,22 @@ class Standing:
             self.repository.store.apply({}, {}, objects=staged.staging.sealed())
         ref = self.ref
         for _ in range(2):
-            moved = self.repository.move(ref, target, action=action, author=self.author)
-            ref = self.read_ref()
-            stands = self.commit_of(ref)
-            if moved or stands == target:  # it may be there already, by an earlier call whose reply was lost
-                self.worktree.restore()
-                self.worktree.retarget(self.head.tree, target.tree)
-                self.ref, self.head = ref, target
-                return
-            if stands != self.head:
-                break
+            try:
+                moved = self.repository.move(ref, target, action=action, author=self.author)
+            except UnknownOutcomeError:
+                if target == self.head or self.commit_of(self.read_ref()) != target:
+                    raise
+                moved = None  # it was done, and its reply was lost
+            if moved is None:
+                ref = self.read_ref()
+                stands = self.commit_of(ref)
+                if stands != target:  # it may be there already, by an earlier call whose reply was lost
+                    if stands != self.head:
+                        break
+                    continue
+                moved = ref
+            self.worktree.restore()  # where this fails, the same call does the rest: it finds the branch where it is to be
+            self.worktree.retarget(self.head.tree, target.tree)
+            self.ref, self.head = moved, target
+            return
         raise BranchMovedError(self.branch, expected=self.head.id, actual=stands.id)

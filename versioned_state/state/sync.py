@@ -76,8 +76,9 @@ def _sync_dict(live: dict[Any, Any], target: dict[Any, Any], marker: Marker, cla
     for key, value in target.items():
         new[key] = sync(old[key], value, marker, claimed) if key in old else value
     if list(map(_key, live)) == list(map(_key, new)):
-        for key, value in new.items():
-            if live[key] is not value:
+        # By the live key: one that is a NaN finds nothing but itself.
+        for (key, held), value in zip(list(live.items()), new.values(), strict=True):
+            if held is not value:
                 live[key] = value
         return
     live.clear()

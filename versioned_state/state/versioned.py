@@ -9,13 +9,14 @@ from dataclasses import replace
 from threading import RLock, get_ident
 from typing import Any, Self, Unpack
 
-from versioned_state.errors import HandleClosedError, InvalidArgumentError, MissingObjectError, TransactionError
+from versioned_state.errors import HandleClosedError, InvalidArgumentError, MergeConflictError, MissingObjectError, TransactionError
 from versioned_state.repository.bisect import Bisection
 from versioned_state.repository.blame import Blame
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.diff import Diff
 from versioned_state.repository.filters import Filters
 from versioned_state.repository.grep import Match
+from versioned_state.repository.merge import Resolutions
 from versioned_state.repository.patch import read_patch
 from versioned_state.repository.policies import Policies, Policy
 from versioned_state.repository.refs import check_name
@@ -296,12 +297,18 @@ class Versioned(State):
         given = dict(policies or {})
         Policies(given)  # a bad one is refused now, and not when it is needed
 
-        def again(resolutions: Mapping[Path, Any]) -> Commit:
+        branch = self.branch
+
+        def again(resolutions: Resolutions) -> Commit:
             with self._lock:
                 self._check_open()
+                self._outside_transactions("merge.commit")
+                if self.branch != branch:
+                    raise InvalidArgumentError(f"the merge was on {branch!r}, and the state stands on {self.branch!r} now")
+                self._standing.settle()
                 return run(Settling(given, resolutions, again))
 
-        return again({})
+        return run(Settling(given, (), again))
 
     @locked
     def refresh(self, *, policies: Mapping[str, Policy] | None = None) -> Commit:
@@ -355,7 +362,9 @@ class Versioned(State):
             self._savepoints.remove(savepoint)
             if not self._savepoints:
                 self.commit(message, **commit_options)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, MergeConflictError):
+                error.merge = None  # what would be committed is undone
             if savepoint in self._savepoints:
                 self._savepoints.remove(savepoint)
             with self._lock:

@@ -6,7 +6,7 @@ small dicts is some 1,600 packing calls. Keys are root keys throughout (see ``va
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from versioned_state.errors import (
@@ -447,13 +447,21 @@ class Worktree:
             self.tree = head
             return
         staging = self._nodes.staging
-        cells = {key: cell for key, _, cell in diff_maps(self._nodes, now, expected)}
-        if base is not None:
-            cells |= {key: rank(self._nodes, expected, key)[1] for key, _, _ in diff_maps(self._nodes, base, head) if key not in cells}
-        own = {} if head is expected else {key: cell for key, cell, _ in diff_maps(self._nodes, expected, head)}
-        decoded = {key: self._decoder.decode_live(cell) for key, cell in own.items() if key in cells and cell is not None}
-        heads = {key: cell if key not in own else rank(self._nodes, head, key)[1] for key, cell in cells.items()}
         claimed: dict[int, Any] = {}
+        try:
+            cells = {key: cell for key, _, cell in diff_maps(self._nodes, now, expected)}
+            if base is not None:
+                cells |= {key: rank(self._nodes, expected, key)[1] for key, _, _ in diff_maps(self._nodes, base, head) if key not in cells}
+            own = {} if head is expected else {key: cell for key, cell, _ in diff_maps(self._nodes, expected, head)}
+            heads = {key: cell if key not in own else rank(self._nodes, head, key)[1] for key, cell in cells.items()}
+            decoded = {} if base is None else self._decode(cells, own)
+        except StorageError:
+            if base is not None:
+                raise
+            # The head has moved whatever the store says now: as below.
+            self.tree = head
+            self._stale.update(self._slots)
+            return
         self.tree = head
         try:
             # First what is in no commit, and is read already.
@@ -461,8 +469,21 @@ class Worktree:
                 self._patch(key, cells[key], heads[key], claimed, decoded.get(key))
             self._mend(expected, staging)
         except StorageError:
-            # The head has moved whatever the store says now. What could not be read is patched when it is looked at next.
+            # What could not be read is patched when it is looked at next.
             self._stale.update(key for key in self._slots if key not in own)
+
+    def _decode(self, cells: dict[bytes, bytes | None], own: Collection[bytes]) -> dict[bytes, tuple[Any, Baseline | None]]:
+        """What live values are to become, and what is not committed: all that can be read, before anything is changed."""
+        decoded = {}
+        for key, cell in cells.items():
+            if cell is not None and (key in self._slots or key in own):
+                try:
+                    decoded[key] = self._decoder.decode_live(cell)
+                except StorageError:
+                    raise
+                except StateError:
+                    continue  # it cannot be read here, whatever the store does
+        return decoded
 
     def _freshen(self, key: bytes) -> None:
         """Patch a value that could not be patched when the head moved. Raises ``StorageError`` if it still cannot."""

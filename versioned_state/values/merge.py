@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
-from versioned_state.values.codec import Code, code_of, payload_of
+from versioned_state.values.codec import MAX_KEY, Code, code_of, payload_of
 from versioned_state.values.decoder import tree_of
 from versioned_state.values.diff import Replaced, diff_lists, diff_maps, diff_sequences
 from versioned_state.values.forms import LIMITS, Forms
@@ -63,8 +63,8 @@ class Decide(Protocol):
         """Whether the same change on both sides, at this path or below, may count twice."""
         ...
 
-    def conflict(self, path: Path, sides: Sides) -> None:
-        """A place that nobody decided. Our side stands there in the result."""
+    def conflict(self, path: Path, sides: Sides) -> bytes | None:
+        """A place that nobody decided: the cell that stands there in the result."""
         ...
 
 
@@ -114,8 +114,7 @@ class Merger:
         merged = None if o is None or t is None else self._parts(b, o, t, where, limit)
         if merged is not None or o == t:
             return merged or o
-        self._decide.conflict(where, sides)
-        return o
+        return self._decide.conflict(where, sides)
 
     # Values that have parts
 
@@ -137,10 +136,11 @@ class Merger:
 
     def _kind(self, cell: bytes) -> Shape | Code | None:
         """What a value is, as far as two of one kind have parts to be merged by."""
+        cell = self._unpacked(cell)
         code = code_of(cell)
         if code in _SETS:
             return _SETS[Code(code)]
-        if code == Code.TEXT or (code is None and (0xA0 <= cell[0] <= 0xBF or 0xD9 <= cell[0] <= 0xDB)):
+        if code == Code.TEXT or _is_text(cell):
             return Code.TEXT
         opened = open_cell(self._nodes, cell)
         return None if opened is None else opened.tree.shape
@@ -152,7 +152,7 @@ class Merger:
         assert len(opened) == len(cells)
         return opened, large
 
-    def _dicts(self, b: bytes, o: bytes, t: bytes, path: Path, limit: int) -> bytes:
+    def _dicts(self, b: bytes, o: bytes, t: bytes, path: Path, limit: int) -> bytes | None:
         sides, large = self._open(b, o, t)
         base, ours, theirs = sides
 
@@ -162,14 +162,23 @@ class Merger:
         if large:
             changes = self._changes(base.tree, ours.tree, theirs.tree, path_of)
             tree = edit_map(self._nodes, ours.tree, changes) if changes else ours.tree
+            if not self._can_be_keys(tree, changes):
+                return None
             return self._forms.dict_cell(tree, self._order(base, ours, theirs, tree, changes), limit)
         was, entries, other = (dict(iter_items(self._nodes, side.tree)) for side in sides)
         keys = (key for key in sorted({**was, **other}) if was.get(key) != other.get(key))
         changes = self._entries(((key, was.get(key), entries.get(key), other.get(key)) for key in keys), path_of)
         merged = {key: cell for key, cell in {**entries, **changes}.items() if cell is not None}
+        if not self._are_apart(key[1:] for key in merged if key[:1] == b"x") or max(map(len, merged), default=0) > MAX_KEY:
+            return None
         orders = [order_keys(self._nodes, side) for side in sides]
         order = [key for key in merge_orders(*orders) if key in merged]
         return self._forms.dict_of({key: merged[key] for key in [*order, *sorted(merged.keys() - set(order))]}, limit)
+
+    def _can_be_keys(self, tree: Tree, changes: dict[bytes, bytes | None]) -> bool:
+        """Whether one dict can hold these keys. Cost: nothing, unless keys were added that are no strings."""
+        added = [key for key, cell in changes.items() if cell is not None and key[:1] == b"x"]
+        return not added or self._are_apart(key[1:] for key, _ in iter_items(self._nodes, tree, rank(self._nodes, tree, b"x")[0]))
 
     def _order(
         self, base: Opened, ours: Opened, theirs: Opened, tree: Tree, changes: dict[bytes, bytes | None]
@@ -207,26 +216,41 @@ class Merger:
             return self._forms.list_cell(splice_cells(nodes, base, merged.replacements()), limit)
         return self._forms.list_of(merged.apply(list(iter_cells(nodes, base))), limit)
 
-    def _sets(self, code: Code, b: bytes | None, o: bytes, t: bytes, limit: int) -> bytes:
+    def _sets(self, code: Code, b: bytes | None, o: bytes, t: bytes, limit: int) -> bytes | None:
         base = set() if b is None else self._elements(b)
         ours, theirs = self._elements(o), self._elements(t)
-        return self._forms.set_of(code, (ours & theirs) | ((ours | theirs) - base), limit)
+        merged = (ours & theirs) | ((ours | theirs) - base)
+        return self._forms.set_of(code, merged, limit) if self._are_apart(merged) else None
+
+    def _are_apart(self, cells: Iterable[bytes]) -> bool:
+        """Whether values that are hashed are no two of them equal to Python, as 1 and True are, which no set or dict could hold."""
+        odd = [cell for cell in cells if not _is_text(cell)]
+        return len({self._forms.decoder.decode(cell) for cell in odd}) == len(odd)
 
     def _elements(self, cell: bytes) -> set[bytes]:
         """The cells of a set's elements, in the form that they have in a large one."""
+        cell = self._unpacked(cell)
         tree = tree_of(cell)
         if tree is not None:
             return set(iter_cells(self._nodes, tree))
         return {self._forms.at(part, LIMITS[Shape.SEQUENCE]) for part in split_cells(payload_of(cell))}
 
+    def _unpacked(self, cell: bytes) -> bytes:
+        return (self._forms.inline(cell) or cell) if code_of(cell) == Code.PACKED else cell
+
     def _texts(self, b: bytes, o: bytes, t: bytes, path: Path, limit: int) -> bytes | None:
-        base, ours, theirs = (self._forms.decoder.decode(cell).splitlines(keepends=True) for cell in (b, o, t))
+        base, ours, theirs = (self._forms.decoder.decode(cell).split("\n") for cell in (b, o, t))
         mine = _script(diff_lists(base, ours), lambda x, y: ours[x:y])
         other = _script(diff_lists(base, theirs), lambda x, y: theirs[x:y])
         if any(mine.changed[line] != other.changed[line] for line in mine.changed.keys() & other.changed.keys()):
             return None
         merged = _join(mine, other, lambda _line, same, _: same, lambda x, y: self._decide.insert(path, x, y))
-        return None if merged is None else self._forms.encode("".join(merged.apply(base)), limit)
+        return None if merged is None else self._forms.encode("\n".join(merged.apply(base)), limit)
+
+
+def _is_text(cell: bytes) -> bool:
+    """Whether a cell is an inline string."""
+    return 0xA0 <= cell[0] <= 0xBF or 0xD9 <= cell[0] <= 0xDB
 
 
 # Sequences: what each side did to the base's elements, and to the gaps between them
