@@ -340,6 +340,7 @@ def test_a_transaction_that_met_a_conflict_offers_no_way_that_does_nothing():
     with pytest.raises(MergeConflictError) as caught, ours.transaction():
         ours.update(x=2, z=1)
     assert caught.value.merge is None
+    assert "undone" in caught.value.hint
     assert dict(ours) == {"x": 0}
 
 

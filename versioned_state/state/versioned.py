@@ -365,6 +365,7 @@ class Versioned(State):
         except BaseException as error:
             if isinstance(error, MergeConflictError):
                 error.merge = None  # what would be committed is undone
+                error.hint = "the transaction was undone: refresh(), and do it again; or give it policies="
             if savepoint in self._savepoints:
                 self._savepoints.remove(savepoint)
             with self._lock:
