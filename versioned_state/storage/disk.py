@@ -17,6 +17,7 @@ from versioned_state.errors import CorruptStoreError, InvalidArgumentError, Read
 from versioned_state.storage import mounts, sqlite_file
 from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value
 from versioned_state.storage.pool import Pool
+from versioned_state.storage.rawkeys import hex_range, raw_key, text_range
 from versioned_state.storage.sqlite_file import Connection, Durability
 
 T = TypeVar("T")
@@ -165,7 +166,7 @@ class Disk(KVStore):
 
     def get(self, key: str) -> bytes | None:
         check_key(key)
-        raw = _object_key(key)
+        raw = raw_key(key)
         sql, name = (_GET_OBJECT, raw) if raw is not None else (_GET_ENTRY, key.encode())
         row = self._read(lambda connection: connection.execute(sql, (name,)).fetchone())
         return None if row is None else self._checked(row[0])
@@ -178,7 +179,7 @@ class Disk(KVStore):
         objects: dict[bytes, str] = {}
         entries: dict[bytes, str] = {}
         for key in check_keys(keys):
-            raw = _object_key(key)
+            raw = raw_key(key)
             if raw is not None:
                 objects[raw] = key
             else:
@@ -206,7 +207,7 @@ class Disk(KVStore):
     def _list(self, prefix: str) -> Iterator[str]:
         # Page by page, each a query of its own that starts after the last key: no read is open between
         # two steps, and a write that falls in between neither repeats a key nor hides another.
-        for raw in self._pages("entries", *_text_range(prefix)):
+        for raw in self._pages("entries", *text_range(prefix)):
             try:
                 yield raw.decode()
             except UnicodeDecodeError as error:
@@ -216,7 +217,7 @@ class Disk(KVStore):
         else:
             digits = prefix[len(OBJECT_PREFIX) :] if prefix.startswith(OBJECT_PREFIX) else None
         if digits is not None and all(digit in "0123456789abcdef" for digit in digits):
-            for raw in self._pages("objects", *_hex_range(digits)):
+            for raw in self._pages("objects", *hex_range(digits)):
                 yield OBJECT_PREFIX + raw.hex()
 
     def _pages(self, table: str, start: bytes, end: bytes | None) -> Iterator[bytes]:
@@ -244,7 +245,7 @@ class Disk(KVStore):
         rows: list[tuple[bytes, bytes]] = []
         odd_rows: list[tuple[bytes, bytes]] = []
         for key, value in objects.items():
-            raw = _object_key(key)
+            raw = raw_key(key)
             if raw is not None:
                 rows.append((raw, value))
             else:
@@ -263,7 +264,7 @@ class Disk(KVStore):
                 for key, value in puts.items():
                     execute(_PUT_ENTRY, (key.encode(), value))
                 for key in deletes:
-                    raw = _object_key(key)
+                    raw = raw_key(key)
                     if raw is not None:
                         execute(_DELETE_OBJECT, (raw,))
                     else:
@@ -373,38 +374,6 @@ def _room(limit: int, *, objects: bool, deletes: bool) -> int:
 
 def _holds(row: tuple[bytes] | None, value: bytes | None) -> bool:
     return value is None if row is None else row[0] == value
-
-
-def _object_key(key: str) -> bytes | None:
-    """The bytes that stand for `o/<hex>` in the table of objects; None for any other key.
-
-    Hex that is odd, or has capitals, is an object's key too by contract, but no address of ours: it
-    is kept among the entries, whole.
-    """
-    if not key.startswith(OBJECT_PREFIX):
-        return None
-    digits = key[2:]
-    try:
-        raw = bytes.fromhex(digits)
-    except ValueError:
-        return None
-    return raw if raw.hex() == digits else None
-
-
-def _text_range(prefix: str) -> tuple[bytes, bytes | None]:
-    """The first key that starts with `prefix`, and the first after those (None: there is no end)."""
-    start = prefix.encode()
-    # UTF-8 has no byte 0xff, so the last byte can always be raised.
-    return start, start[:-1] + bytes((start[-1] + 1,)) if start else None
-
-
-def _hex_range(digits: str) -> tuple[bytes, bytes | None]:
-    """The same for keys whose hex starts with `digits`, which may be odd in number."""
-    pad = "0" * (len(digits) % 2)
-    start = bytes.fromhex(digits + pad)
-    if not digits.strip("f"):
-        return start, None
-    return start, bytes.fromhex(f"{int(digits, 16) + 1:0{len(digits)}x}" + pad)
 
 
 def _chunks(raws: list[bytes]) -> Iterator[list[bytes]]:

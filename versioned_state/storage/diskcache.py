@@ -17,8 +17,9 @@ from weakref import finalize
 from versioned_state.errors import InvalidArgumentError, MissingDependencyError, StoreBusyError
 from versioned_state.storage import mounts, sqlite_file
 from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value
-from versioned_state.storage.disk import _LONGEST_TIMEOUT_S, _checked_path, _hex_range, _object_key
+from versioned_state.storage.disk import _LONGEST_TIMEOUT_S, _checked_path
 from versioned_state.storage.pool import Pool
+from versioned_state.storage.rawkeys import hex_range, raw_key
 
 if TYPE_CHECKING:
     from versioned_state.storage.sqlite_file import Connection
@@ -104,14 +105,14 @@ class DiskCache(KVStore):
         return self._list(prefix)
 
     def _list(self, prefix: str) -> Iterator[str]:
-        for name in self._pages(*_text_range(prefix)):
+        for name in self._pages(*text_range(prefix)):
             yield str(name)
         if OBJECT_PREFIX.startswith(prefix):
             digits: str | None = ""
         else:
             digits = prefix[len(OBJECT_PREFIX) :] if prefix.startswith(OBJECT_PREFIX) else None
         if digits is not None and all(digit in "0123456789abcdef" for digit in digits):
-            for name in self._pages(*_hex_range(digits)):
+            for name in self._pages(*hex_range(digits)):
                 yield OBJECT_PREFIX + bytes(name).hex()  # type: ignore[arg-type] # a range that starts with bytes holds bytes
 
     def _pages(self, start: Name, end: Name | None) -> Iterator[Name]:
@@ -207,11 +208,11 @@ def _guarded() -> ModuleType:
 
 
 def _name(key: str) -> Name:
-    raw = _object_key(key)
+    raw = raw_key(key)
     return key if raw is None else raw
 
 
-def _text_range(prefix: str) -> tuple[str, Name]:
+def text_range(prefix: str) -> tuple[str, Name]:
     """The first key that starts with `prefix`, and the first that comes after those: text, or the least of all bytes."""
     for length in range(len(prefix), 0, -1):
         last = ord(prefix[length - 1])

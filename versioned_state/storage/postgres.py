@@ -17,8 +17,8 @@ from weakref import finalize
 from versioned_state.errors import CorruptStoreError, InvalidArgumentError, LimitExceededError, MissingDependencyError
 from versioned_state.storage import postgres_schema
 from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value
-from versioned_state.storage.disk import _hex_range, _object_key, _text_range
 from versioned_state.storage.postgres_schema import MAX_VALUE
+from versioned_state.storage.rawkeys import hex_range, raw_key, text_range
 
 if TYPE_CHECKING:
     from psycopg.abc import Params
@@ -156,7 +156,7 @@ class Postgres(KVStore):
 
     def get(self, key: str) -> bytes | None:
         check_key(key)
-        raw = _object_key(key)
+        raw = raw_key(key)
         sql, name = (self._get_object, raw) if raw is not None else (self._get_entry, key.encode())
         row = self._connections.read(lambda link: link.execute(sql, (name,), binary=True).fetchone())
         return None if row is None else row[0]
@@ -174,7 +174,7 @@ class Postgres(KVStore):
         while chunk := tuple(islice(wanted, _CHUNK)):
             objects, entries = {}, {}
             for key in chunk:
-                raw = _object_key(key)
+                raw = raw_key(key)
                 if raw is not None:
                     objects[raw] = key
                 else:
@@ -194,7 +194,7 @@ class Postgres(KVStore):
     def _list(self, prefix: str) -> Iterator[str]:
         # Page by page, each a query of its own that starts after the last key. As fast as a cursor, and between two
         # steps no transaction is open, which would keep the server from clearing up, and a connection from others.
-        for raw in self._pages("entries", *_text_range(prefix)):
+        for raw in self._pages("entries", *text_range(prefix)):
             try:
                 yield raw.decode()
             except UnicodeDecodeError as error:
@@ -204,7 +204,7 @@ class Postgres(KVStore):
         else:
             digits = prefix[len(OBJECT_PREFIX) :] if prefix.startswith(OBJECT_PREFIX) else None
         if digits is not None and all(digit in "0123456789abcdef" for digit in digits):
-            for raw in self._pages("objects", *_hex_range(digits)):
+            for raw in self._pages("objects", *hex_range(digits)):
                 yield OBJECT_PREFIX + raw.hex()
 
     def _pages(self, table: str, start: bytes, end: bytes | None) -> Iterator[bytes]:
@@ -233,13 +233,13 @@ class Postgres(KVStore):
         hex_rows: list[Row] = []
         odd_rows: list[Row] = []
         for key, value in objects.items():
-            raw = _object_key(key)
+            raw = raw_key(key)
             if raw is not None:
                 hex_rows.append((raw, value))
             else:
                 odd_rows.append((key.encode(), value))
-        gone_objects = {raw for key in deletes if (raw := _object_key(key)) is not None}
-        gone_entries = {key.encode() for key in deletes if _object_key(key) is None}
+        gone_objects = {raw for key in deletes if (raw := raw_key(key)) is not None}
+        gone_entries = {key.encode() for key in deletes if raw_key(key) is None}
         changed = {key.encode() for key in puts} | gone_entries
         mutable = changed.union(key.encode() for key in expected)
         # Deletes of objects are kept apart from batches that may count on them; see the function.
@@ -300,7 +300,7 @@ def _check_sizes(puts: Mapping[str, bytes], objects: Mapping[str, bytes]) -> Non
             if len(value) > MAX_VALUE:
                 raise LimitExceededError(f"a value of {len(value)} bytes", limit=MAX_VALUE, path=key[:100])
             # No key has more bytes than four times its letters.
-            if len(key) * 4 > MAX_KEY and len(_object_key(key) or key.encode()) > MAX_KEY:
+            if len(key) * 4 > MAX_KEY and len(raw_key(key) or key.encode()) > MAX_KEY:
                 raise LimitExceededError(f"a key of {len(key)} letters", limit=MAX_KEY, path=key[:100])
 
 

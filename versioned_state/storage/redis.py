@@ -30,7 +30,7 @@ from versioned_state.errors import (
     UnsafeStoreError,
 )
 from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value
-from versioned_state.storage.disk import _object_key, _text_range
+from versioned_state.storage.rawkeys import raw_key, text_range
 from versioned_state.storage.redis_link import Command, Link
 
 Persistence = Literal["aof", "snapshots", "none", "unknown"]
@@ -213,7 +213,7 @@ class Redis(KVStore):
 
     def _list_names(self, prefix: str) -> Iterator[bytes]:
         # Page by page, each from after the last name: a write that falls in between neither repeats one nor hides another.
-        first, beyond = _text_range(prefix)
+        first, beyond = text_range(prefix)
         start, end = b"[" + first, b"+" if beyond is None else b"(" + beyond
         while True:
             (page,) = self._link.run([("ZRANGEBYLEX", self._names, start, end, "LIMIT", 0, _PAGE)])
@@ -309,7 +309,7 @@ class Redis(KVStore):
 
     def _slot(self, key: str) -> tuple[bytes, bytes]:
         """The hash that holds `key`, and its field there. What is an object by contract, but no address, is among the entries."""
-        raw = _object_key(key)
+        raw = raw_key(key)
         return (self._bucket_of[raw[0]], raw) if raw else (self._entries, key.encode())
 
     def _check(self, *, create: bool) -> None:
