@@ -238,7 +238,9 @@ COUNT, TOP, PARENTS, META, GENERATION, HEIGHT, JUMP = 0, 1, 2, 6, 7, 8, 9
     [
         (_field(GENERATION, lambda generation: generation + 1), "generation"),
         (_field(GENERATION, lambda generation: generation - 1), "generation"),
-        (_field(HEIGHT, 2), "height"),
+        (_field(HEIGHT, [2, 1]), "height"),
+        (_field(HEIGHT, [6, 3]), "newest merge"),
+        (_field(HEIGHT, 6), "not decode"),
         (_field(JUMP, bytes.fromhex(ROOT_ID)), "jump"),
         (_field(JUMP, None), "jump"),
         (_field(COUNT, lambda count: count + 1), "elements"),

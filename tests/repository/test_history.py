@@ -89,15 +89,46 @@ def test_any_ancestor_is_a_few_reads_away():
 @pytest.mark.parametrize("seed", range(4))
 def test_merge_base_and_ancestry_are_what_sets_say(seed):
     repository = Repository(Memory())
-    commits = make_graph(repository, 60, merges=0.35, seed=seed)
+    commits = make_graph(repository, 60, merges=(0.35, 0.06)[seed % 2], seed=seed)
     over = {commit.id: ancestors(repository, commit) for commit in commits}
     rng = random.Random(seed)
     for a, b in [rng.choices(commits, k=2) for _ in range(400)]:
         common = over[a.id] & over[b.id]
         best = {id for id in common if not any(id in over[other] and other != id for other in common)}
-        assert repository.merge_base(a, b).id in best
+        bases = list(history.iter_merge_bases(a, b, repository.read))
+        assert {base.id for base in bases} == best
+        assert bases == sorted(bases, key=lambda commit: (-commit.generation, -commit.time))
+        assert repository.merge_base(a, b) == bases[0]
         assert repository.merge_base(a, b) == repository.merge_base(b, a)
         assert history.is_ancestor(a, b, repository.read) == (a.id in over[b.id])
+
+
+@pytest.mark.parametrize("merges", [0, 0.05, 0.4])
+def test_a_commit_knows_how_high_the_newest_merge_of_its_line_is(merges):
+    repository = Repository(Memory())
+    for commit in make_graph(repository, 60, merges=merges, seed=7):
+        line = list(back(repository, commit))
+        assert commit.merge_height == next((each.height for each in line if len(each.parents) > 1), 0)
+        assert repository.stored(commit.id) == commit
+    assert repository.fsck().ok
+
+
+def test_the_base_of_two_lines_is_found_without_a_walk():
+    store = Counting(Memory())
+    repository = Repository(store)
+    fork = make_graph(repository, 40, merges=0.3, seed=1)[-1]
+    assert fork.merge_height
+    staging = Staging(repository.objects)
+    tips = [fork, fork]
+    for number in range(2000):
+        parent = tips[number % 2]
+        tips[number % 2] = repository.write_commit(parent.tree, (parent,), staging=staging, message=str(number))
+        store.apply({}, {}, objects=staging.sealed())
+        staging.sent()
+    fresh = Repository(store)
+    store.reset()
+    assert fresh.merge_base(tips[0].id, tips[1].id) == fork
+    assert store.counts.round_trips <= 80
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -82,6 +82,29 @@ def test_a_diff_reads_both_sides_of_a_level_at_once():
     assert store.counts.objects_read <= 10
 
 
+def test_many_changes_are_looked_up_and_merged_a_level_at_a_time():
+    store = Counting(Memory())
+    state = Versioned(store)
+    state.update({f"key_{n:05}": n for n in range(5000)})
+    base = state.commit()
+    state.fork("theirs").close()
+    for branch, remainder in (("theirs", 3), ("main", 7)):
+        state.switch(branch)
+        for n in range(remainder, 5000, 250):
+            state[f"key_{n:05}"] = -n
+        state.commit()
+    repository = Repository(store)
+    store.reset()
+    assert len(repository.diff(base, "theirs")) == 20
+    assert store.counts.round_trips <= 10
+    with Versioned(repository) as merged:
+        store.reset()
+        merged.merge("theirs")
+        assert store.counts.round_trips <= 22
+        assert [merged["key_00003"], merged["key_00007"]] == [-3, -7]
+
+
+
 def test_heights_of_jumps():
     """As the definition has it: two jumps of one length are joined by the next commit's into one."""
     heights = [0]

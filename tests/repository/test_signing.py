@@ -219,7 +219,7 @@ def test_a_commit_that_was_rewritten_shows_and_so_do_all_after_it(repository):
 
 @pytest.mark.parametrize("field", range(10))
 def test_every_field_is_under_the_signature(repository, field):
-    other: list[Any] = [1, [b"\x12\x81\xc4\x02kn\x2a"], b"\x01" * 24, 7, "them", "else", None, 9, 5, b"\x02" * 24]
+    other: list[Any] = [1, [b"\x12\x81\xc4\x02kn\x2a"], b"\x01" * 24, 7, "them", "else", None, 9, [5, 3], b"\x02" * 24]
     head = repository.commit("HEAD")
     raw = raw_of(repository, head)
     fields = fields_of(raw)

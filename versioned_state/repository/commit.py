@@ -1,7 +1,8 @@
 """Commits: what one is, and its bytes. Layer: repository.
 
 A commit names the root of a state's tree and the commits it came from. It also holds its height and one jump to an earlier
-ancestor, so that the n-th ancestor is found in O(log n) reads (the skew-binary jump pointers of Myers, 1983).
+ancestor, so that the n-th ancestor is found in O(log n) reads (the skew-binary jump pointers of Myers, 1983), and where the newest
+merge lies, so that a line without one is known to be a line.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ class Commit:
         skipped: paths that ``commit(skip_unserializable=True)`` left out; known to that call only, not stored.
         meta: data of the caller's: task, session, step.
         generation: 1 more than the greatest of its parents; 0 for the root commit.
+        height: how many first parents lead to the root commit.
+        merge_height: the height of the newest commit with several parents on its line of first parents, itself included; 0: none has.
+        jump: the id of an earlier commit on that line, by which the n-th ancestor is found fast; None where there is none.
         signature: with which key it was signed, and the signature: see ``signing``; None where it was not signed.
         cut: whether history was cut here (``prune``), so that parents it was made with are not among ``parents``.
     """
@@ -61,6 +65,7 @@ class Commit:
     generation: int = field(compare=False)
     tree: Tree = field(compare=False, repr=False)
     height: int = field(compare=False, repr=False)
+    merge_height: int = field(compare=False, repr=False)
     jump: str | None = field(compare=False, repr=False)
     meta_cell: bytes | None = field(default=None, compare=False, repr=False)
     skipped: tuple[str, ...] = field(default=(), compare=False)
@@ -117,31 +122,40 @@ def new_commit(
         raise LimitExceededError(f"meta of {len(meta_cell)} bytes", limit=MAX_TEXT)
     generation = 1 + max((parent.generation for parent in parents), default=-1)
     height = parents[0].height + 1 if parents else 0
+    merge_height = height if len(parents) > 1 else parents[0].merge_height if parents else 0
     ids = tuple(parent.id for parent in parents)
-    raw, signature = _write((tree, ids, time, author, message, meta_cell, generation, height, jump), sign)
-    return Commit(address_of(raw).hex(), ids, time, author, message, generation, tree, height, jump, meta_cell, signature=signature), raw
+    unnamed = Commit("", ids, time, author, message, generation, tree, height, merge_height, jump, meta_cell)
+    raw = _write(unnamed)
+    signature = None if sign is None else sign(raw)
+    if signature is not None:
+        raw = raw[:1] + _SIGNED + raw[2:] + _SIGNATURE_HEADER + signature
+    return replace(unnamed, id=address_of(raw).hex(), signature=signature), raw
 
 
 def with_id(commit: Commit) -> tuple[Commit, bytes]:
     """A commit of these fields under the id that they give it, and its raw bytes, kind first. A signature that it had is left out."""
-    c = commit
-    raw, _ = _write((c.tree, c.parents, c.time, c.author, c.message, c.meta_cell, c.generation, c.height, c.jump), None)
+    raw = _write(commit)
     return replace(commit, id=address_of(raw).hex(), signature=None), raw
 
 
-_Fields = tuple[Tree, tuple[str, ...], int, str | None, str, bytes | None, int, int, str | None]
-
-
-def _write(fields: _Fields, sign: Callable[[bytes], bytes] | None) -> tuple[bytes, bytes | None]:
-    tree, parents, time, author, message, meta_cell, generation, height, jump = fields
-    top = tree.top if isinstance(tree.top, bytes) else [write_node(tree.shape, tree.top)]
-    lineage = [generation, None if height == generation else height, None if jump is None else bytes.fromhex(jump)]
-    body = [tree.count, top, bytes.fromhex("".join(parents)), time, author, message, meta_cell, *lineage]
-    raw = bytes((Kind.COMMIT,)) + msgpack.packb(body, unicode_errors="surrogatepass")
-    signature = None if sign is None else sign(raw)
-    if signature is not None:
-        raw = raw[:1] + _SIGNED + raw[2:] + _SIGNATURE_HEADER + signature
-    return raw, signature
+def _write(commit: Commit) -> bytes:
+    """The raw bytes of a commit without a signature; its id has no part in them."""
+    tree, jump = commit.tree, commit.jump
+    body = [
+        tree.count,
+        tree.top if isinstance(tree.top, bytes) else [write_node(tree.shape, tree.top)],
+        bytes.fromhex("".join(commit.parents)),
+        commit.time,
+        commit.author,
+        commit.message,
+        commit.meta_cell,
+        commit.generation,
+        # Without a merge on the line that comes to the same.
+        [commit.height, commit.merge_height] if commit.merge_height else None,
+        None if jump is None else bytes.fromhex(jump),
+    ]
+    packed: bytes = msgpack.packb(body, unicode_errors="surrogatepass")
+    return bytes((Kind.COMMIT,)) + packed
 
 
 def unsigned(raw: bytes) -> bytes:
@@ -157,11 +171,13 @@ def read_commit(address: Address, raw: bytes) -> Commit:
     expect(raw, address, Kind.COMMIT)
     try:
         body = msgpack.unpackb(memoryview(raw)[1:], unicode_errors="surrogatepass")
-        count, top, parents, time, author, message, meta, generation, height, jump, *signature = body
+        count, top, parents, time, author, message, meta, generation, place, jump, *signature = body
         if signature and not _is_signature(signature[0], raw):
             raise ValueError("what follows its fields is no signature")
-        height = generation if height is None else height
-        for value, cls in ((parents, bytes), (time, int), (message, str), (generation, int), (height, int)):
+        if place is not None and (type(place) is not list or len(place) != 2):
+            raise ValueError("heights that are no pair")
+        height, merge_height = (generation, 0) if place is None else place
+        for value, cls in ((parents, bytes), (time, int), (message, str), (generation, int), (height, int), (merge_height, int)):
             if type(value) is not cls:
                 raise ValueError(f"a field of type {type(value).__name__}, not {cls.__name__}")
         for value, cls in ((author, str), (meta, bytes), (jump, bytes)):
@@ -170,7 +186,9 @@ def read_commit(address: Address, raw: bytes) -> Commit:
         ids = tuple(parents[i : i + ADDRESS_SIZE].hex() for i in range(0, len(parents), ADDRESS_SIZE))
         if len(parents) % ADDRESS_SIZE or (jump is not None and len(jump) != ADDRESS_SIZE):
             raise ValueError("an address of another size")
-        if not 0 <= height <= generation or (height > 0) != bool(ids) or not EARLIEST <= time <= LATEST:
+        if not 0 <= merge_height <= height <= generation or (height > 0) != bool(ids) or not EARLIEST <= time <= LATEST:
+            raise ValueError("its place in history, or its time, cannot be")
+        if (merge_height == 0) != (place is None) or (len(ids) > 1) != (merge_height == height > 0):
             raise ValueError("its place in history, or its time, cannot be")
         tree = read_tree(Shape.MAP, [count, top])
     except (ValueError, TypeError, msgpack.UnpackException) as error:
@@ -184,6 +202,7 @@ def read_commit(address: Address, raw: bytes) -> Commit:
         generation=generation,
         tree=tree,
         height=height,
+        merge_height=merge_height,
         jump=None if jump is None else jump.hex(),
         meta_cell=meta,
         signature=signature[0] if signature else None,

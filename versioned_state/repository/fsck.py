@@ -344,7 +344,7 @@ class _Check:
     # The place of commits in history
 
     def _check_commits(self, commits: list[tuple[_Step, Commit]]) -> None:
-        """Generation, height and jump of each, from its parents and the commit that the first of them jumps to."""
+        """Generation, heights and jump of each, from its parents and the commit that the first of them jumps to."""
         self.commits += len(commits)
         parents = self._commits_at({id for _, commit in commits for id in commit.parents})
         middles = self._commits_at({parent.jump for parent in parents.values() if parent.jump is not None})
@@ -361,6 +361,10 @@ class _Check:
             first = found[0]
             if commit.height != first.height + 1:
                 self._find_at(step, "misplaced", f"height {commit.height} does not follow from its first parent's, {first.height}")
+            elif len(found) == 1 and commit.merge_height != first.merge_height:
+                self._find_at(
+                    step, "misplaced", f"its newest merge is not that of its parent: at {commit.merge_height}, not {first.merge_height}"
+                )
             elif not self._jumps_right(commit, first, middles):
                 self._find_at(step, "misplaced", "its jump does not lead where it should")
 

@@ -105,6 +105,25 @@ def descend(commit: Commit, height: int, read: Read) -> Commit:
     return commit
 
 
+def _fork(a: Commit, b: Commit, read: Read) -> Commit | None:
+    """The newest commit that lies on both lines of first parents, or None where history was cut above it. Cost: O(log n) reads."""
+    a, b = descend(a, b.height, read), descend(b, a.height, read)
+    while a != b:
+        if a.height != b.height or not a.parents or not b.parents:
+            return None
+        # Where the jumps meet, or are of two lengths, the lines may have met on the way.
+        steps = (a.jump, b.jump) if a.jump != b.jump and a.jump and b.jump else (a.parents[0], b.parents[0])
+        try:
+            x, y = map(read, steps)
+            if x.height != y.height:
+                x, y = read(a.parents[0]), read(b.parents[0])
+        except MissingObjectError:
+            # Cut since it was read, and collected; a walk reads the child again.
+            return None
+        a, b = x, y
+    return a
+
+
 def walk(
     starts: Iterable[Commit], read: Read, *, order: Callable[[Commit], tuple[int, ...]] = lambda commit: (-commit.generation, -commit.time)
 ) -> Iterator[Commit]:
@@ -200,7 +219,8 @@ def _marked(tips: Sequence[Commit], read: Read, awaited: Callable[[int], bool]) 
 def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
     """A best common ancestor: one that no other common ancestor descends from, the newest of them.
 
-    Cost: O(log n) reads where one is the other's ancestor by first parents; otherwise the commits above the base.
+    Cost: O(log n) reads where one is the other's ancestor by first parents, or neither line has a merge since they parted; otherwise the
+    commits above the base.
 
     Raises:
         UnknownRevisionError: they have none any more, since history was cut. The empty root commit would be no base for a merge: what one
@@ -221,9 +241,10 @@ def find_merge_base(a: Commit, b: Commit, read: Read) -> Commit | None:
 
 def iter_merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
     """All best common ancestors, the newest first: more than one where two lines of history were merged into each other."""
-    low, high = sorted((a, b), key=lambda commit: commit.height)
-    if descend(high, low.height, read) == low:
-        yield low
+    fork = _fork(a, b, read)
+    if fork is not None and (fork in (a, b) or max(a.merge_height, b.merge_height) <= fork.height):
+        # Nothing but what leads there was merged into either line since, so there is no other way from one to the other.
+        yield fork
         return
     ours, theirs, both, below = 1, 2, 3, 4  # below: of one that was found
     marks = {a.id: ours}

@@ -234,6 +234,9 @@ class Repository:
             raise InvalidArgumentError(f"a revision is a string or a Commit, not {type(rev).__name__}")
         if not rev.isascii() and has_surrogate(rev):
             raise UnknownRevisionError(rev.encode("unicode_escape").decode(), reason="it is no text that a name could be")
+        whole = self._by_full_id(rev)
+        if whole is not None:
+            return whole
         parsed = parse_revision(rev)
         steps = list(parsed.steps)
         if steps and not isinstance(steps[0], Back | Parent):
@@ -243,19 +246,24 @@ class Repository:
         else:
             commit = self._by_full_id(parsed.base) or self._by_name(parsed.base) or self._by_id(rev, parsed.base)
         for step in steps:
-            if isinstance(step, Back):
-                if step.count > commit.height:
-                    raise UnknownRevisionError(rev, reason=f"there are only {commit.height} commits before {commit.short}")
-                height = commit.height - step.count
-                commit = history.descend(commit, height, self.read)
-                if commit.height > height:
-                    raise UnknownRevisionError(rev, reason=history.cut_reason(commit))
-            elif isinstance(step, Parent) and step.number:
-                parents = self.parents(commit)
-                if step.number > len(parents):
-                    reason = history.cut_reason(commit) if commit.cut else f"{commit.short} has {len(parents)} parents"
-                    raise UnknownRevisionError(rev, reason=reason)
-                commit = parents[step.number - 1]
+            commit = self._step(rev, commit, step)
+        return commit
+
+    def _step(self, rev: str, commit: Commit, step: Any) -> Commit:
+        """Where one step of a revision leads from a commit."""
+        if isinstance(step, Back):
+            if step.count > commit.height:
+                raise UnknownRevisionError(rev, reason=f"there are only {commit.height} commits before {commit.short}")
+            height = commit.height - step.count
+            commit = history.descend(commit, height, self.read)
+            if commit.height > height:
+                raise UnknownRevisionError(rev, reason=history.cut_reason(commit))
+        elif isinstance(step, Parent) and step.number:
+            parents = self.parents(commit)
+            if step.number > len(parents):
+                reason = history.cut_reason(commit) if commit.cut else f"{commit.short} has {len(parents)} parents"
+                raise UnknownRevisionError(rev, reason=reason)
+            commit = parents[step.number - 1]
         return commit
 
     def default_branch(self) -> str:

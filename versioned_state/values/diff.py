@@ -10,14 +10,16 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any, Final, Literal, NamedTuple
+from itertools import repeat
+from typing import Any, Final, Literal
 
 from versioned_state.values.encoder import key_of_cell
 from versioned_state.values.forms import Forms
 from versioned_state.values.nodes import Nodes, Shape
 from versioned_state.values.opened import Opened, open_cell, order_keys, read_key
 from versioned_state.values.path import Path
-from versioned_state.values.tree import Tree, iter_cells, nodes_from, rank
+from versioned_state.values.prefetch import fetch_difference
+from versioned_state.values.tree import Tree, iter_cells, iter_items, nodes_from, rank
 
 ChangeKind = Literal["added", "removed", "changed"]
 
@@ -44,84 +46,95 @@ class CellChange:
 # Maps and sequences
 
 
-class _Item(NamedTuple):
-    """A part of a tree that is still to be compared: a cell (level -1), or a node with all under it."""
+_Item = tuple[int, Any, int, bytes]
+"""A part of a tree that is still to be compared: its level (-1: a cell), its address, node or cell, its count, its first key.
 
-    level: int
-    item: Any
-    size: int
-    key: bytes
-
-
-def _expand(nodes: Nodes, shape: Shape, item: _Item) -> list[_Item]:
-    node = nodes.get(shape, item.item)
-    keys = node.keys or [b""] * len(node.items)
-    counts = node.counts or [1] * len(node.items)
-    level = node.level - 1
-    return [_Item(level, child, count, key) for child, count, key in zip(node.items, counts, keys, strict=True)]
-
-
-def _tops(nodes: Nodes, a: Tree, b: Tree) -> tuple[list[_Item], list[_Item]]:
-    nodes.fetch(a.shape, a.top, b.top)
-    return [_top(nodes, a)], [_top(nodes, b)]
+A plain tuple: a diff makes some dozens of them for each node that differs.
+"""
 
 
 def _top(nodes: Nodes, tree: Tree) -> _Item:
     node = nodes.get(tree.shape, tree.top)
-    return _Item(node.level, tree.top, tree.count, node.keys[0] if node.keys else b"")
+    return node.level, tree.top, tree.count, node.keys[0] if node.keys else b""
+
+
+def _expand(nodes: Nodes, shape: Shape, item: Any, start: int = 0, end: int | None = None) -> list[_Item]:
+    """The parts of a node, or those from one to another."""
+    node = nodes.get(shape, item)
+    keys = repeat(b"") if node.keys is None else node.keys[start:end]
+    counts = repeat(1) if node.counts is None else node.counts[start:end]
+    return list(zip(repeat(node.level - 1), node.items[start:end], counts, keys, strict=False))
+
+
+def _expand_pair(nodes: Nodes, x: Any, y: Any) -> tuple[list[_Item], list[_Item]]:
+    """The parts of two nodes of a map that stand at one level and begin with one key, less the equal ones at both ends."""
+    nodes.fetch(Shape.MAP, x, y)
+    a, b = nodes.get(Shape.MAP, x), nodes.get(Shape.MAP, y)
+    olds, news, old_keys, new_keys = a.items, b.items, a.keys, b.keys
+    assert old_keys is not None
+    assert new_keys is not None
+    most = min(len(olds), len(news))
+    start = end = 0
+    while start < most and olds[start] == news[start] and old_keys[start] == new_keys[start]:
+        start += 1
+    while end < most - start and olds[-1 - end] == news[-1 - end] and old_keys[-1 - end] == new_keys[-1 - end]:
+        end += 1
+    return _expand(nodes, Shape.MAP, x, start, len(olds) - end), _expand(nodes, Shape.MAP, y, start, len(news) - end)
 
 
 def diff_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
-    """The keys whose cells differ, in order, with both cells (None: not there). Cost: the nodes that differ."""
-    left, right = _tops(nodes, a, b)
+    """The keys whose cells differ, in order, with both cells (None: not there). Cost: the nodes that differ, one call a level."""
+    if not (a.count and b.count):
+        yield from ((key, None, cell) for key, cell in iter_items(nodes, b)) if b.count else ((k, c, None) for k, c in iter_items(nodes, a))
+        return
+    fetch_difference(nodes, Shape.MAP, a.top, b.top)
+    left, right = [_top(nodes, a)], [_top(nodes, b)]
     while left or right:
-        x = left[-1] if left else None
-        y = right[-1] if right else None
-        if x is not None and y is not None and x.level == y.level and x.item == y.item and x.key == y.key:
+        x, y = left[-1] if left else None, right[-1] if right else None
+        if x is not None and y is not None and x[3] == y[3] and x[0] == y[0]:
             left.pop()
             right.pop()
-        elif x is not None and y is not None and x.level == y.level >= 0:
-            nodes.fetch(Shape.MAP, x.item, y.item)
-            left[-1:] = reversed(_expand(nodes, Shape.MAP, x))
-            right[-1:] = reversed(_expand(nodes, Shape.MAP, y))
-        elif x is not None and x.level >= 0 and (y is None or x.level >= y.level) and not (y is not None and y.level < 0 and y.key < x.key):
-            left.pop()
-            left += reversed(_expand(nodes, Shape.MAP, x))
-        elif y is not None and y.level >= 0 and not (x is not None and x.level < 0 and x.key < y.key):
-            right.pop()
-            right += reversed(_expand(nodes, Shape.MAP, y))
-        elif y is None or (x is not None and x.key < y.key):
+            if x[1] == y[1]:
+                continue
+            if x[0] < 0:
+                yield x[3], x[1], y[1]
+                continue
+            olds, news = _expand_pair(nodes, x[1], y[1])
+            left += reversed(olds)
+            right += reversed(news)
+        elif y is None or (x is not None and (x[3] < y[3] or (x[3] == y[3] and x[0] > y[0]))):
+            # What begins first can have nothing equal to it on the other side; of two that begin with one key, the parts of the higher one.
             assert x is not None
             left.pop()
-            yield x.key, x.item, None
-        elif x is None or y.key < x.key:
-            right.pop()
-            yield y.key, None, y.item
+            if x[0] < 0:
+                yield x[3], x[1], None
+            else:
+                left += reversed(_expand(nodes, Shape.MAP, x[1]))
         else:
-            left.pop()
             right.pop()
-            yield x.key, x.item, y.item
+            if y[0] < 0:
+                yield y[3], None, y[1]
+            else:
+                right += reversed(_expand(nodes, Shape.MAP, y[1]))
 
 
 def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
     """How many elements two sequences share from one end. Cost: one path down each, where they part."""
-    left, right = _tops(nodes, a, b)
+    left, right = [_top(nodes, a)], [_top(nodes, b)]
     common = 0
     while left and right:
         x, y = left[-1], right[-1]
-        if x.level == y.level and x.item == y.item:
-            common += x.size
+        if x[0] == y[0] and x[1] == y[1]:
+            common += x[2]
             left.pop()
             right.pop()
             continue
-        if x.level < 0 and y.level < 0:
+        if x[0] < 0 and y[0] < 0:
             break
-        if x.level == y.level:
-            nodes.fetch(a.shape, x.item, y.item)
         for row, item, other in ((left, x, y), (right, y, x)):
-            if item.level >= max(other.level, 0):
+            if item[0] >= max(other[0], 0):
                 row.pop()
-                parts = _expand(nodes, a.shape, item)
+                parts = _expand(nodes, a.shape, item[1])
                 row.extend(parts if backwards else reversed(parts))
     return common
 
@@ -138,6 +151,7 @@ class Replaced:
 
 def diff_sequences(nodes: Nodes, a: Tree, b: Tree) -> Iterator[Replaced]:
     """What was replaced, in order. Cost: what differs, and one path to each."""
+    fetch_difference(nodes, a.shape, a.top, b.top)
     prefix = _common(nodes, a, b, backwards=False)
     suffix = min(_common(nodes, a, b, backwards=True), min(a.count, b.count) - prefix)
     old_end, new_end = a.count - suffix, b.count - suffix

@@ -27,6 +27,7 @@ from versioned_state.values.forms import LIMITS, Forms
 from versioned_state.values.nodes import Shape, array_header, map_header
 from versioned_state.values.opened import Opened, open_cell, order_keys, read_key, split_cells
 from versioned_state.values.path import Path
+from versioned_state.values.prefetch import fetch_paths
 from versioned_state.values.tree import Tree, edit_map, iter_cells, iter_items, rank, splice_cells
 
 _SETS: Final = {Code.SET: Code.SET, Code.SET_TREE: Code.SET, Code.FROZENSET: Code.FROZENSET, Code.FROZENSET_TREE: Code.FROZENSET}
@@ -87,7 +88,9 @@ class Merger:
         return edit_map(self._nodes, ours, changes) if changes else ours
 
     def _changes(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], Path]) -> dict[bytes, bytes | None]:
-        return self._entries(((key, b, rank(self._nodes, ours, key)[1], t) for key, b, t in diff_maps(self._nodes, base, theirs)), path_of)
+        changed = list(diff_maps(self._nodes, base, theirs))
+        fetch_paths(self._nodes, ours.top, (key for key, _, _ in changed))
+        return self._entries(((key, b, rank(self._nodes, ours, key)[1], t) for key, b, t in changed), path_of)
 
     def _entries(
         self, changed: Iterable[tuple[bytes, bytes | None, bytes | None, bytes | None]], path_of: Callable[[bytes], Path]

@@ -17,6 +17,7 @@ from typing import Final
 
 from versioned_state.values.chunker import Chunker, InnerChunker, MapLeafChunker, SequenceLeafChunker
 from versioned_state.values.nodes import Node, Nodes, Shape, write_node
+from versioned_state.values.prefetch import fetch_paths
 
 INLINE_TOP: Final = 512
 """Raw bytes up to which a top node lies in its parent instead of being an object of its own, so a small round is two rows."""
@@ -328,6 +329,8 @@ def edit_map(nodes: Nodes, tree: Tree, changes: dict[bytes, bytes | None]) -> Tr
         if keys:
             edits.append(Edit(0, 0, [cell for key in keys if (cell := changes[key]) is not None], None, keys))
     else:
+        if len(changes) > 1:
+            fetch_paths(nodes, tree.top, changes)
         for key in sorted(changes):
             cell = changes[key]
             offset, old = rank(nodes, tree, key)
