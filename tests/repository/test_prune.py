@@ -39,7 +39,7 @@ def collect(repository: Repository) -> int:
         roots += [repository.commit_at(ref.head)] if ref.head else []
         roots += logged_commits(repository, ref)
     kept = {commit.id for commit in history.walk(roots, repository.read)} | {ROOT_ID}
-    gone = [a for a in repository.objects.iter_addresses("") if repository._find_commit(a) is not None and a.hex() not in kept]
+    gone = [a for a in repository.objects.iter_addresses("") if repository.find_commit(a) is not None and a.hex() not in kept]
     repository.store.apply({}, {}, [object_key(address) for address in gone])
     return len(gone)
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from difflib import get_close_matches
 from itertools import islice
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
@@ -22,7 +21,6 @@ import msgpack
 from blake3 import blake3
 
 from versioned_state.errors import (
-    AmbiguousRevisionError,
     CorruptObjectError,
     FormatError,
     InvalidArgumentError,
@@ -31,11 +29,10 @@ from versioned_state.errors import (
     PickleRefusedError,
     ReadOnlyError,
     StoreNotFoundError,
-    UnknownRevisionError,
     UnserializableValueError,
     WrongKeyError,
 )
-from versioned_state.objects.address import HEX_SIZE, Address, Kind
+from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.envelope import seal
 from versioned_state.objects.layout import CUTS, FORMAT, GC, RefKind, object_key
 from versioned_state.objects.store import ObjectStore, Staging
@@ -55,9 +52,9 @@ from versioned_state.repository.policies import PolicyName, read_policies, write
 from versioned_state.repository.prune import PruneReport, prune
 from versioned_state.repository.purge import Progress as PurgeProgress, PurgeReport, purge
 from versioned_state.repository.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
-from versioned_state.repository.refs import Ref, has_surrogate, iter_refs, move_ref, read_ref
+from versioned_state.repository.refs import Ref, move_ref, read_ref
 from versioned_state.repository.resend import resend_history, resend_tree
-from versioned_state.repository.revisions import Back, Moves, Parent, parse_revision
+from versioned_state.repository.resolve import resolve
 from versioned_state.repository.signing import Signer, Verification, verify
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.repository.stats import Stats, stats
@@ -77,11 +74,7 @@ FORMAT_VERSION: Final = 1
 
 _MAGIC: Final = b"versioned-state\n"
 _COMMITS_KEPT: Final = 512
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
-_SAME_PREFIX: Final = 4096
 _NEAR_HEADS: Final = 8
-_NEAR_REFS: Final = 1000
-"""How many refs are looked at for names that come close to an unknown one: enough to help, and never a scan of a service."""
 
 
 class Repository:
@@ -227,44 +220,7 @@ class Repository:
             UnknownRevisionError: it names nothing; ``near`` holds refs and ids that come close.
             AmbiguousRevisionError: an abbreviated id of several commits.
         """
-        if isinstance(rev, Commit):
-            # History may have been cut at it since it was read.
-            return self.read(rev.id) if bytes.fromhex(rev.id) in self.cuts else rev
-        if type(rev) is not str:
-            raise InvalidArgumentError(f"a revision is a string or a Commit, not {type(rev).__name__}")
-        if not rev.isascii() and has_surrogate(rev):
-            raise UnknownRevisionError(rev.encode("unicode_escape").decode(), reason="it is no text that a name could be")
-        whole = self._by_full_id(rev)
-        if whole is not None:
-            return whole
-        parsed = parse_revision(rev)
-        steps = list(parsed.steps)
-        if steps and not isinstance(steps[0], Back | Parent):
-            commit = self._at_position(rev, parsed.base, steps.pop(0), branch)
-        elif parsed.base == "HEAD":
-            commit = head or self._head_of(rev, branch)
-        else:
-            commit = self._by_full_id(parsed.base) or self._by_name(parsed.base) or self._by_id(rev, parsed.base)
-        for step in steps:
-            commit = self._step(rev, commit, step)
-        return commit
-
-    def _step(self, rev: str, commit: Commit, step: Any) -> Commit:
-        """Where one step of a revision leads from a commit."""
-        if isinstance(step, Back):
-            if step.count > commit.height:
-                raise UnknownRevisionError(rev, reason=f"there are only {commit.height} commits before {commit.short}")
-            height = commit.height - step.count
-            commit = history.descend(commit, height, self.read)
-            if commit.height > height:
-                raise UnknownRevisionError(rev, reason=history.cut_reason(commit))
-        elif isinstance(step, Parent) and step.number:
-            parents = self.parents(commit)
-            if step.number > len(parents):
-                reason = history.cut_reason(commit) if commit.cut else f"{commit.short} has {len(parents)} parents"
-                raise UnknownRevisionError(rev, reason=reason)
-            commit = parents[step.number - 1]
-        return commit
+        return resolve(self, rev, head=head, branch=branch)
 
     def default_branch(self) -> str:
         """The current branch, where one was chosen; else ``main``, or the only branch where there is no ``main``."""
@@ -275,63 +231,16 @@ class Repository:
         names = list(islice(self.branches, 2))
         return names[0] if len(names) == 1 else "main"
 
-    def _head_of(self, rev: str, branch: str | None) -> Commit:
-        branch = branch or self.current_branch
-        ref = self.ref("branch", branch or "main")
-        if ref.head is None and branch is None:
-            ref = self.ref("branch", self.default_branch())
-        if ref.head is not None:
-            return self.commit_at(ref.head)
-        name = ref.name
-        near = tuple(islice(self.branches, 8))
-        raise UnknownRevisionError(rev, near=near, reason=f"there is no branch {name!r}" if near else "there are no commits yet")
-
-    def _by_name(self, name: str) -> Commit | None:
-        for kind in _KINDS:
-            ref = self.ref(kind, name)
-            if ref.head is not None:
-                return self.commit_at(ref.head)
-        return None
-
-    def _by_full_id(self, base: str) -> Commit | None:
-        """The commit of that id, if it is one: as in git, it goes before a ref of that name. One read, or none."""
-        if len(base) != HEX_SIZE or not all(digit in "0123456789abcdef" for digit in base):
-            return None
-        address = Address(bytes.fromhex(base))
+    def find_commit(self, address: Address) -> Commit | None:
+        """The commit at an address, or None where there is nothing, or another kind of object. Cost: one read, or none."""
         with self._lock:
             if address in self._commits:
                 return self.commit_at(address)
         with suppress(MissingObjectError):
-            return self._find_commit(address)
+            raw = self.objects.read(address)
+            if raw[:1] == bytes((Kind.COMMIT,)):
+                return self.cuts.graft(read_commit(address, raw))
         return None
-
-    def _by_id(self, rev: str, prefix: str) -> Commit:
-        digits = prefix.lower()
-        if len(digits) >= 4 and len(digits) <= HEX_SIZE and all(c in "0123456789abcdef" for c in digits):
-            found = self._commits_by_prefix(digits)
-            if len(found) == 1:
-                return found[0]
-            if found:
-                raise AmbiguousRevisionError(rev, [commit.short for commit in found[:8]])
-        raise UnknownRevisionError(rev, near=self._near(prefix))
-
-    def _commits_by_prefix(self, prefix: str) -> list[Commit]:
-        """The commits whose id begins so, at most 9. Cost: reads the objects whose address begins so, up to a bound."""
-        addresses = islice(self.objects.iter_addresses(prefix), _SAME_PREFIX)
-        return list(islice((c for a in addresses if (c := self._find_commit(a)) is not None), 9))
-
-    def _find_commit(self, address: Address) -> Commit | None:
-        raw = self.objects.read(address)
-        return self.cuts.graft(read_commit(address, raw)) if raw[:1] == bytes((Kind.COMMIT,)) else None
-
-    def _near(self, name: str) -> list[str]:
-        names = [ref.name for kind in _KINDS for ref in islice(iter_refs(self.store, kind), _NEAR_REFS)]
-        near = get_close_matches(name, names, n=4)
-        if len(name) >= 4:
-            head = name[: len(name) - 1].lower()
-            if all(c in "0123456789abcdef" for c in head):
-                near += [commit.short for commit in self._commits_by_prefix(head)]
-        return near[:8]
 
     # Log
 
@@ -433,24 +342,6 @@ class Repository:
 
     def _read_log(self, address: Address) -> LogEntry:
         return read_entry(address, self.objects.read(address))
-
-    def _at_position(self, rev: str, base: str, step: Any, branch: str | None) -> Commit:
-        name = (branch or self.default_branch()) if base == "HEAD" else base
-        ref = self.ref("branch", name)
-        if ref.head is None:
-            # A live tag goes before a deleted branch.
-            tag = self.ref("tag", name)
-            ref = tag if tag.head is not None or ref.stored is None else ref
-        if ref.stored is None:
-            raise UnknownRevisionError(rev, near=self._near(name), reason=f"there is no branch or tag {name!r}")
-        count = 0
-        for count, position in enumerate(self.reflog(name, kind=ref.kind)):
-            if count == step.count if isinstance(step, Moves) else position.time <= step.time:
-                if position.commit is None:
-                    raise UnknownRevisionError(rev, reason=f"{name!r} was deleted then")
-                return position.commit
-        reason = f"it has moved only {count} times" if isinstance(step, Moves) else "it did not exist then"
-        raise UnknownRevisionError(rev, reason=reason)
 
     def move(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> Ref | None:
         """Point a ref elsewhere (None: delete it) and write that down in its reflog, in one batch.
