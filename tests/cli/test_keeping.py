@@ -87,6 +87,17 @@ def test_purge(vstate: Vstate, own_trip: Trip):
     assert json.loads(vstate("get", "main:budget", "--json", store=own_trip.path).stdout) == {"spent": 98}
 
 
+def test_purge_of_a_branch(vstate: Vstate, own_trip: Trip):
+    done = vstate("purge", "--branch", "id*", "--branch", "nobody/*", "--yes", store=own_trip.path)
+    assert done.code == 0
+    assert "- branch idea" in done.stdout.splitlines()
+    assert "1 branch erased" in done.stdout
+    assert "no branch matches 'nobody/*'" in done.stderr
+    assert "stay" in done.stderr
+    assert vstate("log", "idea", store=own_trip.path).code == 1
+    assert vstate("log", "main", store=own_trip.path).code == 0
+
+
 def test_purge_as_json_maps_old_ids_to_new_ones(vstate: Vstate, own_trip: Trip):
     shown = json.loads(vstate("purge", "notes", "--replace", "Lisbon", "L.", "--yes", "--json", store=own_trip.path).stdout)
     assert set(shown["commits"]) == {commit.id for commit in own_trip.commits}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from versioned_state.repository.purge import PurgeReport
 @verb("purge", "Erase what is at a path from all of history.", example="vstate purge users.alice --prefix user/alice/")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--prefix", "prefixes", multiple=True, metavar="TEXT", help="Also all keys that begin so.")
+@click.option("--branch", "branches", multiple=True, metavar="PATTERN", help="Also whole branches, by name or pattern.")
 @click.option(
     "--replace", "pairs", nargs=2, multiple=True, metavar="WORD OTHER", help="Also put OTHER for WORD in messages, authors and meta."
 )
@@ -30,6 +32,7 @@ def purge(
     paths: tuple[str, ...],
     *,
     prefixes: tuple[str, ...],
+    branches: tuple[str, ...],
     pairs: tuple[tuple[str, str], ...],
     dry_run: bool,
     yes: bool,
@@ -38,7 +41,8 @@ def purge(
     """Rewrite all branches, tags and reflogs without what is at each PATH, and erase it from the store, free pages and log included.
 
     PATH is a key, a part of a value such as users.alice, or a whole namespace such as @alice. The ids of commits that held it, and of
-    all after them, change. It cannot be undone, and must be confirmed, or said with --yes.
+    all after them, change. A branch goes with its reflog and its name; what others lead to stays. It cannot be undone, and must be
+    confirmed, or said with --yes.
 
     With --json: one object, with the new id of each commit by its old one.
     """
@@ -46,9 +50,12 @@ def purge(
     words = dict(pairs)
     with settings.changing() as repository:
         if not (dry_run or yes):
-            _confirm(output, repository.purge(*paths, prefixes=prefixes, replace=words, dry_run=True))
+            _confirm(output, repository.purge(*paths, prefixes=prefixes, branches=branches, replace=words, dry_run=True))
         with progress_bar(output) as told:
-            report = repository.purge(*paths, prefixes=prefixes, replace=words, dry_run=dry_run, progress=told)
+            report = repository.purge(*paths, prefixes=prefixes, branches=branches, replace=words, dry_run=dry_run, progress=told)
+    for pattern in branches:
+        if not any(fnmatchcase(name, pattern) for name in report.branches):
+            output.note(f"no branch matches {pattern!r}")
     if as_json:
         output.json(_json(report))
     else:
@@ -65,13 +72,18 @@ def _confirm(output: Output, dry: PurgeReport) -> None:
 def _summary(report: PurgeReport) -> str:
     would = "would be " if report.dry_run else ""
     refs = plural(len(report.refs), "branch or tag", "branches and tags")
-    return f"{plural(len(report.holding), 'commit')} held it; {plural(len(report.commits), 'commit')} {would}rewritten, on {refs}"
+    said = f"{plural(len(report.holding), 'commit')} held it; {plural(len(report.commits), 'commit')} {would}rewritten, on {refs}"
+    return f"{said}; {plural(len(report.branches), 'branch', 'branches')} {would}erased" if report.branches else said
 
 
 def _print(output: Output, report: PurgeReport) -> None:
     for path in report.paths:
         output.print(Span(f"- {path}", "removed"))
+    for name in report.branches:
+        output.print(Span(f"- branch {name}", "removed"))
     output.print(_summary(report))
+    if report.shared:
+        output.note(f"{plural(len(report.shared), 'commit')} of what was erased stays: other branches, tags or reflogs lead there")
     if report.collected is not None:
         output.print(f"erased {plural(report.collected.freed, 'object')}, {size(report.collected.freed_bytes)}")
     if report.mentions:
@@ -89,6 +101,8 @@ def _json(report: PurgeReport) -> dict[str, Any]:
         "commits": dict(report.commits),
         "holding": list(report.holding),
         "refs": list(report.refs),
+        "branches": list(report.branches),
+        "shared": list(report.shared),
         "mentions": list(report.mentions),
         "unreached": list(report.unreached),
         "collected": None if report.collected is None else asdict(report.collected),

@@ -1,4 +1,4 @@
-"""Purging: history is rewritten so that what was at some paths is in no commit, no reflog and no object. Layer: repository.
+"""Purging: history is rewritten so that what was at some paths, or on some branches, is in no commit, reflog or object. Layer: repository.
 
 Every commit that holds it, and every one after such a commit, is made anew without it; refs and reflogs are moved over; then garbage is
 collected, and a ``Disk`` is rewritten so that no free page and no log holds the bytes either. Each step leaves a store that is whole,
@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
 from versioned_state.objects.address import Address
-from versioned_state.objects.layout import CUTS, RefKind, ref_key
+from versioned_state.objects.layout import CUTS, RefKind, birth_key, ref_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository import history
 from versioned_state.repository.commit import ROOT_ID, Commit, with_id
@@ -63,6 +64,8 @@ class PurgeReport:
         commits: the new id of each commit that was made anew, by its old id; dry, the new ones are empty.
         holding: the commits that held something of it, by their old ids; the others come after one that did.
         refs: the branches and tags whose head or reflog was rewritten, as ``branch main``.
+        branches: the branches that were erased whole, deleted ones too.
+        shared: commits of these, by the ids that they have now, that other refs or their reflogs lead to: they stay.
         paths: the paths that were found, each once.
         mentions: commits, by the ids that they have now, whose message, author or meta has a word of the paths: a purge leaves those
             alone, unless ``replace`` says what to put there. And refs whose name has one.
@@ -74,6 +77,8 @@ class PurgeReport:
     commits: Mapping[str, str]
     holding: tuple[str, ...]
     refs: tuple[str, ...]
+    branches: tuple[str, ...]
+    shared: tuple[str, ...]
     paths: tuple[str, ...]
     mentions: tuple[str, ...]
     unreached: tuple[str, ...]
@@ -89,6 +94,7 @@ def purge(
     repository: Repository,
     *paths: str | Path,
     prefixes: Iterable[str] = (),
+    branches: str | Iterable[str] = (),
     replace: Mapping[str, str] | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -104,6 +110,8 @@ def purge(
         paths: keys (``alice``), parts of values (``users.alice``), or whole namespaces (``@alice``). An index means that element in each
             commit.
         prefixes: beginnings of keys of the state: ``user/alice/``.
+        branches: patterns with ``*`` and ``?`` of branches to erase whole: head, reflog and name. What other refs lead to stays. Handles
+            that stand on one find it gone.
         replace: words to replace in messages, in the strings of meta, and in authors, of reflogs too.
         dry_run: only say what would be rewritten.
         progress: is told how far it is.
@@ -115,11 +123,12 @@ def purge(
         StorageError: the store failed. What was rewritten stays so, and what was not is as it was. Run it again.
     """
     prefixes = tuple(prefixes)
+    patterns = (branches,) if isinstance(branches, str) else tuple(branches)
     told = progress or (lambda *_: None)
     targets = [*map(target_of, paths), *map(target_of_prefix, prefixes)]
     words = dict(replace or {})
-    if not targets and not words:
-        raise InvalidArgumentError("purge needs a path, or a word to replace; nothing was changed")
+    if not targets and not patterns and not words:
+        raise InvalidArgumentError("purge needs a path, a branch, or a word to replace; nothing was changed")
     if "" in words or "" in prefixes:
         raise InvalidArgumentError("an empty text is in everything; nothing was changed")
     if not repository.guard.enabled and not dry_run:
@@ -127,7 +136,7 @@ def purge(
     done = _Done()
     for _ in range(_ATTEMPTS):
         with suppress(_SweptError):
-            one = _Pass(repository, targets, words, told, clean=done.clean, dry_run=dry_run)
+            one = _Pass(repository, targets, patterns, words, told, clean=done.clean, dry_run=dry_run)
             try:
                 one.rewrite()
             except MissingObjectError:
@@ -144,8 +153,10 @@ def purge(
         commits=dict.fromkeys(done.commits, "") if dry_run else done.commits,
         holding=tuple(done.holding),
         refs=tuple(done.refs),
+        branches=tuple(done.branches),
+        shared=tuple(done.shared),
         paths=tuple(sorted(done.paths)),
-        mentions=tuple(_mentions(repository, [*(target.word for target in targets), *words])),
+        mentions=tuple(_mentions(repository, [*(target.word for target in targets), *done.branches, *words])),
         unreached=(*_kept_by(repository.store), *BEYOND),
         collected=collected,
         dry_run=dry_run,
@@ -163,12 +174,17 @@ class _Done:
         self.commits: dict[str, str] = {}
         self.holding: dict[str, None] = {}
         self.refs: dict[str, None] = {}
+        self.branches: dict[str, None] = {}
+        self.shared: list[str] = []
         self.paths: set[str] = set()
 
     def add(self, one: _Pass) -> None:
         self.commits.update(one.renamed)
         self.holding.update(dict.fromkeys(one.holding))
         self.refs.update(dict.fromkeys(f"{ref.kind} {ref.name}" for ref, _, _ in one.moves))
+        self.branches.update(dict.fromkeys(ref.name for ref in one.erased))
+        # Once a branch is gone, no later pass finds what it shared.
+        self.shared = [one.renamed.get(id, id) for id in (*self.shared, *one.shared)]
         self.paths |= one.paths
 
 
@@ -179,6 +195,7 @@ class _Pass:
         self,
         repository: Repository,
         targets: Sequence[Target],
+        patterns: Sequence[str],
         words: Mapping[str, str],
         progress: Progress,
         *,
@@ -186,6 +203,8 @@ class _Pass:
         dry_run: bool,
     ) -> None:
         self._repository = repository
+        self._patterns = patterns
+        self._rewrites = bool(targets or words)
         self._words = words
         self._progress = progress
         self._clean = clean
@@ -200,19 +219,23 @@ class _Pass:
         self.holding: list[str] = []
         self.paths: set[str] = set()
         self.moves: list[tuple[Ref, Address | None, Address | None]] = []
+        self.erased: list[Ref] = []
+        self.shared: list[str] = []
 
     def rewrite(self) -> None:
         """Make commits and log entries anew, and find out which refs are to move. Nothing that is reachable is touched."""
         repository = self._repository
         repository.refresh_cuts()
-        refs = [ref for kind in _KINDS for ref in iter_refs(repository.store, kind, deleted=True)]
-        logs = {(ref.kind, ref.name): list(_iter_log(repository, ref)) for ref in refs}
-        named = [ref.head for ref in refs]
-        named += [address for entries in logs.values() for entry in entries for address in (entry.old, entry.new)]
-        heads = [repository.commit_at(address) for address in dict.fromkeys(named) if address is not None]
+        every = [ref for kind in _KINDS for ref in iter_refs(repository.store, kind, deleted=True)]
+        logs = {(ref.kind, ref.name): list(_iter_log(repository, ref)) for ref in every}
+        self.erased = [ref for ref in every if ref.kind == "branch" and any(fnmatchcase(ref.name, pattern) for pattern in self._patterns)]
+        refs = [ref for ref in every if ref not in self.erased]
         # Only ids are held, children before parents: a commit is read again when its turn comes.
-        ids = [commit.id for commit in history.walk(heads, repository.read)]
-        for count, id in enumerate(reversed(ids)):
+        ids = [commit.id for commit in history.walk(self._named(refs, logs), repository.read)]
+        if self.erased:
+            kept = {*ids} - {ROOT_ID}
+            self.shared = [commit.id for commit in history.walk(self._named(self.erased, logs), repository.read) if commit.id in kept]
+        for count, id in enumerate(reversed(ids) if self._rewrites else ()):
             self._progress("rewriting", count, len(ids))
             if id not in self._clean:
                 self._rewrite_commit(repository.read(id))
@@ -221,6 +244,14 @@ class _Pass:
             log = self._rewrite_log(ref, logs[ref.kind, ref.name])
             if (head, log) != (ref.head, ref.log):
                 self.moves.append((ref, head, log))
+
+    def _named(self, refs: Iterable[Ref], logs: Mapping[tuple[RefKind, str], list[LogEntry]]) -> list[Commit]:
+        """The commits that some refs and their reflogs name."""
+        named: dict[Address | None, None] = {}
+        for ref in refs:
+            entries = logs[ref.kind, ref.name]
+            named.update(dict.fromkeys((ref.head, *(address for entry in entries for address in (entry.old, entry.new)))))
+        return [self._repository.commit_at(address) for address in named if address is not None]
 
     def check_swept(self) -> None:
         """Raise ``_SweptError`` if gc deleted anything since this pass began."""
@@ -298,8 +329,8 @@ class _Pass:
         return now != (entry.old, entry.new, entry.author, entry.action)
 
     def publish(self) -> bool:
-        """Move the refs, as many in one batch as can be; whether there were any to move, so that another pass has to look again."""
-        if not self.moves:
+        """Move and erase refs, as many in one batch as can be; whether there were any, so that another pass has to look again."""
+        if not self.moves and not self.erased:
             return False
         self._publish_cuts()
         for start in range(0, len(self.moves), _REFS_A_BATCH):
@@ -309,6 +340,11 @@ class _Pass:
             keep = [address for _, head, log in batch for address in (head, log) if address is not None]
             # Where one ref was moved meanwhile none of the batch is; the next pass does it again.
             self._repository.guard.apply(expected, puts, staging=self._staging, keep=keep, since=self._sweeps, secure=_swept)
+        for start in range(0, len(self.erased), _REFS_A_BATCH):
+            gone = self.erased[start : start + _REFS_A_BATCH]
+            expected = {ref_key(ref.kind, ref.name): ref.stored for ref in gone}
+            keys = [*expected, *(birth_key(ref.kind, ref.name) for ref in gone)]
+            self._repository.guard.apply(expected, {}, keys, staging=self._staging, keep=(), since=self._sweeps, secure=_swept)
         return True
 
     def _publish_cuts(self) -> None:

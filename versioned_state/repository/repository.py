@@ -388,12 +388,13 @@ class Repository:
         self,
         *paths: str | Path,
         prefixes: Iterable[str] = (),
+        branches: str | Iterable[str] = (),
         replace: Mapping[str, str] | None = None,
         dry_run: bool = False,
         progress: PurgeProgress | None = None,
     ) -> PurgeReport:
-        """Rewrite history without what is at some paths, and erase it from the store; see ``repository.purge``."""
-        return purge(self, *paths, prefixes=prefixes, replace=replace, dry_run=dry_run, progress=progress)
+        """Rewrite history without what is at some paths or on some branches, and erase it; see ``repository.purge``."""
+        return purge(self, *paths, prefixes=prefixes, branches=branches, replace=replace, dry_run=dry_run, progress=progress)
 
     def stats(self, rev: str | Commit = "HEAD", *, depth: int = 1, rounds: int = 100, top: int = 20) -> Stats:
         """What takes the room in the store; see ``repository.stats``."""
