@@ -80,8 +80,12 @@ def retyped(rng: random.Random, value: Any) -> Any:
     return value
 
 
+def _if_small(convert: Callable[[int], Any]) -> Callable[[int], Any]:
+    return lambda number: convert(number) if abs(number) < 2**60 else number
+
+
 _RETYPED: list[tuple[type, tuple[Callable[[Any], Any], ...]]] = [
-    (int, (float, bool, np.int64, complex) if np.__name__ else ()),
+    (int, (_if_small(float), bool, _if_small(np.int64), _if_small(complex))),
     (float, (complex, np.float64, lambda v: int(v) if v == v and abs(v) < 2**60 else v)),
     (bool, (int, float)),
     (str, (Str,)),

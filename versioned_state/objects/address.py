@@ -37,6 +37,12 @@ def address_of(raw: bytes) -> Address:
     return Address(blake3(raw).digest(length=ADDRESS_SIZE))
 
 
+def is_address_of(address: Address, raw: bytes) -> bool:
+    """Whether an object with these raw bytes belongs under this address."""
+    matches: bool = blake3(raw).digest(length=ADDRESS_SIZE) == address
+    return matches
+
+
 def expect(raw: bytes, address: Address, *kinds: Kind) -> None:
     """Raise ``CorruptObjectError`` unless ``raw`` is an object of one of these kinds.
 

