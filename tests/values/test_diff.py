@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,13 @@ from tests.values.mutations import mutate, sample
 from tests.values.raw import Bench
 from tests.values.strategies import any_values, clone, exact, json_values, make_large, values
 from versioned_state import Change, Diff, Memory, Repository, Versioned
+from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.storage import Counting
+from versioned_state.values import prefetch
+from versioned_state.values.diff import diff_maps
+from versioned_state.values.nodes import Nodes, Shape
 from versioned_state.values.path import Index, Key
+from versioned_state.values.tree import edit_map, empty
 
 # Applying a diff
 
@@ -312,3 +318,47 @@ def test_the_cost_follows_the_change(name):
     many = [old] * 20 if isinstance(old, list) else {f"{n} {key}": value for n in range(20) for key, value in old.items()}
     more = [*many[:-1], new] if isinstance(many, list) else {**many, "0 key 0500": 1}
     assert cost(many, more) < 50
+
+
+# The two ways in which maps are compared: all that differs at once, or one path down each
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 1), (3, 3), (3, 4000), (4000, 0), (4000, 4000)])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_maps_are_compared_alike_in_both_ways(sizes, share, monkeypatch):
+    rng = random.Random(str((sizes, share)))
+    nodes = Nodes(staging := Staging(ObjectStore(Memory())), staging=staging)
+    old = {f"k{rng.randrange(10**6):06}".encode(): b"\xa1a" for _ in range(sizes[0])}
+    new = {key: cell for key, cell in old.items() if rng.random() < share}
+    new |= dict.fromkeys(rng.sample(sorted(new), len(new) // 50), b"\xa1b")
+    while len(new) < sizes[1]:
+        new[f"k{rng.randrange(10**6):06}".encode()] = b"\xa1c"
+    a, b = (edit_map(nodes, empty(Shape.MAP), dict(each)) for each in (old, new))
+    expected = [(key, old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+    for most in (10**6, 0):
+        monkeypatch.setattr(prefetch, "_MOST", most)
+        assert list(diff_maps(nodes, a, b)) == expected
+
+
+def test_threads_share_what_was_read():
+    state = Versioned()
+    commits = []
+    for n in range(40):
+        state.update({f"k{rng:05}": n for rng in range(n, 20_000, 37)})
+        commits.append(state.commit())
+    repository = Repository(state.repository.store)
+    failed = []
+
+    def compare(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(20):
+            at = rng.randrange(39)
+            if len(repository.diff(commits[at], commits[at + 1])) != len(range(at + 1, 20_000, 37)):
+                failed.append(at)
+
+    threads = [threading.Thread(target=compare, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []

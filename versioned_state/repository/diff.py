@@ -16,7 +16,7 @@ from versioned_state.values.diff import CellChange, ChangeKind, diff_maps, diff_
 from versioned_state.values.encoder import Encoder
 from versioned_state.values.forms import Forms
 from versioned_state.values.keys import is_internal, path_of
-from versioned_state.values.nodes import Nodes
+from versioned_state.values.nodes import NodeCache, Nodes
 from versioned_state.values.path import Index, Key, Namespace, Path, Step
 from versioned_state.values.pickles import PicklePolicy
 from versioned_state.values.tree import Tree
@@ -135,8 +135,8 @@ class Diff:
     It is computed when it is first looked at, at the cost of what differs. Values are read only when asked for.
     """
 
-    def __init__(self, reader: Reader, old: Tree, new: Tree, *, internal: bool = False) -> None:
-        self._nodes = Nodes(reader)
+    def __init__(self, reader: Reader, old: Tree, new: Tree, *, internal: bool = False, cache: NodeCache | None = None) -> None:
+        self._nodes = Nodes(reader, cache=cache)
         encoder = Encoder(self._nodes, PicklePolicy("refuse", private=False))
         self._decoder = Decoder(encoder, describe=True)
         self._forms = Forms(encoder, self._decoder)

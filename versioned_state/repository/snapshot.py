@@ -16,7 +16,7 @@ from versioned_state.values.codec import Code, code_of
 from versioned_state.values.decoder import Decoder, read_tree, tree_of, unpack_payload
 from versioned_state.values.encoder import Encoder, key_of_cell, order_key
 from versioned_state.values.keys import USER, namespace_prefix, path_of, root_key_of, user_key
-from versioned_state.values.nodes import Nodes, Shape
+from versioned_state.values.nodes import NodeCache, Nodes, Shape
 from versioned_state.values.opened import open_cell, order_keys, read_key
 from versioned_state.values.path import Index, Key, Path
 from versioned_state.values.pickles import PicklePolicy
@@ -31,14 +31,23 @@ class Snapshot(Mapping[str, Any]):
     """
 
     def __init__(
-        self, reader: Reader, tree: Tree, policy: PicklePolicy, *, commit: Commit | None = None, describe: bool = False, prefix: bytes = b""
+        self,
+        reader: Reader,
+        tree: Tree,
+        policy: PicklePolicy,
+        *,
+        commit: Commit | None = None,
+        describe: bool = False,
+        prefix: bytes = b"",
+        cache: NodeCache | None = None,
     ) -> None:
         self._reader = reader
         self._tree = tree
         self._policy = policy
         self._describe = describe
         self._prefix = prefix
-        self._nodes = Nodes(reader)
+        self._nodes = Nodes(reader, cache=cache)
+        self._cache = cache
         self._encoder = Encoder(self._nodes, policy)
         self._decoder = Decoder(self._encoder, describe=describe)
         self._lock = RLock()
@@ -94,7 +103,9 @@ class Snapshot(Mapping[str, Any]):
     def namespace(self, name: str) -> Snapshot:
         """The view of a namespace of the same commit."""
         prefix = self._prefix + namespace_prefix(name)
-        return Snapshot(self._reader, self._tree, self._policy, commit=self._commit, describe=self._describe, prefix=prefix)
+        return Snapshot(
+            self._reader, self._tree, self._policy, commit=self._commit, describe=self._describe, prefix=prefix, cache=self._cache
+        )
 
     def namespaces(self) -> list[str]:
         """The names of the namespaces right below this one that hold anything."""

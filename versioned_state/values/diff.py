@@ -15,11 +15,11 @@ from typing import Any, Final, Literal
 
 from versioned_state.values.encoder import key_of_cell
 from versioned_state.values.forms import Forms
-from versioned_state.values.nodes import Nodes, Shape
+from versioned_state.values.nodes import Node, Nodes, Shape
 from versioned_state.values.opened import Opened, open_cell, order_keys, read_key
 from versioned_state.values.path import Path
 from versioned_state.values.prefetch import fetch_difference
-from versioned_state.values.tree import Tree, iter_cells, iter_items, nodes_from, rank
+from versioned_state.values.tree import Tree, iter_cells, nodes_from, rank
 
 ChangeKind = Literal["added", "removed", "changed"]
 
@@ -58,36 +58,36 @@ def _top(nodes: Nodes, tree: Tree) -> _Item:
     return node.level, tree.top, tree.count, node.keys[0] if node.keys else b""
 
 
-def _expand(nodes: Nodes, shape: Shape, item: Any, start: int = 0, end: int | None = None) -> list[_Item]:
-    """The parts of a node, or those from one to another."""
+def _expand(nodes: Nodes, shape: Shape, item: Any) -> list[_Item]:
+    """The parts of a node."""
     node = nodes.get(shape, item)
-    keys = repeat(b"") if node.keys is None else node.keys[start:end]
-    counts = repeat(1) if node.counts is None else node.counts[start:end]
-    return list(zip(repeat(node.level - 1), node.items[start:end], counts, keys, strict=False))
-
-
-def _expand_pair(nodes: Nodes, x: Any, y: Any) -> tuple[list[_Item], list[_Item]]:
-    """The parts of two nodes of a map that stand at one level and begin with one key, less the equal ones at both ends."""
-    nodes.fetch(Shape.MAP, x, y)
-    a, b = nodes.get(Shape.MAP, x), nodes.get(Shape.MAP, y)
-    olds, news, old_keys, new_keys = a.items, b.items, a.keys, b.keys
-    assert old_keys is not None
-    assert new_keys is not None
-    most = min(len(olds), len(news))
-    start = end = 0
-    while start < most and olds[start] == news[start] and old_keys[start] == new_keys[start]:
-        start += 1
-    while end < most - start and olds[-1 - end] == news[-1 - end] and old_keys[-1 - end] == new_keys[-1 - end]:
-        end += 1
-    return _expand(nodes, Shape.MAP, x, start, len(olds) - end), _expand(nodes, Shape.MAP, y, start, len(news) - end)
+    return list(zip(repeat(node.level - 1), node.items, node.counts or repeat(1), node.keys or repeat(b""), strict=False))
 
 
 def diff_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
     """The keys whose cells differ, in order, with both cells (None: not there). Cost: the nodes that differ, one call a level."""
-    if not (a.count and b.count):
-        yield from ((key, None, cell) for key, cell in iter_items(nodes, b)) if b.count else ((k, c, None) for k, c in iter_items(nodes, a))
+    if a.top == b.top:
         return
-    fetch_difference(nodes, Shape.MAP, a.top, b.top)
+    leaves = fetch_difference(nodes, Shape.MAP, a.top, b.top)
+    if leaves is None:
+        yield from _walk_maps(nodes, a, b)
+        return
+    # What is in a leaf that both have is the same, so all that differs is in these.
+    old, new = map(_entries, leaves)
+    for key in sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)):
+        yield key, old.get(key), new.get(key)
+
+
+def _entries(leaves: list[Node]) -> dict[bytes, bytes]:
+    entries: dict[bytes, bytes] = {}
+    for leaf in leaves:
+        assert leaf.keys is not None
+        entries.update(zip(leaf.keys, leaf.items, strict=True))
+    return entries
+
+
+def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
+    """The same, holding no more than one path down each tree."""
     left, right = [_top(nodes, a)], [_top(nodes, b)]
     while left or right:
         x, y = left[-1] if left else None, right[-1] if right else None
@@ -99,9 +99,9 @@ def diff_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | N
             if x[0] < 0:
                 yield x[3], x[1], y[1]
                 continue
-            olds, news = _expand_pair(nodes, x[1], y[1])
-            left += reversed(olds)
-            right += reversed(news)
+            nodes.fetch(Shape.MAP, x[1], y[1])
+            left += reversed(_expand(nodes, Shape.MAP, x[1]))
+            right += reversed(_expand(nodes, Shape.MAP, y[1]))
         elif y is None or (x is not None and (x[3] < y[3] or (x[3] == y[3] and x[0] > y[0]))):
             # What begins first can have nothing equal to it on the other side; of two that begin with one key, the parts of the higher one.
             assert x is not None
@@ -151,6 +151,8 @@ class Replaced:
 
 def diff_sequences(nodes: Nodes, a: Tree, b: Tree) -> Iterator[Replaced]:
     """What was replaced, in order. Cost: what differs, and one path to each."""
+    if a.top == b.top:
+        return
     fetch_difference(nodes, a.shape, a.top, b.top)
     prefix = _common(nodes, a, b, backwards=False)
     suffix = min(_common(nodes, a, b, backwards=True), min(a.count, b.count) - prefix)

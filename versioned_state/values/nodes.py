@@ -143,17 +143,22 @@ def _read_inner(shape: Shape, raw: bytes) -> Node:
     level, counts, joined, *rest = msgpack.unpackb(memoryview(raw)[1:], strict_map_key=False)
     if type(level) is not int or not 1 <= level <= _MAX_LEVEL or type(counts) is not list or type(joined) is not bytes:
         raise ValueError("its fields are not those of an inner node")
-    if not counts or len(joined) != ADDRESS_SIZE * len(counts) or not _ints(map(type, counts)) or min(counts) < 1:
+    if not counts or len(joined) != ADDRESS_SIZE * len(counts) or not _all_ints(map(type, counts)) or min(counts) < 1:
         raise ValueError("its children do not add up")
     keys = None
     if shape is Shape.MAP:
         (keys,) = rest
-        if type(keys) is not list or len(keys) != len(counts) or not all(type(key) is bytes for key in keys):
+        if type(keys) is not list or len(keys) != len(counts) or not _all_bytes(map(type, keys)):
             raise ValueError("its keys do not match its children")
     return Node(level, [joined[i : i + ADDRESS_SIZE] for i in range(0, len(joined), ADDRESS_SIZE)], counts, keys)
 
 
-_ints: Final = frozenset({int}).issuperset
+_all_ints: Final = frozenset({int}).issuperset
+_all_bytes: Final = frozenset({bytes}).issuperset
+
+
+NodeCache = OrderedDict[bytes, Node]
+"""Decoded nodes by address, the one used last at the end. Several ``Nodes``, and threads, may share one: a node is never changed."""
 
 
 class Nodes:
@@ -162,11 +167,11 @@ class Nodes:
     Cost of a cached node: one dict lookup. Not for two threads at once.
     """
 
-    def __init__(self, reader: Reader, *, staging: Staging | None = None, max_nodes: int = 1024) -> None:
+    def __init__(self, reader: Reader, *, staging: Staging | None = None, cache: NodeCache | None = None, max_nodes: int = 1024) -> None:
         self.reader: Reader = reader
         self._staging = staging
         self._max_nodes = max_nodes
-        self._cache: OrderedDict[bytes, Node] = OrderedDict()
+        self._cache: NodeCache = OrderedDict() if cache is None else cache
 
     def bind(self, staging: Staging) -> None:
         """Go on with another overlay over the same store. What is cached stays: an address means the same everywhere."""
@@ -189,7 +194,10 @@ class Nodes:
             if shape is not Shape.BLOB or node.level:
                 self.keep(top, node)
         else:
-            self._cache.move_to_end(top)
+            try:  # noqa: SIM105 - suppress() takes longer than the rest of this
+                self._cache.move_to_end(top)
+            except KeyError:
+                pass  # another thread has just let go of it
         return node
 
     def fetch(self, shape: Shape, *tops: Node | bytes) -> None:

@@ -15,26 +15,30 @@ _MOST: Final = 256
 """Nodes of one level up to which they are read ahead: some levels of them fit in the cache of ``Nodes``, where the walk finds them."""
 
 
-def fetch_difference(nodes: Nodes, shape: Shape, a: Node | bytes, b: Node | bytes) -> None:
-    """Have the nodes at hand that two trees do not share, by their tops, if they are not too many. Cost: those nodes, one call a level."""
+def fetch_difference(nodes: Nodes, shape: Shape, a: Node | bytes, b: Node | bytes) -> tuple[list[Node], list[Node]] | None:
+    """Have the nodes at hand that two trees do not share, by their tops. Cost: those nodes, one call a level.
+
+    Returns their leaves, those of the first and those of the second; None where there are too many nodes to hold, and not all were read.
+    """
     nodes.fetch(shape, a, b)
     left, right = [nodes.get(shape, a)], [nodes.get(shape, b)]
     while left or right:
         level = max(row[0].level for row in (left, right) if row)
-        if not level or (shape is Shape.BLOB and level == 1):
-            return
+        if not level:
+            break
         # The taller tree goes down alone until both are at one level.
         olds = _children(left) if left and left[0].level == level else {}
         news = _children(right) if right and right[0].level == level else {}
         shared = olds.keys() & news.keys()
         wanted = [each for each in (*olds, *news) if each not in shared]
         if len(wanted) > _MOST:
-            return
+            return None
         nodes.fetch(shape, *wanted)
         if olds:
             left = [nodes.get(shape, each) for each in olds if each not in shared]
         if news:
             right = [nodes.get(shape, each) for each in news if each not in shared]
+    return left, right
 
 
 def _children(row: Sequence[Node]) -> dict[bytes, None]:
