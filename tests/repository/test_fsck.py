@@ -20,12 +20,15 @@ from versioned_state.errors import FormatError
 from versioned_state.objects.address import Address, Kind, address_of
 from versioned_state.objects.envelope import seal
 from versioned_state.objects.layout import address_in, object_key
+from versioned_state.objects.store import Staging
 from versioned_state.repository.commit import ROOT_ID, Commit
+from versioned_state.repository.cuts import Cut, write_cuts
 from versioned_state.repository.epoch import GcRecord
 from versioned_state.repository.fsck import MAX_FINDINGS, Finding, check
 from versioned_state.repository.refs import read_ref, write_ref
 from versioned_state.storage import Cache
-from versioned_state.values.nodes import Node, Shape, read_node, write_node
+from versioned_state.values.nodes import Node, Nodes, Shape, read_node, write_node
+from versioned_state.values.tree import Tree
 
 T = TypeVar("T", bound=KVStore)
 
@@ -427,3 +430,56 @@ def test_a_gc_at_work_is_no_fault():
     assert record.stored is not None
     store.set("gc", record.stored)
     assert check(store).ok
+
+
+def test_a_key_that_belongs_under_the_next_node():
+    """Every object is sound, and every node in order: only the range that a leaf has in its parent is not kept."""
+    repository = Repository(Memory())
+    state = Versioned(repository)
+    state.update({f"k{n:04}": "v" * 60 for n in range(300)})
+    state.commit()
+    staging = Staging(repository.objects)
+    nodes = Nodes(staging, staging=staging)
+    path = [nodes.get(Shape.MAP, state.head.tree.top)]
+    while path[-1].level:
+        path.append(nodes.get(Shape.MAP, path[-1].items[0]))
+    leaf = path.pop()
+    assert leaf.keys is not None
+    assert path[-1].keys is not None
+    lost = path[-1].keys[1] + b"x"
+    new = Node(0, leaf.items, keys=[*leaf.keys[:-1], lost])
+    for parent in reversed(path):
+        new = Node(parent.level, [nodes.add(Shape.MAP, new), *parent.items[1:]], keys=parent.keys, counts=parent.counts)
+    planted = Tree(Shape.MAP, state.head.tree.count, nodes.add(Shape.MAP, new))
+    commit = repository.write_commit(planted, (state.head,), staging=staging, message="planted")
+    assert repository.publish(repository.ref("branch", "main"), commit, staging)
+    snapshot = repository.snapshot("main")
+    assert [key for key in snapshot if key not in snapshot] == [lost[1:].decode()]
+    (finding,) = check(repository.store).findings
+    assert (finding.problem, finding.what, finding.commit) == ("misplaced", "map", commit.id)
+    assert "node after it" in finding.error
+
+
+@pytest.mark.parametrize("key", ["reff/branch/main", "ref/weird/x", "whatever"])
+def test_a_record_under_a_key_that_none_has(key):
+    store = make()
+    store.set(key, b"x")
+    (finding,) = check(store).findings
+    assert (finding.problem, finding.what, finding.id) == ("misplaced", "record", key)
+
+
+def test_a_ref_that_nobody_could_name():
+    store = make()
+    head = Repository(store).ref("branch", "main").head
+    store.set("ref/branch/bad name~", write_ref("branch", "bad name~", head, None))
+    store.set("born/branch/bad name~", b"\x01")
+    (finding,) = check(store).findings
+    assert (finding.problem, finding.what, finding.id) == ("misplaced", "branch", "bad name~")
+
+
+@pytest.mark.parametrize(("higher", "kept"), [(5, 0), (0, 2), (0, 1)])
+def test_a_cut_that_does_not_fit_its_commit(higher, kept):
+    store = make()
+    commit = Repository(store).branches["main"]
+    store.set("cuts", write_cuts({bytes.fromhex(commit.id): Cut(commit.height + higher, kept)}))
+    assert ("misplaced", "record", "cuts") in {(each.problem, each.what, each.id) for each in check(store).findings}

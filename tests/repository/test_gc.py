@@ -751,3 +751,13 @@ def test_gc_never_takes_what_is_reachable():
     default = settings.default
     assert default is not None
     run_state_machine_as_test(GcMachine, settings=settings(stateful_step_count=default.stateful_step_count // 2))
+
+
+def test_a_dry_run_knows_what_an_earlier_gc_took_for_expired():
+    state = Versioned()
+    for n in range(2):
+        state["n"] = [n] * 500
+        state.commit()
+    state.reset("HEAD~1")
+    state.repository.gc(expire=NOW)
+    assert state.repository.gc(dry_run=True).freed == state.repository.gc().freed == 0

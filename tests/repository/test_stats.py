@@ -72,8 +72,7 @@ def test_branches_are_what_a_walk_of_each_finds(repository: Repository):
     store = repository.store
     assert {branch.name for branch in found.branches} == {"main", "side"}
     for branch in found.branches:
-        head = repository.ref("branch", branch.name).head
-        assert branch.total == size_of(store, reach(repository, (head, Role.COMMIT)))
+        assert branch.total == size_of(store, over[f"branch {branch.name}"])
         others = set().union(*(addresses for name, addresses in over.items() if name != f"branch {branch.name}"))
         assert branch.unique == size_of(store, over[f"branch {branch.name}"] - others)
     everything = set().union(*over.values())
@@ -138,3 +137,14 @@ def test_an_empty_store():
 def test_numbers_that_make_no_sense(options):
     with pytest.raises(InvalidArgumentError):
         stats(Repository(Memory()), **options)
+
+
+def test_what_a_branch_has_of_its_own_is_part_of_what_it_has():
+    state = Versioned()
+    for n in range(50):
+        state["n"] = [n] * 200
+        state.commit()
+    state.reset("HEAD~40")
+    (branch,) = stats(state.repository).branches
+    assert 0 < branch.unique.stored <= branch.total.stored
+    assert branch.unique.objects <= branch.total.objects

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
-from versioned_state.errors import CorruptObjectError, CorruptRefError, CorruptStoreError, FormatError, StateError
+from versioned_state.errors import CorruptObjectError, CorruptRefError, CorruptStoreError, FormatError, InvalidArgumentError, StateError
 from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.layout import CUTS, FORMAT, GC, MERGE_POLICIES, OBJECTS, RefKind, address_in, birth_key, object_key, ref_key
 from versioned_state.objects.store import verified
@@ -21,7 +21,7 @@ from versioned_state.repository.epoch import GcRecord, read_gc_record
 from versioned_state.repository.history import jump_height
 from versioned_state.repository.policies import read_policies
 from versioned_state.repository.reach import BATCH, AddressSet, Reference, Role, check_cells, check_order, followed
-from versioned_state.repository.refs import parse_ref
+from versioned_state.repository.refs import check_name, parse_ref
 from versioned_state.storage import KVStore
 from versioned_state.values.decoder import decode_inline
 from versioned_state.values.nodes import Shape, read_node
@@ -32,6 +32,8 @@ Problem = Literal["missing", "corrupt", "misplaced"]
 MAX_FINDINGS: Final = 1000
 _ATTEMPTS: Final = 3
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
+_RECORDS: Final = frozenset({FORMAT, CUTS, GC, MERGE_POLICIES})
+_REF_PREFIXES: Final = tuple(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key))
 _DAMAGE: Final = (CorruptStoreError, CorruptObjectError, CorruptRefError)
 
 _OWN_ROLE: Final[dict[int, Role]] = {
@@ -219,8 +221,11 @@ class _Check:
             if stored is None:
                 return
             ref = parse_ref(kind, name, stored)
+            check_name(kind, name)
             if not born and self._store.get(birth_key(kind, name)) is None:
                 self._find("missing", "record", birth_key(kind, name), f"{kind} {name!r} is there, and the record of its creation is gone")
+        except InvalidArgumentError as error:
+            self._find("misplaced", kind, name, str(error))
         except _DAMAGE as error:
             self._find("corrupt", kind, name, str(error))
             return
@@ -263,6 +268,9 @@ class _Check:
                     continue
                 id = step.reference.address.hex()
                 commit = step.commit
+                end = step.reference.end
+                if end is not None and found and found[-1].key is not None:
+                    found[-1] = found[-1]._replace(end=end)
                 if step.reference.role is Role.COMMIT:
                     commits.append((step, read_commit(step.reference.address, raw)))
                     commit = id
@@ -317,7 +325,7 @@ class _Check:
 
     def _check_place(self, step: _Step, raw: bytes) -> None:
         """Raise ``CorruptObjectError`` where an object is not what the one that names it says, or its parts do not hold together."""
-        address, role, level, size, first = step.reference
+        address, role, level, size, first, end = step.reference
         if role is Role.COMMIT:
             commit = read_commit(address, raw)
             check_order(address, commit.tree.top)
@@ -340,6 +348,8 @@ class _Check:
             raise CorruptObjectError(address.hex(), f"it has {node.count} elements, and should have {size}")
         if first is not None and node.keys is not None and node.keys[:1] != [first]:
             raise CorruptObjectError(address.hex(), "its first key is not the one that its parent has for it")
+        if end is not None and node.keys is not None and node.keys[-1] >= end:
+            raise CorruptObjectError(address.hex(), "its last key belongs under the node after it")
 
     # The place of commits in history
 
@@ -349,6 +359,7 @@ class _Check:
         parents = self._commits_at({id for _, commit in commits for id in commit.parents})
         middles = self._commits_at({parent.jump for parent in parents.values() if parent.jump is not None})
         for step, commit in commits:
+            self._check_cut(step, commit)
             found = [parents[id] for id in commit.parents if id in parents]
             if len(found) < len(commit.parents):  # cut away, or missing, which is a finding of its own
                 continue
@@ -368,15 +379,23 @@ class _Check:
             elif not self._jumps_right(commit, first, middles):
                 self._find_at(step, "misplaced", "its jump does not lead where it should")
 
+    def _check_cut(self, step: _Step, commit: Commit) -> None:
+        cut = self._cuts.get(step.reference.address)
+        if cut is None:
+            return
+        every = (1 << len(commit.parents)) - 1
+        if cut.height != commit.height or not 0 <= cut.kept < every or (cut.kept and not cut.kept & 1):
+            self._find("misplaced", "record", CUTS, f"history cannot be cut like that at {commit.id}")
+
     def _jumps_right(self, commit: Commit, parent: Commit, middles: dict[str, Commit]) -> bool:
         if parent.jump is None:
             return commit.jump == parent.id
         middle = middles.get(parent.jump)
-        if self._cuts and (middle is None or commit.jump == parent.id):
-            return True  # what lies beyond a cut may be gone, and a jump that was made then is a short one
         if middle is None:
-            return True  # missing, which is a finding of its own
+            return True  # cut away, or missing, which is a finding of its own
         far = middle.jump
+        if self._cuts and commit.jump in (parent.id, far):
+            return True  # what lies beyond a cut may be gone: a jump that was made then is a short one, and so may be those made from it
         equal = far is not None and parent.height - middle.height == middle.height - jump_height(middle.height)
         return commit.jump == (far if equal else parent.id)
 
@@ -394,10 +413,14 @@ class _Check:
     # What is not reachable
 
     def _check_rest(self) -> None:
-        keys = self._keys(OBJECTS)
+        keys = self._keys("")
         while page := list(islice(keys, BATCH)):
             rest = []
             for key in page:
+                if not key.startswith(OBJECTS):
+                    if not (key in _RECORDS or key.startswith(_REF_PREFIXES)):
+                        self._find("misplaced", "record", key, "no record has such a key")
+                    continue
                 try:
                     address = address_in(key)
                 except ValueError:

@@ -120,11 +120,13 @@ def collect(
     with AddressSet(in_memory=in_memory) as seen:
         marking = _Marking(repository, seen, progress)
         if dry_run:
-            marking.expired = cutoff
+            # What an earlier gc took for expired may be gone, whatever is asked for now.
+            marking.expired = max(cutoff, repository.guard.refresh().expired)
             marking.mark_refs()
             freed, freed_bytes = _measure(repository.store, seen, progress)
         else:
             freed, freed_bytes = _Sweep(repository, marking, cutoff, force=force).run()
+            repository.guard.refresh()
         result = GcReport(marking.refs, len(seen), marking.bytes, freed, freed_bytes, 0.0, None, dry_run)
     compacted = base.compact() if compact and not dry_run and isinstance(base, _Compacting) else None
     return GcReport(result.refs, result.kept, result.kept_bytes, freed, freed_bytes, time.monotonic() - start, compacted, dry_run)

@@ -50,8 +50,8 @@ class Role(Enum):
 class Reference(NamedTuple):
     """An address, and what it is taken for.
 
-    ``level``, ``size`` (elements, or bytes) and ``key`` (the first one) are what an inner node or a cell says of what is there: None, where
-    it does not.
+    ``level``, ``size`` (elements, or bytes), ``key`` (the first one) and ``end`` (a key that all of them come before) are what an inner
+    node or a cell says of what is there: None, where it does not.
     """
 
     address: Address
@@ -59,6 +59,7 @@ class Reference(NamedTuple):
     level: int | None = None
     size: int | None = None
     key: bytes | None = None
+    end: bytes | None = None
 
 
 _ROLES: Final = {Shape.SEQUENCE: Role.SEQUENCE, Shape.MAP: Role.MAP, Shape.BLOB: Role.BLOB}
@@ -153,7 +154,8 @@ def _of_inner(shape: Shape, node: Node) -> list[Reference]:
     assert node.counts is not None
     below = node.level - 1
     keys: Sequence[bytes | None] = node.keys or [None] * len(node.items)
-    return [Reference(Address(item), role, below, count, key) for item, count, key in zip(node.items, node.counts, keys, strict=True)]
+    parts = zip(node.items, node.counts, keys, (*keys[1:], None), strict=True)
+    return [Reference(Address(item), role, below, count, key, end) for item, count, key, end in parts]
 
 
 def _of_cells(data: bytes | memoryview, *, thoroughly: bool = False) -> list[Reference]:

@@ -65,7 +65,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class BranchSize:
-    """What a branch reaches with all its history: in all, and what no other ref reaches, which deleting it would free."""
+    """What a branch and its reflog reach: in all, and what no other ref reaches, which gc frees once it is deleted and expired."""
 
     name: str
     total: Size
@@ -136,12 +136,13 @@ def stats(repository: Repository, rev: str | Commit = "HEAD", *, depth: int = 1,
             raise InvalidArgumentError(f"{name}={number}: it is {least} or more")
     census = _Census(repository)
     refs = [ref for kind in _KINDS for ref in iter_refs(repository.store, kind, deleted=True)]
-    owners = census.owners([[address for address in (ref.head, ref.log) if address is not None] for ref in refs])
+    starts = [[address for address in (ref.head, ref.log) if address is not None] for ref in refs]
+    owners = census.owners(starts)
     own: dict[int, list[int]] = {}
     for number, owner in owners.items():
         own.setdefault(owner, []).append(number)
     branches = [
-        BranchSize(ref.name, census.size(census.reach([ref.head])), census.size(own.get(index, ())))
+        BranchSize(ref.name, census.size(census.reach(starts[index])), census.size(own.get(index, ())))
         for index, ref in enumerate(refs)
         if ref.kind == "branch" and ref.head is not None
     ]
