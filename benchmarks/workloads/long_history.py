@@ -1,7 +1,7 @@
 """A long history of a large state, made the same way on ours and on kvgit: what the workload ``history`` looks back in.
 
-kvgit has the same keys, the same commits and the same branches, but no list: it would store the list again in each commit, 10 MB each
-time.
+kvgit has the same keys, commits and branches. Its list is on a branch of its own, which begins at the newest of these commits: under one
+key, as kvgit has a list, it is stored again with each commit that changes it, 10 MB each time, so that 10,000 of them would be 100 GB.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from benchmarks.workloads.keys import state_of
 from versioned_state import Disk, Versioned
 
 KVGIT = "kvgit"
-LINE, TIP, ASIDE = "main", "long", "aside"
-"""Branches: the first half of the commits, all of them, and one commit of its own on the first half."""
+LINE, TIP, ASIDE, LIST = "main", "long", "aside", "list"
+"""Branches: the first half of the commits, all of them, one commit of its own on the first half, and kvgit's with the list."""
+KEYS, BOTH = "keys", "both"
+"""What branches that are to be merged change: only keys, or a message as well."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,10 @@ class Sizes:
         """Times that each question is asked in all; each merge has branches of its own."""
         return self.turns + self.counted
 
+    def apart(self, number: int) -> int:
+        """The number of a commit to look at: all over the history, and never the first."""
+        return self.commits - 1 - number * (self.commits // (self.asked + 1))
+
     def what_ifs(self) -> Iterator[tuple[str, int, range]]:
         """The branches that become garbage, as many commits as are kept: name, how far back it begins, and the numbers of its commits."""
         for count, first in enumerate(range(self.half, self.commits, self.what_if)):
@@ -77,10 +83,49 @@ class Edits:
         first = (2 * turn + (side == "theirs")) * self.sizes.edits
         return {f"item-{key:06}": {"id": key, "score": -2, "tag": side} for key in keys[first : first + self.sizes.edits]}
 
-    def messages_of_side(self, turn: int, side: str) -> tuple[int, Any]:
+    def of_sides(self, turn: int) -> dict[str, Any]:
+        """What both sides of a merge set."""
+        return self.of_side(turn, "ours") | self.of_side(turn, "theirs")
+
+    def message_of_side(self, turn: int, side: str) -> tuple[int, Any]:
         """A place in the list, and what is put there."""
         count = self.sizes.messages
         return (count * (turn + 1) // (self.sizes.asked + 2) + (side == "theirs") * count // 50), {"role": "user", "content": side * 100}
+
+    def merged_messages(self, turn: int, before: list[Any]) -> list[Any]:
+        """The list after a merge of both sides."""
+        merged = list(before)
+        for side in ("ours", "theirs"):
+            index, message = self.message_of_side(turn, side)
+            merged[index] = message
+        return merged
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """A commit and its child, what keys the child set, and the index of the message that it appended, if it did."""
+
+    old: str
+    new: str
+    keys: frozenset[str]
+    message: int | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    """The commits of one side, by what is asked of them.
+
+    Attributes:
+        line: ids of the commits of ``TIP``, oldest first, less the one that set all of the keys.
+        keys: the newest commit and, for each time of asking, a child that set some keys.
+        both: commits that differ in a key and an appended message, likewise.
+        both_from: where branches begin that are merged with the list.
+    """
+
+    line: list[str]
+    keys: list[Neighbours]
+    both: list[Neighbours]
+    both_from: str
 
 
 # Making the history. Each part takes the branches from where the part before it left them.
@@ -108,28 +153,36 @@ def _commit_ours(state: Versioned, edits: Edits, numbers: Iterable[int]) -> list
     return ids
 
 
-def _go_on_ours(folder: Path, edits: Edits) -> list[str]:
+def _go_on_ours(folder: Path, edits: Edits, line: list[str]) -> History:
     """The second half, on ``TIP``, and branches to merge."""
+    keys: list[Neighbours] = []
     with Versioned(Disk(folder)) as state:
         state.switch(TIP, create=True)
-        ids = _commit_ours(state, edits, range(edits.sizes.half, edits.sizes.commits))
+        line = line + _commit_ours(state, edits, range(edits.sizes.half, edits.sizes.commits))
         with state.fork(ASIDE, at=LINE) as aside:
             aside["item-000000"] = ASIDE
             aside.commit()
         for turn, side in _sides(edits.sizes):
-            with state.fork(f"{side}-keys-{turn}") as fork:
-                fork.update(edits.of_side(turn, side))
-                fork.commit()
+            with state.fork(f"{side}-{KEYS}-{turn}") as fork:
+                values = edits.of_side(turn, side)
+                fork.update(values)
+                child = fork.commit().id
+            if side == "ours":
+                keys.append(Neighbours(line[-1], child, frozenset(values)))
         # With the list in memory a round costs more, so that comes last, on one handle: the list is loaded once.
         messages = state["messages"]
         for turn, side in _sides(edits.sizes):
             state.switch(TIP)
-            state.switch(f"{side}-both-{turn}", create=True)
+            state.switch(f"{side}-{BOTH}-{turn}", create=True)
             state.update(edits.of_side(turn, side))
-            index, message = edits.messages_of_side(turn, side)
+            index, message = edits.message_of_side(turn, side)
             messages[index] = message
             state.commit()
-    return ids
+    both = [
+        Neighbours(line[number - 1], line[number], frozenset({edits.of_commit(number)[0]}), edits.sizes.messages + number)
+        for number in map(edits.sizes.apart, range(edits.sizes.asked))
+    ]
+    return History(line, keys, both, both_from=line[-1])
 
 
 def _abandon_ours(folder: Path, edits: Edits) -> None:
@@ -159,18 +212,54 @@ def _commit_kvgit(worktree: Any, edits: Edits, numbers: Iterable[int]) -> list[s
     return ids
 
 
-def _go_on_kvgit(folder: Path, edits: Edits) -> list[str]:
+def _go_on_kvgit(folder: Path, edits: Edits, line: list[str]) -> History:
+    keys: list[Neighbours] = []
     with open_kvgit(folder) as repo:
-        ids = _commit_kvgit(_fork_of_kvgit(repo, TIP, repo.branches[LINE]), edits, range(edits.sizes.half, edits.sizes.commits))
+        worktree = _fork_of_kvgit(repo, TIP, repo.branches[LINE])
+        line = line + _commit_kvgit(worktree, edits, range(edits.sizes.half, edits.sizes.commits))
         aside = _fork_of_kvgit(repo, ASIDE, repo.branches[LINE])
         aside["item-000000"] = ASIDE
         aside.commit()
         for turn, side in _sides(edits.sizes):
-            fork = _fork_of_kvgit(repo, f"{side}-keys-{turn}", repo.branches[TIP])
-            for key, value in edits.of_side(turn, side).items():
-                fork[key] = value
+            fork = _fork_of_kvgit(repo, f"{side}-{KEYS}-{turn}", line[-1])
+            values = edits.of_side(turn, side)
+            fork.update(values)
             fork.commit()
-    return ids
+            if side == "ours":
+                keys.append(Neighbours(line[-1], str(fork.head), frozenset(values)))
+        both = _list_of_kvgit(repo, edits, line[-1])
+        return History(line, keys, both, both_from=both[-1].new)
+
+
+def _list_of_kvgit(repo: Any, edits: Edits, at: str) -> list[Neighbours]:
+    """The list on a branch of its own, as many commits that append as are asked for, and branches to merge.
+
+    The application keeps the live list, as a careful user would: reading it anew for each commit would decode all of it.
+    """
+    sizes = edits.sizes
+    worktree = _fork_of_kvgit(repo, LIST, at)
+    messages = edits.data.messages(sizes.messages)
+    worktree["messages"] = messages
+    worktree.commit()
+    both: list[Neighbours] = []
+    for number in range(sizes.commits, sizes.commits + sizes.asked):
+        old = str(worktree.head)
+        key, value, _ = edits.of_commit(number)
+        worktree[key] = value
+        index = len(messages)
+        messages += edits.data.messages(1, start=index)
+        worktree["messages"] = messages
+        worktree.commit()
+        both.append(Neighbours(old, str(worktree.head), frozenset({key}), index))
+    for turn, side in _sides(sizes):
+        fork = _fork_of_kvgit(repo, f"{side}-{BOTH}-{turn}", both[-1].new)
+        fork.update(edits.of_side(turn, side))
+        index, message = edits.message_of_side(turn, side)
+        before, messages[index] = messages[index], message
+        fork["messages"] = messages
+        fork.commit()
+        messages[index] = before
+    return both
 
 
 def _abandon_kvgit(folder: Path, edits: Edits) -> None:
@@ -198,10 +287,10 @@ def open_kvgit(folder: Path) -> Any:
 
 @dataclass(frozen=True)
 class Making:
-    """The parts of a history: up to ``LINE``, giving ids; from there on, the same; and, on a copy of the first, what will be garbage."""
+    """The parts of a history: up to ``LINE``, giving ids; from there on, given these; and, on a copy of the first, what will be garbage."""
 
     begin: Callable[[Path, Edits], list[str]]
-    go_on: Callable[[Path, Edits], list[str]]
+    go_on: Callable[[Path, Edits, list[str]], History]
     abandon: Callable[[Path, Edits], None]
 
 
