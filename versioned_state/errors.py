@@ -47,10 +47,14 @@ An error carries its facts as attributes and says what remains. Only where it sa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from versioned_state.repository.merge import Conflict, Merge
+
+
+STAGED: Final = "nothing was committed, and the staged changes are still there"
+"""What remains where a commit failed."""
 
 
 class StateError(Exception):
@@ -60,10 +64,18 @@ class StateError(Exception):
     """
 
     hint: str = ""
+    _remains: str = ""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, hint: str = "", remains: str = "") -> None:
+        super().__init__(f"{message}; {remains}" if remains else message)
         self.hint = hint
+        self._remains = remains
+
+    def leaving(self, remains: str) -> None:
+        """Say what remains, if the message does, where the caller did more than what failed."""
+        if self._remains:
+            self.args = (str(self).removesuffix(self._remains) + remains, *self.args[1:])
+            self._remains = remains
 
     def __str__(self) -> str:
         # KeyError, which some subclasses are as well, would show the repr of the message.
@@ -76,11 +88,13 @@ class StateError(Exception):
 class BranchMovedError(StateError):
     """The branch was moved by another writer, and the call does not merge."""
 
-    def __init__(self, branch: str, *, expected: str | None, actual: str | None, hint: str = "") -> None:
+    def __init__(
+        self, branch: str, *, expected: str | None, actual: str | None, hint: str = "", remains: str = "nothing was changed"
+    ) -> None:
         super().__init__(
-            f"branch {branch!r} has moved: expected {_short(expected)}, found {_short(actual)}; "
-            "nothing was committed, and the staged changes are still there",
-            hint=hint or "refresh() takes the new head in, and commit() again",
+            f"branch {branch!r} has moved: expected {_short(expected)}, found {_short(actual)}",
+            hint=hint or "refresh() takes the new head in; then do it again",
+            remains=remains,
         )
         self.branch = branch
         self.expected = expected
@@ -94,7 +108,9 @@ class MergeConflictError(StateError):
     value)`` for each, then ``merge.commit()``.
     """
 
-    def __init__(self, branch: str, conflicts: Sequence[Conflict], *, merge: Merge | None = None) -> None:
+    def __init__(
+        self, branch: str, conflicts: Sequence[Conflict], *, merge: Merge | None = None, remains: str = "nothing was changed"
+    ) -> None:
         paths = [str(conflict.path) for conflict in conflicts]
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
         appended = next((str(conflict.path) for conflict in conflicts if conflict.both_appended), None)
@@ -102,9 +118,9 @@ class MergeConflictError(StateError):
             "settle it: error.merge.resolve(path, value), then error.merge.commit()" if merge else "discard(), or settle it in a commit()"
         )
         super().__init__(
-            f"conflict on branch {branch!r} at {shown}: both sides changed it; "
-            "nothing was committed, and the staged changes are still there",
+            f"conflict on branch {branch!r} at {shown}: both sides changed it",
             hint=f"policies={{{appended!r}: 'append'}} keeps what both appended; or {way_out}" if appended else way_out,
+            remains=remains,
         )
         self.branch = branch
         self.conflicts = tuple(conflicts)
@@ -165,8 +181,9 @@ class UnserializableValueError(StateError, TypeError):
 
     def __init__(self, path: str, type_name: str, reason: str) -> None:
         super().__init__(
-            f"cannot store {path} of type {type_name}: {reason}; nothing was committed, and the staged changes are still there",
+            f"cannot store {path} of type {type_name}: {reason}",
             hint="keep what it was made from instead, register() its type, or commit(skip_unserializable=True)",
+            remains=STAGED,
         )
         self.path = path
         self.type_name = type_name
@@ -206,15 +223,20 @@ class TransactionError(StateError):
 
 
 class UnknownRevisionError(StateError, KeyError):
-    """No commit goes by that name; ``near`` holds refs and ids that come close."""
+    """No commit goes by that name; ``near`` holds refs and ids that come close.
 
-    def __init__(self, revision: str, *, near: Sequence[str] = (), reason: str = "") -> None:
+    ``deleted`` is ``"branch"`` or ``"tag"`` where there was one of that name, which its reflog can bring back, and else empty.
+    """
+
+    def __init__(self, revision: str, *, near: Sequence[str] = (), reason: str = "", deleted: str = "") -> None:
+        way_back = f"create({revision!r}, at={revision + '@{1}'!r}) brings it back" if deleted else ""
         super().__init__(
             f"unknown revision {revision!r}" + (f": {reason}" if reason else ""),
-            hint="did you mean " + ", ".join(near) + "?" if near else "",
+            hint="did you mean " + ", ".join(near) + "?" if near else way_back,
         )
         self.revision = revision
         self.near = tuple(near)
+        self.deleted = deleted
 
 
 class AmbiguousRevisionError(StateError, KeyError):
@@ -289,9 +311,9 @@ class CommitInDoubtError(StorageError):
 
     def __init__(self, commit: str) -> None:
         super().__init__(
-            f"the store failed while commit {_short(commit)} was under way and cannot be asked whether it was made; "
-            "the staged changes are still there",
+            f"the store failed while commit {_short(commit)} was under way and cannot be asked whether it was made",
             hint="refresh(), or commit() again, once the store can be reached: either finds out what became of it",
+            remains="the staged changes are still there",
         )
         self.commit = commit
 

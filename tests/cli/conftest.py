@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from versioned_state import Disk, Versioned
 from versioned_state.cli.main import vstate as group
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+_PYTHON = re.compile(r"^(?:error|hint): .*(?:\b\w+\(\)|\b[a-z_]+\([^ )]*['=,]|\b[a-z]+_[a-z_]+\b|\w=(?:['\"{[]|True|None))", re.MULTILINE)
 
 
 @dataclass
@@ -42,6 +45,11 @@ class Result:
 Vstate = Callable[..., Result]
 
 
+def speaks_python(stderr: str) -> bool:
+    """Whether an error or a hint has a call, an argument or a name of Python: the command line has none, but says so where it is meant."""
+    return _PYTHON.search(re.sub(r"in Python: .*|\S+://\S+", "", stderr)) is not None
+
+
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of the user's: neither settings nor folder."""
@@ -61,6 +69,7 @@ def vstate() -> Vstate:
         options = [] if store is None else ["--store", str(store)]
         result = CliRunner().invoke(group, [*options, *args], input=stdin, prog_name="vstate")
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        assert not speaks_python(result.stderr), f"what vstate says is for Python: {result.stderr}"
         return Result(result.stdout, result.stderr, result.exit_code)
 
     return run

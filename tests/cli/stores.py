@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from versioned_state import Commit, Disk, Repository, Versioned
+from versioned_state.objects.layout import RefKind
 from versioned_state.objects.store import Staging
 
 START = 1_795_227_000 * 1_000_000  # 2026-11-21 02:10:00 UTC
@@ -111,8 +112,13 @@ def make_hostile(path: Path, target: Path) -> None:
         state["list"].append(Bomb(target))
         del state["nested"]
         state.commit(f"again{ESCAPES}")
-        state.repository.branches.create("branch\u202e\x9b", "main")  # all that a name may hold
+        plant(state.repository, "branch", "branch\u202e\x9b")
     assert not target.exists()
+
+
+def plant(repository: Repository, kind: RefKind, name: str) -> None:
+    """Give the head of main a branch or a tag of a name that nobody could give it, as other software may have."""
+    assert repository.move(repository.ref(kind, name), repository.commit("main"), action=f"create{ESCAPES}") is not None
 
 
 def control_characters(text: str, *, allowed: Iterable[str] = "\n\t") -> set[str]:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Vstate
-from tests.cli.stores import Trip
+from tests.cli.stores import Trip, control_characters
 from versioned_state import Disk, Repository, Versioned
+from versioned_state.objects.layout import ref_key
 from versioned_state.repository.epoch import GcRecord
 
 
@@ -108,9 +109,11 @@ def test_fsck_of_a_store_that_does_not_open(vstate: Vstate, own_trip: Trip, key:
 
 def test_fsck_unpickles_nothing_and_escapes_what_it_shows(vstate: Vstate, hostile: Path):
     result = vstate("fsck", store=hostile)
-    assert result.code == 0, result.stdout
+    assert "misplaced branch branch\\u202e\\x9b: bad name for a branch" in result.stdout
+    assert "1 fault" in result.stdout
+    assert control_characters(result.stdout) == set()
     with Disk(hostile) as store:
-        for key in list(store.keys("born/")):
-            if "\x1b" in key:
-                store.delete("ref" + key[4:])
-    assert "\x1b" not in vstate("fsck", store=hostile).stdout
+        store.delete(ref_key("branch", "branch\u202e\x9b"))
+    result = vstate("fsck", store=hostile)
+    assert "missing branch branch\\u202e\\x9b: " in result.stdout
+    assert control_characters(result.stdout) == set()

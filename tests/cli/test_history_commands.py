@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 
 from tests.cli.conftest import SNAPSHOTS, Vstate
 from tests.cli.processes import run_in_terminal
-from tests.cli.stores import ESCAPES, MINUTE, START, Bomb, Trip, control_characters
+from tests.cli.stores import ESCAPES, MINUTE, START, Bomb, Trip, control_characters, plant
 from tests.cli.test_process import complete
 from tests.cli.test_stores import assert_error
 from versioned_state import Commit, Disk, Repository, Snapshot, Versioned
@@ -168,12 +168,18 @@ SCRIPTS = {
         "branch -v",
         "branch --json",
         "branch -l 'what*'",
+        "branch -l",
+        "branch -l 'm*' what-if 'x*' --json",
+        "branch -l 'none*'",
+        "branch -l main -d",
         "branch what-if",
         "branch 'no name'",
         "branch early main~1",
         "branch -v -l 'e*'",
         "branch -d what-if",
         "branch -D what-if nothing",
+        "branch -d what-if",
+        "switch what-if",
         "branch what-if 'what-if@{1}'",
         "branch -m early earlier",
         "branch -m earlier main",
@@ -204,6 +210,9 @@ SCRIPTS = {
         "tag",
         "tag --json",
         "tag -l '*2'",
+        "tag -l",
+        "tag -l v1 '*2'",
+        "tag -l v1 -d",
         "reflog v1",
         "tag -d v1 v2",
         "tag -d v1",
@@ -296,6 +305,7 @@ def test_a_conflict_changes_nothing_and_names_both_sides(vstate: Vstate, fork: P
         (["--policy", "messages=append", "--set", "budget.limit", "800"], 800, ["grander", "cheaper"]),
         (["--policy", "messages=theirs", "--policy", "budget.limit=min"], 700, ["grander"]),
         (["--policy", "messages=append", "--policy", "budget.limit=sum", "--ours", "budget.limit"], 1000, ["grander", "cheaper"]),
+        (["--ours", "messages", "--ours", "messages", "--ours", "budget.*", "--ours", "*.limit"], 700, ["cheaper"]),  # the same twice
         (["--set", "budget.limit", "null", "--set", "messages", '["\\u00e9", {"a": [1.5]}]'], None, None),
     ],
 )
@@ -328,6 +338,16 @@ def test_conflicts_are_settled(options: list[str], limit: Any, said: list[str] |
         (["--set", "budget.limit", "[" * 100_000], "is no JSON", 1),
         (["--set", "budget.limit"], "requires 2 arguments", 2),
         (["--ours", "a["], "bad path", 1),
+        (["--ours", "messages", "--theirs", "messages"], "messages is settled twice, by --ours and by --theirs", 2),
+        (["--theirs", "**", "--ours", "**"], "** is settled twice", 2),
+        (["--ours", 'budget["limit"]', "--set", "budget.limit", "1"], "budget.limit is settled twice, by --ours and by --set", 2),
+        (["--set", "budget.limit", "1", "--set", "budget.limit", "2"], "budget.limit is settled twice", 2),
+        (["--policy", "messages=union", "--policy", "messages=append"], "messages is settled twice", 2),
+        (
+            ["--ours", "messages", "--ours", "budget.*", "--theirs", "*.limit"],
+            "--ours budget.* and --theirs *.limit both settle budget.limit",
+            2,
+        ),
         (["--policy", "messages"], "PATTERN=NAME", 2),
         (["--policy", "messages=best"], "no merge policy", 1),
         (["--ours", "messages"], "1 conflict in merging what-if into main", 1),
@@ -702,7 +722,8 @@ def test_a_signature_that_only_claims_the_key_is_not_taken_for_one(vstate: Vstat
 )
 def test_nothing_drives_the_terminal_and_nothing_is_unpickled(command: list[str], vstate: Vstate, hostile: Path):
     with Repository(Disk(hostile), pickle="refuse") as repository:
-        repository.tags.create("tag\u202e\x9b", "main", message=f"why{ESCAPES}", author=f"who{ESCAPES}")
+        plant(repository, "tag", "tag\u202e\x9b")
+        repository.tags.create("annotated", "main", message=f"why{ESCAPES}", author=f"who{ESCAPES}")
         repository.branches.create("evil", "main~1")
         repository.set_merge_policy(f"a[{json.dumps(ESCAPES)}]", "sum")
         state = Versioned(repository, branch="evil")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Vstate
-from tests.cli.stores import ESCAPES, control_characters, make_hostile
-from versioned_state import Disk, Repository
+from tests.cli.stores import ESCAPES, control_characters, make_hostile, plant
+from versioned_state import Disk, Repository, Versioned
+from versioned_state.cli.output import columns
 
 KEY = '["key' + json.dumps(ESCAPES)[1:-1] + '"]'
 
@@ -65,6 +67,30 @@ def test_nothing_drives_the_terminal_and_nothing_is_unpickled(color: str, comman
     assert shown
     assert control_characters(without_colors(shown) if color == "always" else shown) == set()
     # And the fixture looks for the file that a pickle would make.
+
+
+@pytest.mark.parametrize(
+    ("command", "mark"),
+    [
+        *[(command, "  [0-9a-f]{12}  ") for command in ("branch -v", "tag", "status")],
+        ("blame", "  (?='plain|1$)"),
+        ("blame text", "  [1-5]  "),
+        ("diff main~4 main --stat", "  [+~]1"),
+    ],
+)
+def test_columns_are_those_of_what_is_shown(command: str, mark: str, vstate: Vstate, tmp_path: Path):
+    names = ["plain", "x\x9b31mred", "\u202e", "名前名前", "é"]
+    with Versioned(Disk(tmp_path / "store")) as state:
+        for name in names:
+            state[name] = 1
+            state["text"] = state.get("text", "") + f"{name}\n"
+            state.commit(name, author=name)
+            for kind in ("branch", "tag"):
+                plant(state.repository, kind, name)
+    lines = vstate(*command.split(), store=tmp_path / "store").stdout.splitlines()
+    ends = [columns(line[: found.end()]) for line in lines if (found := re.search(mark, line))]
+    assert len(ends) >= len(names)
+    assert len(set(ends)) == 1, lines
 
 
 def without_colors(shown: str) -> str:

@@ -46,7 +46,8 @@ def test_prune_as_json(vstate: Vstate, own_trip: Trip):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["prune"], "keep_last or older_than"),
+        (["prune"], "--keep-last or --older-than"),
+        (["prune", "main", "--gc"], "--keep-last or --older-than"),
         (["prune", "--keep-last", "0"], "0"),
         (["prune", "--older-than", "soon"], "no age"),
         (["purge", "--yes"], "needs a path"),
@@ -113,10 +114,15 @@ def test_purge_asks_nobody_where_nobody_is(vstate: Vstate, own_trip: Trip):
     assert vstate("get", "budget", store=own_trip.path).code == 0
 
 
-@pytest.mark.parametrize(("typed", "code"), [(b"n\n", 130), (b"y\n", 0)])
-def test_purge_asks_whoever_is_there(vstate: Vstate, own_trip: Trip, tmp_path: Path, typed: bytes, code):
+@pytest.mark.parametrize(
+    ("typed", "code", "said"),
+    [(b"n\n", 1, "nothing was changed"), (b"\n", 1, "nothing was changed"), (b"\4", 130, "interrupted"), (b"y\n", 0, "erased")],
+)
+def test_purge_asks_whoever_is_there(vstate: Vstate, own_trip: Trip, tmp_path: Path, typed: bytes, code, said):
     screen = run_in_terminal("--store", str(own_trip.path), "purge", "budget", cwd=tmp_path, typed=typed)
     assert screen.code == code
+    assert said in screen.text
+    assert ("error" in screen.text) == (code == 130)
     assert "6 commits held it; 6 commits would be rewritten" in screen.text
     assert "Go on?" in screen.text
     assert vstate("get", "budget", store=own_trip.path).code == (1 if code == 0 else 0)

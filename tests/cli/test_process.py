@@ -119,8 +119,13 @@ def test_the_shell_completes_commands_options_branches_and_tags(trip: Trip, tmp_
     assert "--oneline" in complete("vstate log --on", cwd=tmp_path)
     assert complete(f"vstate --store {trip.path} log ", cwd=tmp_path) == ["idea", "main", "merged", "v1"]
     assert complete(f"vstate --store {trip.path} diff main v", cwd=tmp_path) == ["v1"]
+    assert complete(f"vstate --store {trip.path} log main..m", cwd=tmp_path) == ["main..main", "main..merged"]
     assert complete("vstate show m", cwd=tmp_path, VSTATE_STORE=str(trip.path)) == ["main", "merged"]
     assert complete("vstate --store /nowhere log m", cwd=tmp_path) == []
+
+
+def test_the_shell_is_not_given_what_drives_the_terminal(hostile: Path, tmp_path: Path):
+    assert complete(f"vstate --store {hostile} switch ", cwd=tmp_path) == ["main"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

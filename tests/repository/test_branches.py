@@ -130,8 +130,9 @@ def test_deleted_branches_are_listed_and_come_back(repository):
     head = repository.branches.delete("side", force=True)
     repository.branches.delete("gone")
     assert list(repository.branches.deleted()) == ["gone", "side"]
-    with pytest.raises(UnknownRevisionError, match=r"create\('side', at='side@\{1\}'\)"):
+    with pytest.raises(UnknownRevisionError, match="it was deleted") as caught:
         repository.branches.delete("side")
+    assert (caught.value.deleted, "create('side', at='side@{1}')" in caught.value.hint) == ("branch", True)
     assert repository.branches.create("side", "side@{1}") == head
     assert list(repository.branches.deleted()) == ["gone"]
     assert moves(repository, "side")[:3] == [("create", "s1"), ("delete", None), ("commit", "s1")]
@@ -221,6 +222,46 @@ def test_a_name_that_is_taken_or_bad_is_refused(repository):
             repository.branches.rename(old, new)
     assert {name: moves(repository, name) for name in ("main", "side", "gone")} == before
     assert list(repository.branches) == ["gone", "main", "side"]
+
+
+CONTROLS = ["x\x85y", "\x9b31m", "\x80", "a\u2028b", "a\u2029b", "a\u202eb", "a\u202ab", "\u2066a\u2069", "\x07", "\x7f"]
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_name_has_no_character_that_drives_a_terminal(repository, name):
+    for make in (
+        lambda: repository.branches.create(name),
+        lambda: repository.branches.rename("side", name),
+        lambda: repository.tags.create(name),
+        lambda: Versioned(repository).fork(name),
+        lambda: Versioned(repository).switch(name, create=True),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            make()
+        assert "direction of text" in caught.value.hint
+        assert name not in str(caught.value)
+    assert list(repository.branches) == ["gone", "main", "side"]
+    assert not repository.tags
+
+
+@pytest.mark.parametrize("name", [name for name in CONTROLS if name > "\x80"])
+def test_what_has_such_a_name_is_read_renamed_and_deleted(repository, name):
+    head = repository.commit("side")
+    for kind in ("branch", "tag"):
+        assert repository.move(repository.ref(kind, name), head, action="create") is not None
+    assert repository.branches[name] == repository.tags[name] == repository.commit(name) == repository.commit(f"{name}@{{0}}") == head
+    assert name in {info.name for info in repository.branches.iter_info()}
+    assert [commit.message for commit in repository.log(f"main..{name}")] == ["s1", "s0"]
+    assert repository.tags.delete(name) == head
+    assert repository.branches.rename(name, "plain") == head
+    assert repository.move(repository.ref("branch", name), head, action="create") is not None
+    assert repository.branches.delete(name) == head
+    assert list(repository.branches) == ["gone", "main", "plain", "side"]
+
+
+@pytest.mark.parametrize("name", ["é", "名前", "a\xa0b", "🙂", "user/1", "a.b-c_d"])
+def test_other_letters_make_a_name(repository, name):
+    assert repository.branches.create(name) == repository.commit(name)
 
 
 def test_a_name_may_begin_with_another_and_a_slash(repository):

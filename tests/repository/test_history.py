@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -143,6 +144,78 @@ def test_log_lists_every_ancestor_once_and_children_first(seed):
     assert [commit.id for commit in repository.log(head)] == [commit.id for commit in listed if commit.parents]
     assert list(repository.log(head, first_parent=True, include_root=True)) == list(back(repository, head))
     assert list(repository.log(head, limit=5)) == listed[:5]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_log_of_a_range_is_the_log_without_what_the_other_side_has(seed):
+    repository = Repository(Memory(), clock=Clock())
+    commits = make_graph(repository, 60, merges=0.4, seed=seed)
+    rng = random.Random(seed)
+    for _ in range(40):
+        a, b = rng.choice(commits), rng.choice(commits)
+        theirs = ancestors(repository, a)
+        expected = [commit for commit in repository.log(b) if commit.id not in theirs]
+        line = [commit for commit in repository.log(b, first_parent=True) if commit.id not in theirs]
+        rev = f"{a.id}..{b.id}"
+        assert list(repository.log(rev)) == list(repository.log(rev, include_root=True)) == expected
+        assert list(repository.log(rev, first_parent=True)) == line
+        assert list(repository.log(rev, limit=3)) == expected[:3]
+        assert list(repository.log(rev, message="1")) == [commit for commit in expected if "1" in commit.message]
+
+
+def test_a_range_without_one_of_its_ends_ends_at_head():
+    state = Versioned(clock=Clock())
+    for n in range(4):
+        state["x"] = n
+        state.commit(str(n))
+    idea = state.fork("idea", at="HEAD~2")
+    repository = state.repository
+
+    def said(rev: str, **more: Any) -> list[str]:
+        return [commit.message for commit in repository.log(rev, **more)]
+
+    assert said("idea..") == said("HEAD~2..HEAD") == said("idea..main") == ["3", "2"]
+    assert said("..idea") == said("..") == said("main..main") == []
+    assert said("main@{0}~1..main") == ["3"]
+    assert said("HEAD~1..", head=repository.commit("idea")) == said("HEAD~1..", branch="idea") == ["1"]
+    repository.current_branch = "idea"
+    assert said("..main") == ["3", "2"]
+    assert [commit.message for commit in idea.log("..main")] == [commit.message for commit in state.log("idea..")] == ["3", "2"]
+    assert [commit.message for commit in idea.log("HEAD~1..")] == ["1"]
+    assert [commit.message for commit in state.log("@{2}..", limit=1)] == ["3"]
+    assert list(idea.log("main..")) == []
+
+
+def test_a_range_reads_what_it_shows_and_little_more():
+    store = Counting(Memory())
+    repository = Repository(store)
+    state = Versioned(repository)
+    for n in range(500):
+        state.commit(str(n), allow_empty=True)
+    fresh = Repository(store)
+    since, until = fresh.commit("main~400"), fresh.commit("main~390")
+    store.reset()
+    assert len(list(fresh.log(f"{since.id}..{until.id}"))) == 10
+    assert store.counts.objects_read < 20
+
+
+@pytest.mark.parametrize("rev", ["main...main", "...", "main..main..main", "main...", "main.....main"])
+def test_two_dots_make_a_range_and_nothing_else_does(rev: str):
+    state = Versioned()
+    state.commit("one", allow_empty=True)
+    with pytest.raises(InvalidArgumentError, match=r"is no range"):
+        state.repository.log(rev)
+
+
+def test_a_range_is_no_commit():
+    state = Versioned()
+    state.commit("one", allow_empty=True)
+    for rev in ("HEAD..main", "main..", "..main"):
+        with pytest.raises(UnknownRevisionError, match="it is a range"):
+            state.repository.commit(rev)
+    for rev in ("nothing..main", "main..nothing"):
+        with pytest.raises(UnknownRevisionError, match="'nothing'"):
+            state.repository.log(rev)
 
 
 def test_log_is_newest_first_across_branches():

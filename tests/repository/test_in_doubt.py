@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from versioned_state import Memory, Repository, Versioned
-from versioned_state.errors import CommitInDoubtError, UnknownOutcomeError, UnreachableStoreError
+from versioned_state.errors import (
+    CommitInDoubtError,
+    RefExistsError,
+    UnknownOutcomeError,
+    UnknownRevisionError,
+    UnreachableStoreError,
+)
 from versioned_state.storage import Wrapper
 
 
@@ -174,3 +180,109 @@ def test_a_lost_reply_while_giving_up_leaves_the_commit_in_doubt(monkeypatch):
     assert store.deliver() == [True, False]
     assert state.commit("three").message == "two", "nothing was left to commit"
     assert messages(store) == ["two", "one"]
+
+
+def test_a_fork_on_which_others_went_on_before_it_was_found_is_merged_with():
+    store, state = begin(committed=True)
+    state.commit("two")
+    store.lose(away=True)
+    with pytest.raises(UnknownOutcomeError):
+        state.fork("new")
+    assert store.deliver() == [True]
+    store.away = False
+    other = Versioned(store, branch="new")
+    other["theirs"] = 1
+    other.commit("theirs")
+    fork = state.fork("new")
+    fork["ours"] = 1
+    fork.commit("ours")
+    assert [commit.message for commit in fork.log()] == ["ours", "theirs", "two", "one"]
+    assert dict(fork) == {"list": [1, 2], "other": 1, "theirs": 1, "ours": 1}
+
+
+KINDS = {
+    "branch": (lambda repository, at="main": repository.branches.create("new", at), "branches"),
+    "tag": (lambda repository, at="main": repository.tags.create("new", at), "tags"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestNames:
+    def test_one_whose_reply_was_lost_is_made_by_the_call_itself(self, kind):
+        create, refs = KINDS[kind]
+        store, state = begin(committed=True)
+        store.lose()
+        assert create(state.repository) == state.head
+        assert store.deliver() == [False], "it is there, and is not made again"
+        assert getattr(state.repository, refs)["new"] == state.head
+        with pytest.raises(RefExistsError):
+            create(state.repository)
+
+    def test_one_that_was_delivered_before_anybody_looked_is_known_again(self, kind):
+        create, _ = KINDS[kind]
+        store, state = begin(committed=True)
+        store.lose(away=True)
+        with pytest.raises(UnknownOutcomeError):
+            create(state.repository)
+        assert store.deliver() == [True]
+        store.away = False
+        assert create(state.repository) == state.head
+        with pytest.raises(RefExistsError):
+            create(state.repository)
+        assert [position.action for position in state.repository.reflog("new", kind=kind)] == ["create"]
+
+    def test_one_that_somebody_else_made_meanwhile_is_his(self, kind):
+        create, _ = KINDS[kind]
+        store, state = begin(committed=True)
+        store.lose(away=True)
+        with pytest.raises(UnknownOutcomeError):
+            create(state.repository)
+        store.away = False
+        create(Repository(store))
+        assert store.deliver() == [False]
+        with pytest.raises(RefExistsError):
+            create(state.repository)
+
+    def test_one_that_was_made_then_deleted_and_made_by_somebody_else_is_his(self, kind):
+        create, refs = KINDS[kind]
+        store, state = begin(committed=True)
+        store.lose(away=True)
+        with pytest.raises(UnknownOutcomeError):
+            create(state.repository)
+        store.deliver()
+        store.away = False
+        other = Repository(store)
+        getattr(other, refs).delete("new")
+        create(other)
+        with pytest.raises(RefExistsError):
+            create(state.repository)
+
+    def test_one_at_another_commit_is_not_taken_for_it(self, kind):
+        create, refs = KINDS[kind]
+        store, state = begin(committed=True)
+        state.commit("two")
+        store.lose(away=True)
+        with pytest.raises(UnknownOutcomeError):
+            create(state.repository)
+        store.deliver()
+        store.away = False
+        with pytest.raises(RefExistsError):
+            create(state.repository, "main~1")
+        assert getattr(state.repository, refs)["new"] == state.head
+
+    def test_one_whose_deletion_was_lost_is_deleted_once(self, kind):
+        create, refs = KINDS[kind]
+        store, state = begin(committed=True)
+        names = getattr(state.repository, refs)
+        create(state.repository)
+        store.lose()
+        assert names.delete("new") == state.head
+        create(state.repository)
+        store.lose(away=True)
+        with pytest.raises(UnknownOutcomeError):
+            names.delete("new")
+        assert store.deliver() == [False, True]
+        store.away = False
+        assert names.delete("new") == state.head
+        with pytest.raises(UnknownRevisionError):
+            names.delete("new")

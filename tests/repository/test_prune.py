@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from tests.repository.test_history import Clock, make_graph
 from versioned_state import Commit, Memory, Repository, Versioned
-from versioned_state.errors import CorruptRefError, InvalidArgumentError, StoreBusyError, UnknownRevisionError
+from versioned_state.errors import CorruptRefError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnknownRevisionError
 from versioned_state.objects.layout import CUTS, object_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository import history
@@ -433,3 +433,72 @@ def test_against_a_naive_model(seed: int, keep: int, merges: float, rounds: int)
         common = over_x & over_y
         best = {id for id in common if not any(other != id and id in reach(left, [other]) for other in common)}
         assert (base is None and not best) or (base is not None and base.id in best)
+
+
+# A repository that was open while another one cut and collected
+
+
+MOVES = {
+    "reset": lambda state: state.reset("HEAD~15"),
+    "rollback": lambda state: state.rollback(15),
+    "undo": lambda state: state.undo(15),
+    "squash": lambda state: state.squash("HEAD~15"),
+    "fork": lambda state: state.fork("old", at="HEAD~15"),
+    "branch": lambda state: state.repository.branches.create("old", "main~15"),
+    "tag": lambda state: state.repository.tags.create("old", "main~15"),
+}
+
+
+@pytest.mark.parametrize("rounds_since", [0, 3])
+@pytest.mark.parametrize("move", MOVES)
+def test_no_ref_is_moved_to_what_another_process_collected(move, rounds_since):
+    store = Memory()
+    state = Versioned(store)
+    for n in range(20):
+        state["n"] = [n] * 300
+        state.commit(str(n))
+    assert len(list(state.log())) == 20  # what was read is kept in memory
+    Repository(store).prune(keep_last=3, gc=True)
+    for n in range(rounds_since):
+        state["m"] = n
+        state.commit(f"since {n}")
+    with pytest.raises((MissingObjectError, UnknownRevisionError)):
+        MOVES[move](state)
+    fresh = Repository(store)
+    assert fresh.fsck().ok
+    assert fresh.snapshot("main")["n"] == [19] * 300
+    assert "old" not in {*fresh.branches, *fresh.tags}
+
+
+def test_what_was_cut_under_a_handle_is_no_revision_of_its():
+    state = Versioned()
+    for n in range(6):
+        state["n"] = n
+        state.commit()
+    state.repository.prune(keep_last=1, gc=True)
+    for ask in (state.checkout, state.reset, state.repository.commit):
+        with pytest.raises(UnknownRevisionError, match="cut"):
+            ask("HEAD~1")
+
+
+def test_entries_that_gc_took_for_expired_keep_nothing():
+    repository = Repository(Memory(), clock=Clock())
+    line(repository, 5)
+    Versioned(repository).reset("HEAD~1")
+    repository.gc(expire=timedelta(0))
+    report = repository.prune(keep_last=1, dry_run=True)
+    assert report.removed == Repository(repository.store).prune(keep_last=1, dry_run=True).removed > 0
+
+
+@pytest.mark.parametrize(("rounds", "keep"), [(9, 1), (12, 2), (20, 3), (30, 5)])
+def test_short_jumps_made_above_a_cut_are_in_order(rounds, keep):
+    store = Memory()
+    line(Repository(store), rounds)
+    Repository(store).prune(keep_last=keep, gc=True)
+    state = Versioned(store)
+    for n in range(40):
+        state["n"] = -n
+        state.commit()
+    assert state.repository.fsck().findings == ()
+    for count in range(40 + keep):
+        assert state.repository.commit(f"main~{count}").height == rounds + 40 - count

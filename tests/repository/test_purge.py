@@ -190,6 +190,51 @@ def test_a_ref_that_is_named_so_is_pointed_out():
     assert "branch user/alice" in purge(repository, "users.alice").mentions
 
 
+@pytest.mark.parametrize("gone", ["delete", "rename"])
+def test_what_is_left_of_a_ref_that_was_named_so_is_pointed_out(gone):
+    store = Memory()
+    state = Versioned(store)
+    state["users"] = {"alice": SECRET}
+    state.commit()
+    branches = state.repository.branches
+    branches.create("try/alice")
+    branches.delete("try/alice") if gone == "delete" else branches.rename("try/alice", "try/x")
+    assert "deleted branch try/alice" in state.repository.purge("users.alice").mentions
+    state.repository.purge(branches="try/*")
+    assert not any("alice" in key for key, _ in store.items())
+
+
+def test_a_merge_policy_of_the_path_is_pointed_out():
+    state = Versioned()
+    state["users"] = {"alice": {"visits": 1}}
+    state.commit()
+    state.repository.set_merge_policy("users.alice.visits", "sum")
+    assert state.repository.purge("users.alice").mentions == ("merge policy users.alice.visits",)
+
+
+@pytest.mark.parametrize("move", ["reset", "create"])
+def test_what_was_never_purged_can_be_gone_back_to(move):
+    state = Versioned()
+    repository = state.repository
+    for n in range(3):
+        state["n"] = n
+        state.commit()
+    repository.branches.create("side")
+    state["junk"] = 1
+    state.commit()
+    state.reset("HEAD~1")
+    repository.gc(expire=timedelta(0))
+    side = Versioned(repository, branch="side")
+    side["alice"] = SECRET
+    side.commit()
+    repository.purge("alice")
+    if move == "reset":
+        state.reset("HEAD~1")
+        assert state["n"] == 1
+    else:
+        assert repository.branches.create("again", "main~1").message == "n"
+
+
 def test_merges_and_cuts_keep_their_shape():
     store = Memory()
     repository = Repository(store, clock=Clock())

@@ -104,7 +104,6 @@ def test_many_changes_are_looked_up_and_merged_a_level_at_a_time():
         assert [merged["key_00003"], merged["key_00007"]] == [-3, -7]
 
 
-
 def test_heights_of_jumps():
     """As the definition has it: two jumps of one length are joined by the next commit's into one."""
     heights = [0]

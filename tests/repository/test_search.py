@@ -85,7 +85,8 @@ def count_value(state: dict[str, Any], needle: Any) -> int:
 def naive_grep(state: dict[str, Any], pattern: str) -> list[tuple[str, str, int, tuple[tuple[int, int], ...], bool]]:
     found = []
     for path, text, is_key in texts(state, Path()):
-        for number, line in enumerate(text.split("\n"), 1):
+        lines = text.split("\n")
+        for number, line in enumerate(lines[:-1] if len(lines) > 1 and not lines[-1] else lines, 1):
             spans = tuple(match.span() for match in re.finditer(pattern, line))
             if spans:
                 found.append((str(path), line, number, spans, is_key))
@@ -309,6 +310,20 @@ def test_lines_of_a_long_text_are_found_across_its_chunks():
     assert [(match.number, match.line) for match in found] == [(i + 1, line) for i, line in enumerate(lines) if i % 10 == 7]
     (match,) = state.grep("needle")
     assert match.spans == ((50_000, 50_006),)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a", "a\n", "a\n\n", "\na", "a\nb", "a\nb\n", "x" * 300_000 + "\n", "y\n" * 100_000])
+def test_a_line_ends_with_its_break_and_none_is_behind_the_last_one(text: str):
+    state = Versioned()
+    state["text"] = text
+    state.commit()
+    found = list(state.grep("^", path="text"))
+    blamed = state.blame("text")[-3:]
+    assert [match.number for match in found] == list(range(1, len(found) + 1))
+    assert "\n".join(match.line for match in found) == text.removesuffix("\n")
+    assert [match.line for match in found][-3:] == [part.value.removesuffix("\n") for part in blamed]
+    assert found[-1].number == (blamed[-1].line or 1)
+    assert len(list(state.grep("^$", path="text"))) == sum(not match.line for match in found)
 
 
 def test_grep_reads_no_more_than_what_is_taken():

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+import versioned_state
 from tests.repository.test_history import Clock
 from versioned_state import Commit, Disk, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingDependencyError, MissingObjectError
@@ -192,6 +193,16 @@ def test_real_rounds_on_disk(tmp_path, real_conversations, signer):
             state.commit()
     with Repository(Disk(tmp_path / "store", read_only=True)) as repository:
         assert repository.verify(keys=[PUBLIC]).counts[GOOD] == 20
+
+
+def test_a_state_at_a_url_and_its_forks_sign(tmp_path, signer):
+    with versioned_state.open(tmp_path / "store", signer=signer) as state:
+        state["a"] = 1
+        assert state.commit().signed_by == signer.key_id
+        fork = state.fork("side")
+        fork["a"] = 2
+        assert fork.commit().signed_by == signer.key_id
+        assert state.repository.verify("side", keys=[signer.public_key]).ok
 
 
 def test_a_handle_takes_no_signer_beside_a_repository(repository, signer):

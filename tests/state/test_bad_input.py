@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from tests.storage.processes import fork, join
-from versioned_state import Disk, Live, Memory, Repository, Versioned, errors
+from versioned_state import Disk, Live, Memory, Merge, Repository, Versioned, errors
 from versioned_state.errors import (
     CorruptStoreError,
     HandleClosedError,
     InvalidArgumentError,
+    MergeConflictError,
     NotAStoreError,
     PickleRefusedError,
     ReadOnlyError,
@@ -27,6 +28,7 @@ from versioned_state.errors import (
     StoreBusyError,
     StoreClosedError,
     StoreNotFoundError,
+    UnknownRevisionError,
     UnserializableValueError,
 )
 
@@ -260,10 +262,118 @@ def test_bad_arguments_of_commit(state, arguments):
         state.commit(**arguments)
 
 
-@pytest.mark.parametrize("limit", [-1, "5", 1.5])
-def test_a_bad_limit_of_log(state, limit):
-    with pytest.raises((StateError, TypeError, ValueError)):
-        list(state.log(limit=limit))
+def merge_of(state: Versioned) -> Merge:
+    """A merge that stopped at ``kept``."""
+    other = Versioned(state.repository)
+    other["kept"].append("theirs")
+    other.commit("theirs")
+    with pytest.raises(MergeConflictError) as caught:
+        state.refresh()
+    state.repository.branches.delete("main", force=True)
+    state.repository.branches.create("main", state.head)
+    assert caught.value.merge is not None
+    return caught.value.merge
+
+
+REVISIONS: tuple[Any, ...] = (5, 1.5, True, b"main", ["main"], {}, object())
+NAMES: tuple[Any, ...] = (None, 5, True, b"side", ["side"], {})
+PATHS: tuple[Any, ...] = (5, True, b"kept", ["kept"], {"a": 1}, object())
+COUNTS: tuple[Any, ...] = (None, 1.5, True, "1", b"1", [1], {}, float("nan"), -1)
+TEXTS: tuple[Any, ...] = (5, 1.5, True, b"text", ["text"], {}, object())
+POLICIES: tuple[Any, ...] = (
+    5,
+    "ours",
+    b"ours",
+    [("kept", "ours")],
+    {"kept": "nope"},
+    {"kept": 5},
+    {"kept": None},
+    {5: "ours"},
+    {"kept[": "ours"},
+    object(),
+)
+ARGUMENTS: dict[str, tuple[Callable[[Versioned, Any], Any], tuple[Any, ...]]] = {
+    "merge": (lambda s, x: s.merge(x), (*REVISIONS, None)),
+    "rebase": (lambda s, x: s.rebase(x), (*REVISIONS, None)),
+    "cherry_pick": (lambda s, x: s.cherry_pick(x), (*REVISIONS, None)),
+    "revert": (lambda s, x: s.revert(x), (*REVISIONS, None)),
+    "squash": (lambda s, x: s.squash(x), (*REVISIONS, None)),
+    "squash until": (lambda s, x: s.squash("HEAD", x), (*REVISIONS, None)),
+    "reset": (lambda s, x: s.reset(x), (*REVISIONS, None)),
+    "checkout": (lambda s, x: s.checkout(x), (*REVISIONS, None)),
+    "diff": (lambda s, x: s.diff("HEAD", x), REVISIONS),
+    "log": (lambda s, x: s.log(x), REVISIONS),
+    "restore at": (lambda s, x: s.restore("kept", x), (*REVISIONS, None)),
+    "fork at": (lambda s, x: s.fork("new", at=x), (*REVISIONS, None)),
+    "bisect good": (lambda s, x: s.bisect(x, "HEAD", bool), (*REVISIONS, None)),
+    "bisect bad": (lambda s, x: s.bisect("HEAD~1", x, bool), (*REVISIONS, None)),
+    "branches.create at": (lambda s, x: s.repository.branches.create("new", x), (*REVISIONS, None)),
+    "tags.create at": (lambda s, x: s.repository.tags.create("new", x), (*REVISIONS, None)),
+    "merge_base": (lambda s, x: s.repository.merge_base("main", x), (*REVISIONS, None)),
+    "fork": (lambda s, x: s.fork(x), NAMES),
+    "switch": (lambda s, x: s.switch(x), NAMES),
+    "switch and create": (lambda s, x: s.switch(x, create=True), NAMES),
+    "branches.create": (lambda s, x: s.repository.branches.create(x), NAMES),
+    "branches.delete": (lambda s, x: s.repository.branches.delete(x), NAMES),
+    "branches.rename": (lambda s, x: s.repository.branches.rename(x, "new"), NAMES),
+    "branches.rename to": (lambda s, x: s.repository.branches.rename("main", x), NAMES),
+    "tags.create": (lambda s, x: s.repository.tags.create(x), NAMES),
+    "tags.delete": (lambda s, x: s.repository.tags.delete(x), NAMES),
+    "tags.annotation": (lambda s, x: s.repository.tags.annotation(x), NAMES),
+    "reflog": (lambda s, x: s.repository.reflog(x), NAMES),
+    "reflog kind": (lambda s, x: s.repository.reflog("main", kind=x), (None, "head", 5, [])),
+    "restore": (lambda s, x: s.restore(x), (*PATHS, None, "", "[", "@n")),
+    "history": (lambda s, x: s.history(x), (*PATHS, None, "", "[")),
+    "blame": (lambda s, x: s.blame(x), PATHS),
+    "grep path": (lambda s, x: s.grep("x", path=x), PATHS),
+    "purge": (lambda s, x: s.repository.purge(x), (*PATHS, None)),
+    "resolve": (lambda s, x: merge_of(s).resolve(x, 1), (*PATHS, None, "", "kept[", "plan")),
+    "undo": (lambda s, x: s.undo(x), (*COUNTS, 0)),
+    "redo": (lambda s, x: s.redo(x), (*COUNTS, 0)),
+    "rollback": (lambda s, x: s.rollback(x), COUNTS),
+    "log limit": (lambda s, x: s.log(limit=x), COUNTS[1:]),
+    "blame start": (lambda s, x: s.blame("kept", start=x), COUNTS[1:-1]),
+    "prune": (lambda s, x: s.repository.prune(keep_last=x), (*COUNTS, 0)),
+    "bisect by": (lambda s, x: s.bisect("HEAD~1", "HEAD", x), (None, 5, "kept")),
+    "commit message": (lambda s, x: s.commit(x), TEXTS),
+    "commit author": (lambda s, x: s.commit(author=x), TEXTS),
+    "commit on_moved": (lambda s, x: s.commit(on_moved=x), ("merge", None)),
+    "merge message": (lambda s, x: s.merge("HEAD", message=x), TEXTS),
+    "merge author": (lambda s, x: s.merge("HEAD", author=x), TEXTS),
+    "merge meta": (lambda s, x: s.merge("HEAD", meta=x), ("text", [1], 5)),
+    "cherry_pick message": (lambda s, x: s.cherry_pick("HEAD", message=x), TEXTS),
+    "revert author": (lambda s, x: s.revert("HEAD", author=x), TEXTS),
+    "squash message": (lambda s, x: s.squash("HEAD~1", message=x), TEXTS),
+    "transaction": (lambda s, x: s.transaction(x).__enter__(), TEXTS),
+    "transaction policies": (lambda s, x: s.transaction(policies=x).__enter__(), POLICIES),
+    "author of a state": (lambda s, x: Versioned(s.repository, author=x), TEXTS),
+    "author of a repository": (lambda s, x: Repository(s.repository.store, author=x), TEXTS),
+    "commit policies": (lambda s, x: s.commit(policies=x), POLICIES),
+    "refresh policies": (lambda s, x: s.refresh(policies=x), POLICIES),
+    "merge policies": (lambda s, x: s.merge("HEAD", policies=x), POLICIES),
+    "rebase policies": (lambda s, x: s.rebase("HEAD", policies=x), POLICIES),
+    "cherry_pick policies": (lambda s, x: s.cherry_pick("HEAD", policies=x), POLICIES),
+    "policies to keep": (lambda s, x: s.repository.set_merge_policy("kept", x), ("nope", 5, [], {}, lambda *_: 1)),
+    "patterns to keep": (lambda s, x: s.repository.set_merge_policy(x, "ours"), (None, 5, b"kept", [], "", "kept[")),
+}
+
+
+@pytest.mark.parametrize("call", ARGUMENTS)
+def test_what_cannot_be_meant_is_refused_before_anything_is_done(state, call):
+    act, values = ARGUMENTS[call]
+    for value in values:
+        with pytest.raises(InvalidArgumentError):
+            act(state, value)
+        repository = state.repository
+        assert {name: head.message for name, head in repository.branches.items()} == {"main": "first"}
+        assert (dict(repository.tags), repository.merge_policies) == ({}, {})
+
+
+def test_numbers_may_be_of_any_type_of_integer(state):
+    assert state.repository.commit("main") == next(state.log(limit=np.int64(1)))
+    assert len(list(state.log(limit=10**30))) == 1
+    with pytest.raises(UnknownRevisionError):
+        state.rollback(10**30)
 
 
 # Snapshots

@@ -533,3 +533,25 @@ class TestUndo:
         state.switch("side")
         assert prefs["theme"] == "light"
         assert Repository(state.repository.store).branches["main"].message == "begin"
+
+    def test_switching_before_the_first_commit(self):
+        """As in git, a branch is there with its first commit, whatever the name that it began under."""
+        state = Versioned()
+        root = state.head
+        assert state.switch("side", create=True) == root
+        assert (state.branch, dict(state), list(state.repository.branches)) == ("side", {}, [])
+        with pytest.raises(UnknownRevisionError):
+            state.switch("main")
+        state["x"] = 1
+        with pytest.raises(UncommittedChangesError):
+            state.switch("other", create=True)
+        commit = state.commit()
+        assert dict(state.repository.branches) == {"side": commit}
+        assert [position.action for position in state.repository.reflog("side")] == ["commit"]
+        other = Versioned(state.repository)
+        assert other.switch("side", create=True) == commit, "it is there already"
+        assert dict(other) == {"x": 1}
+        with pytest.raises(UnknownRevisionError):
+            state.switch("main")
+        assert state.switch("main", create=True) == commit
+        assert set(state.repository.branches) == {"main", "side"}

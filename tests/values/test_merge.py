@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import assume, given, strategies as st
 
 from tests.values.mutations import mutate, sample
 from tests.values.strategies import clone, exact
@@ -45,12 +46,12 @@ class Bench:
         """The merged state, and the conflicts. The tree is the one that the same state has when it is built from nothing."""
         sides = (self.tree(base), self.tree(ours), self.tree(theirs))
         settled = [Resolution(Path.parse(path), None, value) for path, value in resolutions.items()]
-        tree, conflicts = merge_trees(
+        merged = merge_trees(
             self.nodes, sides, pickles=PICKLES, policies=Policies(policies or {}), resolutions=settled, theirs_first=theirs_first
         )
-        state = self.state(tree)
-        assert same(tree, self.tree(state)), "canonical"
-        return state, conflicts
+        state = self.state(merged.tree)
+        assert same(merged.tree, self.tree(state)), "canonical"
+        return state, merged.conflicts
 
 
 def same(a: Tree, b: Tree) -> bool:
@@ -142,7 +143,11 @@ def test_what_both_did_is_in_the_merge(base, ours, theirs, merged):
         ({"a": 1}, {"a": 2}, {"a": 3}, ["k.a"]),
         ({"a": [{"b": 1, "c": 1}]}, {"a": [{"b": 2, "c": 2}]}, {"a": [{"b": 3, "c": 3}]}, ["k.a[0].b", "k.a[0].c"]),
         ([1, 2, 3], [1, 9, 3], [1, 8, 3], ["k[1]"]),
-        ([1, 2, 3], [0, 1, 9, 3], [1, 8, 3], ["k[2]"]),
+        ([1, 2, 3], [0, 1, 9, 3], [1, 8, 3], ["k[1]"]),
+        ([1, 2, 3, 4], [3, 4], [8, 9, 3, 4], ["k[0]", "k[1]"]),
+        ([1, 2, 3, 4], [9, 3, 4], [0, 8, 3, 4], ["k[0]", "k[1]"]),
+        ([{"a": 1}, {"a": 2}], [{"a": 3}], [{"a": 4}, {"a": 5}], ["k[0].a", "k[1]"]),
+        ({"x": 1, "a": 1}, {"x": 1, "a": 2, 1: 0}, {"x": 1, "a": 3, True: 0}, ["k"]),
         ([1, 2, 3, 4], [1, 4], [1, 2, "x", 3, 4], ["k"]),
         ([1, 2, 3], [1, 3], [1, 9, 3], ["k[1]"]),
         ((1, 2), (1, 3), (2, 2), ["k"]),
@@ -186,6 +191,13 @@ def test_a_conflict_shows_its_sides():
         ({"k": "append"}, [{"a": 1}], [{"a": 2}, 5], [{"a": 1}, 6], [{"a": 2}, 6, 5]),
         ({"k": "append"}, LARGE, [*LARGE, "ours"], [*LARGE, "theirs"], [*LARGE, "theirs", "ours"]),
         ({"k": "union"}, [1], [1, 2, 3], [1, 3, 4], [1, 2, 3, 4]),
+        ({"k": "union"}, [1], ["x", 1], [1, "x", "y"], ["x", 1, "y"]),
+        ({"k": "union"}, [1, 2, 3], [1, 2, 3, 1], [2, 3, 3, 4], [2, 3, 1, 4]),
+        ({"k": "union"}, [0, 5, 0], [7, 5, 0], [0, 5, 7, 8], [7, 5, 8]),
+        ({"k": "union"}, [1, 1], [1, 1, True], [1, 1, 1.0, 2], [1, 1, True, 1.0, 2]),
+        ({"k": "union"}, LARGE, [LARGE[7], *LARGE, "x"], ["x", *LARGE, LARGE[9], "y"], ["x", *LARGE, "y"]),
+        ({"k": "union"}, [{"a": 1, "b": 1}], [{"a": 2, "b": 1}, 5], [{"a": 1, "b": 2}, 5], [{"a": 2, "b": 2}, 5]),
+        ({"k": "union"}, "a\n", "a\nb\nb\nc\n", "a\nd\nb\n", "a\nb\nb\nc\nd\n"),
         ({"k.a": "union"}, {"a": 1}, {}, {"a": 2}, {"a": 2}),
         ({"k": "union"}, "a\n", "a\nb\n", "a\nc\n", "a\nb\nc\n"),
         ({"k": lambda base, ours, theirs: [base, ours, theirs]}, 1, 2, 3, [1, 2, 3]),
@@ -217,6 +229,32 @@ def test_a_conflict_that_was_settled():
     assert bench.merge(*sides, a=9)[0] == {"a": 9, "l": [1, 2]}
     assert [str(conflict.path) for conflict in bench.merge(*sides, a=9)[1]] == ["l"]
     assert bench.merge(*sides, a=MISSING, l=[1, 2, 3]) == ({"l": [1, 2, 3]}, ())
+
+
+ELEMENTS = st.lists(st.integers(0, 12), max_size=8)
+
+
+@given(base=ELEMENTS, ours=ELEMENTS, theirs=ELEMENTS, pad=st.booleans())
+def test_the_laws_of_union(base, ours, theirs, pad):
+    """What either side put in is there once, whichever side is ours; what both took out is gone, and nothing else is there."""
+    base, ours, theirs = ([{"n": n, "text": "x" * 300 * pad} for n in side] for side in (base, ours, theirs))
+
+    def merged(*sides: Any) -> list[int] | None:
+        one, two, three = ({"k": side} for side in sides)
+        state, conflicts = Bench().merge(one, two, three, {"k": "union"})
+        return None if conflicts else [element["n"] for element in state["k"]]
+
+    result = merged(base, ours, theirs)
+    assert merged(base, base, theirs) == [element["n"] for element in theirs]
+    assert (merged(base, theirs, ours) is None) == (result is None)
+    b, o, t = ([element["n"] for element in side] for side in (base, ours, theirs))
+    assume(result is not None and b not in (o, t) and o != t)
+    assert result is not None
+    assert set(merged(base, theirs, ours) or ()) == set(result), "whichever side is ours"
+    for n in range(13):
+        if n not in b or (n not in o and n not in t):
+            assert result.count(n) == (n in o or n in t)
+        assert result.count(n) <= max(b.count(n), 1)
 
 
 def test_the_order_of_a_dict():
@@ -273,9 +311,13 @@ def test_laws(long_run):
             assert exact(merged) == exact(dict(sorted(expected.items()))), seed
         merged, conflicts = bench.merge(base, ours, theirs)
         swapped, again = bench.merge(base, theirs, ours)
-        assert len(conflicts) == len(again), seed
+        paths = [str(conflict.path) for conflict in conflicts]
+        assert paths == [str(conflict.path) for conflict in again], seed
+        assert len(set(paths)) == len(paths), seed
         if conflicts:
             conflicting += 1
+            by_hand: dict[str, Any] = dict.fromkeys(paths, "by hand")
+            assert not bench.merge(base, ours, theirs, **by_hand)[1], "each is settled by its path"
             continue
         assert exact(merged) == exact(swapped), seed
         invented = leaves(merged) - leaves(base) - leaves(ours) - leaves(theirs)

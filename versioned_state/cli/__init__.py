@@ -7,6 +7,7 @@ A front door: it imports the engine, and nothing imports it. The root of the rep
     settings, store   the options that every command takes; which store, and how it is opened
     current, handle   the branch that a command works on; a state on it, for the commands that move it
     conflicts, words  what settles conflicts, and how they show; changes word by word
+    hints             what an error says in a terminal, where there are no calls
     text, place       commits, changes and values as lines; [REV:]PATH
     output, pager     where lines go: escaped, coloured, paged, or as JSON
 """

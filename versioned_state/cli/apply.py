@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from versioned_state.cli.handle import author_option, handle, message_option, tell_head
+from versioned_state.cli.handle import author_option, handle, message_option, tell_made
 from versioned_state.cli.settings import Settings, verb
-from versioned_state.errors import InvalidArgumentError, PatchConflictError
+from versioned_state.errors import InvalidArgumentError
 
 _HINT = "vstate diff A B --patch writes one"
 
@@ -26,14 +26,8 @@ def apply(settings: Settings, file: Any, *, message: str, author: str | None) ->
     """
     patch = _read(file)
     with handle(settings, author) as state:
-        before = state.head
-        try:
-            state.apply(patch)
-        except PatchConflictError as error:
-            error.hint = "the patch was made against another state; in one store, vstate cherry-pick merges by path"
-            raise
-        state.commit(message)
-        tell_head(settings.output, state, before, nothing="the patch changes nothing: no commit")
+        state.apply(patch)
+        tell_made(settings.output, state, state.commit(message), nothing="the patch changes nothing: no commit")
 
 
 def _read(file: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from versioned_state.cli.output import Line, Span
+from versioned_state.cli.output import Line, Span, columns, padded
 from versioned_state.cli.place import value_at
 from versioned_state.cli.settings import Settings, json_option, revision_argument, verb
 from versioned_state.cli.text import human_time, iso_time
@@ -59,18 +59,18 @@ def blame(settings: Settings, path: str, rev: str, *, last: int | None, span: _S
         with hints(repository, path, rev):
             parts = repository.blame(path, rev, start=start, end=end)
         wheres = [str(part.path) if part.line is None else str(part.line) for part in parts]
-        width = max(map(len, wheres), default=0)
-        authors = max((len(part.commit.author or "") for part in parts), default=0)
+        width = max(map(columns, wheres), default=0)
+        authors = max((columns(part.commit.author or "") for part in parts), default=0)
         for part, where in zip(parts, wheres, strict=True):
             if as_json:
                 output.json(_json(part))
             else:
-                output.crop(*_line(part, where.ljust(width) if part.line is None else where.rjust(width), authors))
+                output.crop(*_line(part, padded(where, width, right=part.line is not None), authors))
 
 
 def _line(part: Blame, where: str, authors: int) -> Line:
     commit = part.commit
-    by: Line = [Span(f"{commit.author or '':<{authors}}", "author"), "  "] if authors else []
+    by: Line = [Span(padded(commit.author or "", authors), "author"), "  "] if authors else []
     value = one_line(part.value, quote=part.line is None)
     return [Span(f"{'^' if commit.cut else ''}{commit.short}", "id"), "  ", Span(human_time(commit), "time"), "  ", *by, where, "  ", value]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -10,10 +10,10 @@ import click
 
 from versioned_state.cli import current, store
 from versioned_state.cli.handle import head_line
-from versioned_state.cli.output import Line, Output, Span, columns
+from versioned_state.cli.output import Line, Output, Span, columns, padded
 from versioned_state.cli.settings import Settings, complete_branch, json_option, verb
 from versioned_state.cli.text import age, first_line, iso_time, plural
-from versioned_state.errors import InvalidArgumentError, UnmergedBranchError
+from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.branches import BranchInfo
 from versioned_state.repository.repository import Repository
 
@@ -22,20 +22,20 @@ _Action = Literal["delete", "force", "rename"]
 
 @verb("branch", "List, create, rename or delete branches.", example="vstate branch what-if main~3")
 @click.argument("names", nargs=-1, metavar="[NAME [REV]]", shell_complete=complete_branch)
-@click.option("-l", "--list", "pattern", metavar="PATTERN", help="List those whose names are like that: 'user/*'.")
+@click.option("-l", "--list", "listed", is_flag=True, help="List those that are like a NAME, such as 'user/*'; without one, all.")
 @click.option("-v", "--verbose", is_flag=True, help="Show heads, and how far they are ahead of the current branch (+) and behind it (-).")
 @click.option("-d", "--delete", "action", flag_value="delete", help="Delete each NAME, unless only it leads to its commits.")
 @click.option("-D", "--delete-unmerged", "action", flag_value="force", help="Delete each NAME in any case; its reflog keeps the commits.")
 @click.option("-m", "--rename", "action", flag_value="rename", help="Rename: -m OLD NEW, or -m NEW for the current branch.")
 @json_option
 @click.pass_obj
-def branch(
-    settings: Settings, names: tuple[str, ...], *, pattern: str | None, verbose: bool, action: _Action | None, as_json: bool
-) -> None:
+def branch(settings: Settings, names: tuple[str, ...], *, listed: bool, verbose: bool, action: _Action | None, as_json: bool) -> None:
     """List the branches, with * before the current one; or create NAME at REV (default: HEAD), without switching to it.
 
     What is deleted is kept by its reflog: vstate branch NAME 'NAME@{1}' brings it back. With --json: one object a line.
     """
+    if action is not None and listed:
+        raise click.UsageError("-l only lists")
     if action is not None:
         if not names or (action == "rename" and len(names) > 2):
             raise click.UsageError("-m takes OLD and NEW, or NEW alone" if action == "rename" else "which branch is to be deleted?")
@@ -43,9 +43,9 @@ def branch(
             _rename(settings, *names)
         else:
             _delete(settings, names, force=action == "force")
-    elif not names:
+    elif listed or not names:
         with settings.reading() as repository, settings.output.paged(unless=as_json):
-            _list(settings.output, repository, pattern or "*", verbose=verbose, as_json=as_json)
+            _list(settings.output, repository, names or ("*",), verbose=verbose, as_json=as_json)
     elif len(names) > 2:
         raise click.UsageError(f"one NAME and one REV, and not {' '.join(names[2:])}")
     else:
@@ -59,11 +59,7 @@ def _delete(settings: Settings, names: tuple[str, ...], *, force: bool) -> None:
         for name in names:
             if name == repository.current_branch:
                 raise InvalidArgumentError(f"{name!r} is the current branch; it was not deleted", hint="vstate switch chooses another one")
-            try:
-                head = repository.branches.delete(name, force=force)
-            except UnmergedBranchError as error:
-                error.hint = f"merge it first, or vstate branch -D {name}: its reflog keeps them for a while"
-                raise
+            head = repository.branches.delete(name, force=force)
             settings.output.crop("deleted ", Span(name, "ref"), ", which was at ", Span(head.short, "id"), "  ", first_line(head.message))
 
 
@@ -79,14 +75,14 @@ def _rename(settings: Settings, *names: str) -> None:
     settings.output.crop(*head_line(new, head))
 
 
-def _list(output: Output, repository: Repository, pattern: str, *, verbose: bool, as_json: bool) -> None:
+def _list(output: Output, repository: Repository, patterns: Sequence[str], *, verbose: bool, as_json: bool) -> None:
     here = repository.default_branch()
     if not verbose and not as_json:
         for name in repository.branches:
-            if fnmatchcase(name, pattern):
+            if is_like(name, patterns):
                 output.print("* " if name == here else "  ", Span(name, "ref"))
         return
-    found = [info for info in repository.branches.iter_info() if fnmatchcase(info.name, pattern)]
+    found = [info for info in repository.branches.iter_info() if is_like(info.name, patterns)]
     if as_json:
         for info in found:
             output.json(_json(info) | {"current": info.name == here})
@@ -95,11 +91,16 @@ def _list(output: Output, repository: Repository, pattern: str, *, verbose: bool
             output.crop(*line)
 
 
+def is_like(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a name is like one of some patterns with ``*``, ``?`` and ``[…]``."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
 def _rows(found: list[BranchInfo], here: str) -> Iterator[Line]:
     told = [(info.name, plural(info.head.height, "round"), _beside(info), age(info.head)) for info in found]
     widths = [max((columns(row[column]) for row in told), default=0) for column in range(4)]
     for info, row in zip(found, told, strict=True):
-        name, rounds, beside, when = (text + " " * (width - columns(text)) for text, width in zip(row, widths, strict=True))
+        name, rounds, beside, when = map(padded, row, widths)
         line: Line = ["* " if info.name == here else "  ", Span(name, "ref"), "  ", Span(info.head.short, "id"), f"  {rounds}  "]
         line += [beside, "  "] if beside else []
         yield [*line, Span(when, "time"), "  ", first_line(info.head.message)]

@@ -15,12 +15,13 @@ from typing import Any, Literal, TypeVar
 
 import click
 
+from versioned_state.cli.hints import json_reason
 from versioned_state.cli.output import Line, Output, Span, Style
 from versioned_state.cli.text import plural
-from versioned_state.errors import InvalidArgumentError, MergeConflictError
+from versioned_state.errors import InvalidArgumentError, MergeConflictError, StateError
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.merge import MISSING, Conflict
-from versioned_state.repository.policies import Policies, Policy
+from versioned_state.repository.policies import NAMES, Policy
 from versioned_state.repository.render import json_value, one_line
 from versioned_state.values.path import Path
 from versioned_state.values.pattern import Pattern
@@ -74,7 +75,12 @@ class Choices:
         found = [(pattern, side) for pattern, side in self.sides if pattern.matches(path)]
         if not found:
             return False
-        _, side = max(found, key=lambda each: sum(type(step) is not str for step in each[0].steps))  # the one with the fewest stars
+        said = [sum(type(step) is not str for step in pattern.steps) for pattern, _ in found]
+        most = [each for each, count in zip(found, said, strict=True) if count == max(said)]  # those with the fewest stars
+        pattern, side = most[0]
+        for other, another in most[1:]:
+            if another != side:
+                raise click.UsageError(f"--{side} {pattern} and --{another} {other} both settle {path}")
         # By a policy the side is taken as it is stored, without being read. It is the last one, so it goes before the others.
         policies.pop(str(path), None)
         policies[str(path)] = side
@@ -106,26 +112,40 @@ def settle_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _choices(policies: Iterable[str], ours: Iterable[str], theirs: Iterable[str], values: Iterable[tuple[str, str]]) -> Choices:
-    """What the options say. Raises ``InvalidArgumentError`` for what they cannot mean."""
-    named: dict[str, Any] = {}
-    for text in policies:
-        pattern, equals, name = text.rpartition("=")
-        if not equals:
-            raise click.UsageError(f"--policy takes PATTERN=NAME, such as messages=append, not {text!r}")
-        named[pattern] = name
-    Policies(named)
+    """What the options say. Raises ``InvalidArgumentError`` or ``UsageError`` for what they cannot mean."""
+    named = [_parse_policy(text) for text in policies]
+    _check_once((pattern, "--policy", name) for pattern, name in named)
     sides: list[tuple[Pattern, Side]] = [(Pattern.parse(text), "ours") for text in ours]
     sides += [(Pattern.parse(text), "theirs") for text in theirs]
-    return Choices(named, tuple(sides), {Path.parse(path): _parse_value(path, text) for path, text in values})
+    paths = [(Path.parse(path), text) for path, text in values]
+    _check_once([*((pattern, f"--{side}", "") for pattern, side in sides), *((path, "--set", text) for path, text in paths)])
+    return Choices({str(pattern): name for pattern, name in named}, tuple(sides), {path: _parse_value(path, text) for path, text in paths})
 
 
-def _parse_value(path: str, text: str) -> Any:
+def _check_once(choices: Iterable[tuple[Pattern | Path, str, str]]) -> None:
+    """Raise ``UsageError`` where one pattern or path is settled in two ways: which of them was meant, nobody knows."""
+    known: dict[tuple[Any, ...], tuple[str, str]] = {}
+    for place, option, value in choices:
+        before = known.setdefault(place.steps, (option, value))
+        if before != (option, value):
+            raise click.UsageError(f"{place} is settled twice, by {before[0]} and by {option}")
+
+
+def _parse_policy(text: str) -> tuple[Pattern, Any]:
+    pattern, equals, name = text.rpartition("=")
+    if not equals:
+        raise click.UsageError(f"--policy takes PATTERN=NAME, such as messages=append, not {text!r}")
+    if name not in NAMES:
+        raise InvalidArgumentError(f"no merge policy: {name!r} for {pattern!r}", hint=f"there are {', '.join(NAMES)}")
+    return Pattern.parse(pattern), name
+
+
+def _parse_value(path: Path, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise InvalidArgumentError(
-            f"--set {path}: {text!r} is no JSON: {reason}", hint=f"a text is written {json.dumps(text)!r}"
+            f"--set {path}: {text!r} is no JSON: {json_reason(error)}", hint=f"a text is written {json.dumps(text)!r}"
         ) from error
 
 
@@ -170,15 +190,15 @@ def settled(output: Output, what: str, chosen: Choices, attempt: Attempt[_T]) ->
         raise explained(error, what) from None
 
 
-def explained(error: MergeConflictError, what: str) -> MergeConflictError:
-    """The same error as one line for a terminal, which has options and no methods; to be raised."""
+def explained(error: MergeConflictError, what: str) -> StateError:
+    """Conflicts as an error of one line for a terminal, which has options and no methods; to be raised."""
     notes = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
-    error.args = (f"{plural(len(error.conflicts), 'conflict')} in {what}{notes}; nothing was changed",)
+    message = f"{plural(len(error.conflicts), 'conflict')} in {what}{notes}; nothing was changed"
     path = shlex.quote(str(error.conflicts[0].path))
     appended = next((each.path for each in error.conflicts if each.both_appended), None)
     way_out = f"give it again with --ours {path}, --theirs {path} or --set {path} JSON"
-    error.hint = way_out if appended is None else f"--policy {shlex.quote(f'{appended}=append')} keeps what both appended; or {way_out}"
-    return error
+    hint = way_out if appended is None else f"--policy {shlex.quote(f'{appended}=append')} keeps what both appended; or {way_out}"
+    return StateError(message, hint=hint)
 
 
 def conflict_lines(conflicts: Iterable[Conflict], width: int) -> Iterator[Line]:

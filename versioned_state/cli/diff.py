@@ -15,6 +15,7 @@ from versioned_state.repository.commit import Commit
 from versioned_state.repository.diff import Change, Diff, DiffStat
 from versioned_state.repository.patch import write_patch
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.revisions import split_range
 
 
 @verb("diff", "Show what changed between two commits, by path.", example="vstate diff main~3 main --path budget")
@@ -41,7 +42,8 @@ def diff(
 ) -> None:
     """Show what changed from A to B, by path.
 
-    Without B: from A to HEAD. Without both: the last commit, HEAD~1 to HEAD. A..B is the same as A B.
+    Without B: from A to HEAD. Without both: the last commit, HEAD~1 to HEAD. A..B is the same as A B, where
+    HEAD stands for what is left out.
 
     With --json: one change a line; with --stat, one object.
     """
@@ -49,8 +51,8 @@ def diff(
     output = settings.output
     if how == "word" and as_json:
         raise click.UsageError("--word and --json exclude each other")
-    if a and b is None and ".." in a:
-        a, _, b = a.partition("..")
+    if a is not None and b is None:
+        a, b = split_range(a) or (a, None)
     with settings.reading() as repository, output.paged(unless=as_json or how == "patch"):
         found = repository.diff(a or "HEAD~1", b or "HEAD")
         changes = found.changes if path is None else found.under(path)

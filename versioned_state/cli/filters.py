@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from functools import wraps
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from versioned_state.cli import text
 from versioned_state.cli.ages import AGE
-from versioned_state.repository.filters import Filters, When
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.filters import Filters, When, compiled, instants
 from versioned_state.values.occurrences import Needle
+
+_LITERALLY: Final = "a backslash before a character takes it as it is: \\( and \\["
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -24,13 +28,13 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, author: Any, since: Any, until: Any, message: Any, meta: Any, path: Any, changed: Any, **rest: Any) -> Any:
         filters: Filters = {}
         if author is not None:
-            filters["author"] = author
+            filters["author"] = regex(author, hint=_LITERALLY)
         if since is not None:
             filters["since"] = _when(since)
         if until is not None:
             filters["until"] = _when(until)
         if message is not None:
-            filters["message"] = message
+            filters["message"] = regex(message, hint=_LITERALLY)
         if meta:
             filters["meta"] = _meta(meta)
         if path is not None:
@@ -52,10 +56,24 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def regex(text: str, flags: int = 0, *, hint: str) -> re.Pattern[str]:
+    """A regular expression. Raises ``InvalidArgumentError`` for what is none, with that hint."""
+    try:
+        return compiled(text, flags)
+    except InvalidArgumentError as error:
+        error.hint = hint
+        raise
+
+
 def _when(given: str) -> When:
     """A date or time as it was given, or an age as the time that it was then."""
     with suppress(click.BadParameter):
         return text.now() - AGE.convert(given, None, None) // timedelta(microseconds=1)
+    try:
+        instants(given)
+    except InvalidArgumentError as error:
+        error.hint = "such as 2026-11-21, 2026-11-21T12:00 (UTC, unless it ends with +01:00), or 2h for two hours ago"
+        raise
     return given
 
 

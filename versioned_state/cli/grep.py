@@ -6,10 +6,10 @@ import re
 
 import click
 
+from versioned_state.cli import filters
 from versioned_state.cli.output import Line, Span
 from versioned_state.cli.settings import Settings, json_option, revision_argument, verb
 from versioned_state.cli.text import plural
-from versioned_state.repository.filters import compiled
 from versioned_state.repository.grep import Match
 
 _SHOWN = 200
@@ -46,7 +46,9 @@ def grep(
     """
     settings: Settings = context.obj
     output = settings.output
-    pattern = compiled(re.escape(regex) if fixed_strings else regex, re.IGNORECASE if ignore_case else 0)
+    pattern = filters.regex(
+        re.escape(regex) if fixed_strings else regex, re.IGNORECASE if ignore_case else 0, hint="-F takes it for a text, as it is"
+    )
     found = 0
     last = ""
     with settings.reading() as repository, output.paged(unless=as_json):

@@ -12,8 +12,10 @@ import click
 
 from versioned_state.cli.output import Line, Output, Span
 from versioned_state.cli.settings import Settings
+from versioned_state.cli.store import Recording
 from versioned_state.cli.text import first_line, stat_line
 from versioned_state.repository.commit import Commit
+from versioned_state.repository.history import first_parents
 from versioned_state.state.versioned import Versioned
 
 author_option = click.option("--author", metavar="NAME", help="Who commits.  [default: $VSTATE_AUTHOR, or your name here]")
@@ -44,18 +46,27 @@ def user() -> str | None:
         return None
 
 
-def tell_head(output: Output, state: Versioned, before: Commit, *, nothing: str) -> None:
-    """``[main 3f9c…] message``, then how much changed; or, where the branch did not move, a note that says why."""
-    if state.head == before:
+def tell_move(output: Output, state: Versioned, before: Commit, head: Commit, *, nothing: str) -> None:
+    """``[main 3f9c…] message``, then how much changed; or, where the branch did not move, a note that says why.
+
+    Args:
+        head: what the call returned that may have moved the branch. Where others move it as well, it need not be there any more.
+    """
+    if head == before:
         output.note(nothing)
         return
-    output.crop(*head_line(state.branch, state.head))
-    _tell_stat(output, state, before)
+    output.crop(*head_line(state.branch, head))
+    _tell_stat(output, state, before, head)
 
 
-def tell_commits(output: Output, state: Versioned, before: Commit, *, nothing: str) -> None:
-    """The same for a call that may have made several commits on top of what was there: each on a line, oldest first."""
-    made = list(takewhile(lambda commit: commit != before, state.log(first_parent=True)))
+def tell_made(output: Output, state: Versioned, head: Commit, *, nothing: str) -> None:
+    """The same for a call that may have made commits on top of what was there: each on a line, oldest first.
+
+    What others committed meanwhile, and the call put its own on top of, is not told.
+    """
+    repository = state.repository
+    assert isinstance(repository, Recording)
+    made = list(takewhile(lambda commit: commit.id in repository.made, first_parents(head, repository.read)))
     if not made:
         output.note(nothing)
         return
@@ -63,11 +74,11 @@ def tell_commits(output: Output, state: Versioned, before: Commit, *, nothing: s
         output.print(f"and {len(made) - _NAMED:,} commits before these:")
     for commit in reversed(made[:_NAMED]):
         output.crop(*head_line(state.branch, commit))
-    _tell_stat(output, state, before)
+    _tell_stat(output, state, repository.read(made[-1].parents[0]), head)
 
 
-def _tell_stat(output: Output, state: Versioned, before: Commit) -> None:
-    changed = state.repository.diff(before, state.head)
+def _tell_stat(output: Output, state: Versioned, before: Commit, head: Commit) -> None:
+    changed = state.repository.diff(before, head)
     if changed:
         output.crop(" ", *stat_line(changed.stat()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 import click
@@ -17,6 +18,7 @@ from versioned_state.repository.commit import ROOT_ID, Commit
 from versioned_state.repository.filters import Filters, select
 from versioned_state.repository.history import walk
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.revisions import split_range
 
 
 @verb("log", "Show commits, newest first.", example="vstate log main -n 10 --stat")
@@ -45,6 +47,8 @@ def log(  # noqa: PLR0913 - an option each
 ) -> None:
     """Show the commits of REV (default: HEAD, which is the current branch), newest first; those that all given filters leave.
 
+    A..B shows what leads to B and not to A, such as main..what-if; without A or B, HEAD stands there.
+
     --path and -S compare a commit with its parents: a merge is shown where it differs from each of them. For -S, what is a number,
     true, null, a list or an object in JSON is looked for as a value as well as a text.
 
@@ -52,10 +56,17 @@ def log(  # noqa: PLR0913 - an option each
     """
     if graph and as_json:
         raise click.UsageError("--graph and --json exclude each other")
+    is_range = split_range(rev) is not None
+    if is_range and all_refs:
+        raise click.UsageError("--all shows what leads to any branch or tag, and takes no range")
     output = settings.output
     with settings.reading() as repository, output.paged(unless=as_json):
         names = names_of(repository)
-        commits = _commits_of_all(repository, by_time=not graph) if all_refs else repository.log(rev, first_parent=first_parent)
+        commits = (
+            _commits_of_all(repository, by_time=not graph, first_parent=first_parent)
+            if all_refs
+            else repository.log(rev, first_parent=first_parent)
+        )
         if as_json:
             for commit in islice(select(repository, commits, filters, first_parent=first_parent), limit):
                 stats = {"stat": stat_json(diff_of(repository, commit).stat())} if stat else {}
@@ -68,7 +79,7 @@ def log(  # noqa: PLR0913 - an option each
                 yield ["    ", *stat_line(diff_of(repository, commit).stat())]
 
         if graph:
-            drawn = _drawn(repository, commits, filters, first_parent=first_parent)
+            drawn = _drawn(repository, commits, filters, first_parent=first_parent, whole=not is_range)
             _print_graph(output, ((lines_of(commit), commit.id, parents) for commit, parents in islice(drawn, limit)), oneline=oneline)
             return
         for count, commit in enumerate(islice(select(repository, commits, filters, first_parent=first_parent), limit)):
@@ -85,10 +96,11 @@ def _print(output: Output, lines: Iterable[Line], *, oneline: bool) -> None:
             output.print(*line)
 
 
-def _commits_of_all(repository: Repository, *, by_time: bool) -> Iterator[Commit]:
+def _commits_of_all(repository: Repository, *, by_time: bool, first_parent: bool) -> Iterator[Commit]:
     heads = {commit for refs in (repository.branches, repository.tags) for commit in refs.values()}
     # By time a parent may come before a child of his, where clocks differ.
-    commits = walk(heads, repository.read, order=lambda commit: (-commit.time,)) if by_time else walk(heads, repository.read)
+    order = partial(walk, order=lambda commit: (-commit.time,)) if by_time else walk
+    commits = order(heads, repository.read, first_parent=first_parent)
     return (commit for commit in commits if commit.id != ROOT_ID)
 
 
@@ -96,14 +108,14 @@ def _commits_of_all(repository: Repository, *, by_time: bool) -> Iterator[Commit
 
 
 def _drawn(
-    repository: Repository, commits: Iterable[Commit], filters: Filters, *, first_parent: bool
+    repository: Repository, commits: Iterable[Commit], filters: Filters, *, first_parent: bool, whole: bool
 ) -> Iterator[tuple[Commit, Sequence[str]]]:
-    """The commits that are shown, each with those that it is to be connected with."""
+    """The commits that are shown, each with those that it is to be connected with. ``whole``: with each commit, all before it are given."""
 
     def parents_of(commit: Commit) -> list[str]:
         return [id for id in dict.fromkeys(commit.parents[: 1 if first_parent else None]) if id != ROOT_ID]
 
-    if not filters:
+    if whole and not filters:
         return ((commit, parents_of(commit)) for commit in commits)
     # What a commit is connected with may be as far back as history goes.
     history = list(commits)

@@ -26,6 +26,7 @@ from versioned_state.cli.fsck import fsck
 from versioned_state.cli.gc import gc
 from versioned_state.cli.get import get
 from versioned_state.cli.grep import grep
+from versioned_state.cli.hints import hint_of, message_of
 from versioned_state.cli.history import history
 from versioned_state.cli.import_ import import_
 from versioned_state.cli.keys import keys
@@ -104,7 +105,7 @@ def _report(settings: Settings, error: Exception) -> int:
             output.error(message[:1].lower() + message[1:], f"{path} --help shows how it is used")
             return error.exit_code
         case StateError():
-            output.error(str(error), error.hint)
+            output.error(message_of(error), hint_of(error))
         case OSError():
             reason = error.strerror or str(error)
             output.error(f"{os.fsdecode(error.filename)}: {reason}" if isinstance(error.filename, str | bytes) else reason)

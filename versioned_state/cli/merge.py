@@ -9,7 +9,7 @@ import click
 
 from versioned_state.cli.conflicts import Choices, attempt_of, conflict_json, explained, settle_options, settled
 from versioned_state.cli.diff import print_changes
-from versioned_state.cli.handle import author_option, handle, message_option, tell_head
+from versioned_state.cli.handle import author_option, handle, message_option, tell_made, tell_move
 from versioned_state.cli.output import Output
 from versioned_state.cli.settings import Settings, json_option, revision_argument, verb
 from versioned_state.cli.text import commit_json
@@ -60,22 +60,26 @@ def merge(
             _preview(repository, output, rev, chosen, as_json=as_json)
         return
     with handle(settings, author) as state:
-        before = state.head
-        run = attempt_of(lambda policies: state.merge(rev, message=message, policies=policies, fast_forward=not no_ff))
+        before, theirs = state.head, state.repository.commit(rev)
+        named = message or f"merge {rev} into {state.branch}"
+        run = attempt_of(lambda policies: state.merge(theirs, message=named, policies=policies, fast_forward=not no_ff))
         if as_json:
             _run_for_json(output, state, chosen, run, f"merging {rev} into {state.branch}")
         else:
-            settled(output, f"merging {rev} into {state.branch}", chosen, run)
-            tell_head(output, state, before, nothing=_DONE)
+            head = settled(output, f"merging {rev} into {state.branch}", chosen, run)
+            if head == theirs:  # the branch just moved there
+                tell_move(output, state, before, head, nothing=_DONE)
+            else:
+                tell_made(output, state, head, nothing=_DONE)
 
 
 def _run_for_json(output: Output, state: Versioned, chosen: Choices, run: Any, what: str) -> None:
     try:
-        chosen.run(run)
+        head = chosen.run(run)
     except MergeConflictError as error:
         output.json({"branch": state.branch, "head": state.head.id, "conflicts": [conflict_json(each) for each in error.conflicts]})
         raise explained(error, what) from None
-    output.json({"branch": state.branch, "head": state.head.id, "conflicts": [], "commit": commit_json(state.head, {})})
+    output.json({"branch": state.branch, "head": head.id, "conflicts": [], "commit": commit_json(head, {})})
 
 
 def _preview(repository: Repository, output: Output, rev: str, chosen: Choices, *, as_json: bool) -> None:
@@ -105,7 +109,7 @@ def _dry_attempt(repository: Repository, ours: Commit, theirs: Commit) -> Any:
 
     def attempt(policies: Mapping[str, Policy], values: Mapping[Path, Any]) -> Diff:
         staging = Staging(repository.objects)
-        tree, conflicts = merge_trees(
+        merged = merge_trees(
             Nodes(staging, staging=staging),
             (base.tree, ours.tree, theirs.tree),
             pickles=repository.policy,
@@ -113,8 +117,8 @@ def _dry_attempt(repository: Repository, ours: Commit, theirs: Commit) -> Any:
             resolutions=[Resolution(path, None, value) for path, value in values.items()],
             theirs_first=(theirs.time, theirs.id) < (ours.time, ours.id),
         )
-        if conflicts:
-            raise MergeConflictError(repository.default_branch(), conflicts)
-        return Diff(staging, ours.tree, tree)
+        if merged.conflicts:
+            raise MergeConflictError(repository.default_branch(), merged.conflicts)
+        return Diff(staging, ours.tree, merged.tree)
 
     return attempt

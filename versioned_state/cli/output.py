@@ -187,7 +187,7 @@ def _show(part: Part, *, color: bool) -> str:
 def crop(parts: Iterable[Part], width: int) -> Line:
     """The parts that fit into so many columns; where not all do, the last one is cut, with an ellipsis."""
     line: Line = list(parts)
-    if sum(columns(escape(_text(part))) for part in line) <= width:
+    if sum(columns(_text(part)) for part in line) <= width:
         return line
     shown: Line = []
     room = width - 1
@@ -206,12 +206,19 @@ def _text(part: Part) -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal a text takes: a Chinese character takes two."""
+    """How many columns of a terminal a text takes once control characters are written out: a Chinese character takes two."""
+    text = escape(text)
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
 
     return cell_len(text)
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """A text with as many blanks behind it as it has fewer columns; ``right``: before it."""
+    blanks = " " * (width - columns(text))
+    return blanks + text if right else text + blanks
 
 
 def _cut(text: str, width: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from versioned_state.cli.conflicts import Choices, attempt_of, settle_options, settled
-from versioned_state.cli.handle import author_option, handle, message_option, tell_commits
+from versioned_state.cli.handle import author_option, handle, message_option, tell_made
 from versioned_state.cli.settings import Settings, revision_argument, verb
 
 
@@ -29,10 +29,9 @@ def cherry_pick(
     """
     output = settings.output
     with handle(settings) as state:
-        before = state.head
         run = attempt_of(lambda policies: state.cherry_pick(rev, message=message, author=author, policies=policies))
-        settled(output, f"picking {rev} onto {state.branch}", chosen, run)
-        tell_commits(output, state, before, nothing=f"{state.branch} has that already: no commit")
+        head = settled(output, f"picking {rev} onto {state.branch}", chosen, run)
+        tell_made(output, state, head, nothing=f"{state.branch} has that already: no commit")
 
 
 @verb("revert", "Commit the opposite of what commits changed.", example="vstate revert HEAD~2")
@@ -55,7 +54,6 @@ def revert(
     """
     output = settings.output
     with handle(settings, author) as state:
-        before = state.head
         run = attempt_of(lambda policies: state.revert(rev, message=message, policies=policies))
-        settled(output, f"reverting {rev} on {state.branch}", chosen, run)
-        tell_commits(output, state, before, nothing=f"{state.branch} has none of that: no commit")
+        head = settled(output, f"reverting {rev} on {state.branch}", chosen, run)
+        tell_made(output, state, head, nothing=f"{state.branch} has none of that: no commit")

@@ -44,6 +44,8 @@ def prune(
 
     With --json: one object.
     """
+    if keep_last is None and older_than is None:
+        raise click.UsageError("--keep-last or --older-than says what is to be kept")
     with settings.changing() as repository:
         report = repository.prune(
             keep_last=keep_last,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import click
@@ -26,9 +27,9 @@ from versioned_state.repository.purge import PurgeReport
 @click.option("--dry-run", is_flag=True, help="Only say what would be rewritten.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-@click.pass_obj
+@click.pass_context
 def purge(
-    settings: Settings,
+    context: click.Context,
     paths: tuple[str, ...],
     *,
     prefixes: tuple[str, ...],
@@ -46,13 +47,15 @@ def purge(
 
     With --json: one object, with the new id of each commit by its old one.
     """
+    settings: Settings = context.obj
     output = settings.output
-    words = dict(pairs)
     with settings.changing() as repository:
-        if not (dry_run or yes):
-            _confirm(output, repository.purge(*paths, prefixes=prefixes, branches=branches, replace=words, dry_run=True))
+        run = partial(repository.purge, *paths, prefixes=prefixes, branches=branches, replace=dict(pairs))
+        if not (dry_run or yes) and not _is_confirmed(output, run(dry_run=True)):
+            output.note("nothing was changed")
+            context.exit(1)
         with progress_bar(output) as told:
-            report = repository.purge(*paths, prefixes=prefixes, branches=branches, replace=words, dry_run=dry_run, progress=told)
+            report = run(dry_run=dry_run, progress=told)
     for pattern in branches:
         if not any(fnmatchcase(name, pattern) for name in report.branches):
             output.note(f"no branch matches {pattern!r}")
@@ -62,11 +65,11 @@ def purge(
         _print(output, report)
 
 
-def _confirm(output: Output, dry: PurgeReport) -> None:
+def _is_confirmed(output: Output, dry: PurgeReport) -> bool:
     output.note(_summary(dry) + ", for ever")
     if not sys.stdin.isatty():
         raise click.UsageError("nobody is there to confirm it; --yes does without, --dry-run only looks")
-    click.confirm("Go on?", abort=True, err=True)
+    return click.confirm("Go on?", err=True)
 
 
 def _summary(report: PurgeReport) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from versioned_state.cli.conflicts import Choices, attempt_of, settle_options, settled
-from versioned_state.cli.handle import author_option, handle, tell_head
+from versioned_state.cli.handle import author_option, handle, tell_move
 from versioned_state.cli.settings import Settings, revision_argument, verb
 
 
@@ -30,5 +30,5 @@ def rebase(
     with handle(settings, author) as state:
         before = state.head
         run = attempt_of(lambda policies: state.rebase(onto, policies=policies))
-        settled(output, f"rebasing {state.branch} onto {onto}", chosen, run)
-        tell_head(output, state, before, nothing=f"{state.branch} stands on that already")
+        head = settled(output, f"rebasing {state.branch} onto {onto}", chosen, run)
+        tell_move(output, state, before, head, nothing=f"{state.branch} stands on that already")

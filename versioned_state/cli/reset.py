@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from versioned_state.cli.handle import author_option, handle, tell_head
+from versioned_state.cli.handle import author_option, handle, tell_move
 from versioned_state.cli.output import Span
 from versioned_state.cli.settings import Settings, revision_argument, verb
 
@@ -18,7 +18,7 @@ def reset(settings: Settings, rev: str, *, author: str | None) -> None:
     output = settings.output
     with handle(settings, author) as state:
         before = state.head
-        state.reset(rev)
-        tell_head(output, state, before, nothing=f"{state.branch} is there already")
-        if state.head != before:
+        head = state.reset(rev)
+        tell_move(output, state, before, head, nothing=f"{state.branch} is there already")
+        if head != before:
             output.note(Span("vstate undo takes it back", "hint"))

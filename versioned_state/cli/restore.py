@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from versioned_state.cli.handle import author_option, handle, message_option, tell_head
+from versioned_state.cli.handle import author_option, handle, message_option, tell_made
+from versioned_state.cli.hints import message_of
 from versioned_state.cli.place import value_at
 from versioned_state.cli.settings import Settings, complete_revision, verb
-from versioned_state.errors import PickleRefusedError
+from versioned_state.errors import PickleRefusedError, StateError
 
 
 @verb("restore", "Bring what is at a path back to what it was.", example="vstate restore plan --from HEAD~5")
@@ -25,10 +26,9 @@ def restore(settings: Settings, path: str, *, rev: str, message: str, author: st
         try:
             state.restore(path, rev)
         except PickleRefusedError as error:
-            error.hint = f"vstate never unpickles; in Python: state.restore({path!r}, at={rev!r})"
-            raise
-        state.commit(message or f"restore {path} from {rev}")
-        if state.head == before:
+            raise StateError(message_of(error), hint=f"vstate never unpickles; in Python: state.restore({path!r}, at={rev!r})") from error
+        head = state.commit(message or f"restore {path} from {rev}")
+        if head == before:
             # It is the same in both, or in neither: then that is said, with what comes near.
             value_at(state.repository.snapshot(before, describe=True), path)
-        tell_head(settings.output, state, before, nothing=f"{path} is what it was in {rev}: no commit")
+        tell_made(settings.output, state, head, nothing=f"{path} is what it was in {rev}: no commit")

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from versioned_state.cli import current, store
 from versioned_state.cli.output import ColorMode, Output
+from versioned_state.cli.store import Recording
 from versioned_state.errors import UnknownRevisionError
 from versioned_state.repository.repository import Repository
+
+_STEPS: Final = re.compile(r"[~^@]|\.\.")
+"""What no name has, or few have: a revision with steps, or a range."""
+
+_NEAR: Final = 1000
+"""Branches and tags that are looked at for names that come close: enough to help, and never a scan of a service."""
 
 
 @dataclass
@@ -40,14 +50,14 @@ class Settings:
     @contextmanager
     def reading(self) -> Iterator[Repository]:
         """The repository of the store, for reading."""
-        with store.reading(self.store, self.key_file) as repository, _hints():
+        with store.reading(self.store, self.key_file) as repository, _near(repository):
             repository.current_branch = self.current_branch()
             yield repository
 
     @contextmanager
-    def changing(self) -> Iterator[Repository]:
+    def changing(self) -> Iterator[Recording]:
         """The repository of the store, which must be there, for writing."""
-        with store.changing(self.store, self.key_file) as repository, _hints():
+        with store.changing(self.store, self.key_file) as repository, _near(repository):
             repository.current_branch = self.current_branch()
             repository.signer = store.read_signer(self.sign_key)
             yield repository
@@ -58,14 +68,14 @@ class Settings:
 
 
 @contextmanager
-def _hints() -> Iterator[None]:
-    """Say how revisions are found, where one is unknown."""
+def _near(repository: Repository) -> Iterator[None]:
+    """Find what comes close to a name that there is not: a lookup by exact name does not, since it costs one read."""
     try:
         yield
     except UnknownRevisionError as error:
-        if error.revision.startswith(("HEAD", "@")) and error.near:
-            error.hint = f"name a branch, such as {error.near[0]}; vstate status lists them, vstate switch chooses one"
-        error.hint = error.hint or "vstate log shows commits, vstate status branches and tags"
+        if not error.near and not error.deleted and not _STEPS.search(error.revision):
+            names = islice(chain(repository.branches, repository.tags), _NEAR)
+            error.near = tuple(get_close_matches(error.revision, names, n=4))
         raise
 
 
@@ -145,8 +155,10 @@ def revision_argument(name: str = "rev", *, required: bool = False, **options: A
 
 
 def complete_revision(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Branches and tags, for the shell."""
-    return _complete(context, incomplete, lambda repository: (repository.branches, repository.tags))
+    """Branches and tags, for the shell; of a range, the end that is being typed."""
+    before, dots, name = incomplete.rpartition("..")
+    found = _complete(context, name, lambda repository: (repository.branches, repository.tags))
+    return [before + dots + each for each in found]
 
 
 def complete_branch(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -160,9 +172,9 @@ def complete_tag(context: click.Context, _: click.Parameter, incomplete: str) ->
 
 
 def _complete(context: click.Context, incomplete: str, refs_of: Callable[[Repository], Iterable[Iterable[str]]]) -> list[str]:
-    # Whatever is wrong with the store, the shell must not see a traceback between two keys.
+    # Whatever is wrong with the store, the shell must not see a traceback between two keys, nor what would drive the terminal.
     try:
         with context.find_root().ensure_object(Settings).reading() as repository:
-            return [name for refs in refs_of(repository) for name in refs if name.startswith(incomplete)]
+            return [name for refs in refs_of(repository) for name in refs if name.startswith(incomplete) and name.isprintable()]
     except Exception:  # noqa: BLE001
         return []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from versioned_state.cli.handle import author_option, handle, message_option, tell_head
+from versioned_state.cli.handle import author_option, handle, message_option, tell_made
 from versioned_state.cli.output import Output, Span
 from versioned_state.cli.settings import Settings, verb
 from versioned_state.errors import InvalidArgumentError
@@ -31,11 +31,11 @@ def sign(settings: Settings, *, message: str, author: str | None, new_key: str |
         signer = state.repository.signer
         if signer is None:
             raise InvalidArgumentError("there is no key to sign with", hint="--sign-key names its file; --new-key makes one")
-        before = state.head
+        head = state.head
         # Not by what the commit says of itself: anybody could have written that.
-        if not state.repository.verify(before, keys=[signer.public_key], limit=1).ok:
-            state.commit(message or "sign", allow_empty=True)
-        tell_head(settings.output, state, before, nothing=f"{state.branch} is signed with that key already")
+        if not state.repository.verify(head, keys=[signer.public_key], limit=1).ok:
+            head = state.commit(message or "sign", allow_empty=True)
+        tell_made(settings.output, state, head, nothing=f"{state.branch} is signed with that key already")
 
 
 def _make_key(output: Output, file: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from versioned_state.cli.handle import author_option, handle, message_option, tell_head
+from versioned_state.cli.handle import author_option, handle, message_option, tell_move
 from versioned_state.cli.settings import Settings, revision_argument, verb
 
 
@@ -22,5 +22,5 @@ def squash(settings: Settings, since: str, until: str, *, message: str, author: 
     with handle(settings, author) as state:
         before = state.head
         # The handle's author made it, unless the commits that follow say otherwise.
-        state.squash(since, until, message=message, author=author)
-        tell_head(settings.output, state, before, nothing="that is one commit already")
+        head = state.squash(since, until, message=message, author=author)
+        tell_move(settings.output, state, before, head, nothing="that is one commit already")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from versioned_state.cli.output import Output, Span, columns
+from versioned_state.cli.output import Output, Span, columns, padded
 from versioned_state.cli.settings import Settings, json_option, revision_argument, verb
 from versioned_state.cli.text import plural, size
 from versioned_state.repository.render import one_line
@@ -85,9 +85,7 @@ def _table(output: Output, title: str, rows: Sequence[tuple[str, int, str]], lim
     most = max((stored for _, stored, _ in shown), default=0) or 1
     for name, stored, more in shown:
         bar = "█" * round(20 * stored / most)
-        output.crop(
-            "  ", Span(name, "path"), " " * (width - columns(name)), f"  {size(stored):>9}  ", Span(f"{bar:<20}", "added"), f"  {more}"
-        )
+        output.crop("  ", Span(padded(name, width), "path"), f"  {size(stored):>9}  ", Span(f"{bar:<20}", "added"), f"  {more}")
     if len(rows) > limit:
         output.print(f"  and {len(rows) - limit:,} more; -n shows more of them")
 

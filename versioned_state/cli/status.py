@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from versioned_state.cli.output import Line, Output, Span, columns
+from versioned_state.cli.output import Line, Output, Span, columns, padded
 from versioned_state.cli.settings import Settings, json_option, verb
 from versioned_state.cli.text import age, first_line, iso_time, plural, size
 from versioned_state.errors import StorageError
@@ -114,7 +114,7 @@ def _print_refs(output: Output, refs: Refs, limit: int, *, default: str = "") ->
     told = {name: (plural(head.height, "round"), age(head)) for name, head in rows if isinstance(head, Commit)}
     rounds_width, age_width = (max((len(each[column]) for each in told.values()), default=0) for column in (0, 1))
     for name, head in rows:
-        line: Line = ["* " if name == default else "  ", Span(name, "ref"), " " * (width - columns(name)), "  "]
+        line: Line = ["* " if name == default else "  ", Span(padded(name, width), "ref"), "  "]
         if isinstance(head, StorageError):
             line += [Span(f"damaged: {head}", "error")]
         else:

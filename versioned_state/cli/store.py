@@ -9,10 +9,11 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from versioned_state.cli import text
 from versioned_state.errors import InvalidArgumentError, NotAStoreError, StoreNotFoundError
+from versioned_state.repository.commit import Commit
 from versioned_state.repository.repository import Repository
 from versioned_state.storage import KVStore, open_store
 
@@ -28,6 +29,7 @@ _KEY_SIZE: Final = 32
 _KEY_FILE_SIZE: Final = 1 << 16
 
 _T = TypeVar("_T")
+_R = TypeVar("_R", bound=Repository)
 
 
 def locate(given: str | None, *, to_write: bool = False) -> str:
@@ -100,6 +102,19 @@ def read_bounded(name: str) -> bytes:
         return file.read(_KEY_FILE_SIZE)
 
 
+class Recording(Repository):
+    """A repository that knows which commits were made through it, so that a command tells its own from those of others meanwhile."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.made: set[str] = set()
+
+    def write_commit(self, *args: Any, **kwargs: Any) -> Commit:
+        commit = super().write_commit(*args, **kwargs)
+        self.made.add(commit.id)
+        return commit
+
+
 @contextmanager
 def reading(given: str | None, key_file: str | None = None) -> Iterator[Repository]:
     """The repository of a store, for reading. It may be on a read-only mount, and others may write to it meanwhile.
@@ -114,19 +129,19 @@ def reading(given: str | None, key_file: str | None = None) -> Iterator[Reposito
     except (StoreNotFoundError, NotAStoreError) as error:
         error.hint = _HINT
         raise
-    with _repository(store) as repository:
+    with _repository(store, Repository) as repository:
         yield repository
 
 
 @contextmanager
 def writing(url: str, key_file: str | None = None) -> Iterator[Repository]:
     """The repository of a store for writing; the store is made where nothing is there."""
-    with _repository(open_store(url, encryption_key=read_key(key_file))) as repository:
+    with _repository(open_store(url, encryption_key=read_key(key_file)), Repository) as repository:
         yield repository
 
 
 @contextmanager
-def changing(given: str | None, key_file: str | None = None) -> Iterator[Repository]:
+def changing(given: str | None, key_file: str | None = None) -> Iterator[Recording]:
     """The repository of a store that is there, for writing. Raises the same as ``reading``."""
     url = locate(given)
     key = read_key(key_file)
@@ -135,7 +150,7 @@ def changing(given: str | None, key_file: str | None = None) -> Iterator[Reposit
     except (StoreNotFoundError, NotAStoreError) as error:
         error.hint = _HINT
         raise
-    with _repository(store) as repository:
+    with _repository(store, Recording) as repository:
         yield repository
 
 
@@ -153,9 +168,9 @@ def unchecked(given: str | None, key_file: str | None = None) -> Iterator[KVStor
         yield store
 
 
-def _repository(store: KVStore) -> Repository:
+def _repository(store: KVStore, kind: type[_R]) -> _R:
     try:
-        return Repository(store, pickle="refuse", clock=text.now)
+        return kind(store, pickle="refuse", clock=text.now)
     except BaseException:
         store.close()
         raise

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from versioned_state.cli.branch import is_like
 from versioned_state.cli.handle import user
-from versioned_state.cli.output import Line, Output, Span, columns
+from versioned_state.cli.output import Line, Output, Span, columns, padded
 from versioned_state.cli.settings import Settings, complete_tag, json_option, verb
 from versioned_state.cli.text import first_line, iso_instant, iso_time
 from versioned_state.repository.branches import TagInfo
@@ -17,7 +18,7 @@ from versioned_state.repository.repository import Repository
 
 @verb("tag", "List, create or delete tags.", example="vstate tag v1 main~2 -m 'before the agent paid'")
 @click.argument("names", nargs=-1, metavar="[NAME [REV]]", shell_complete=complete_tag)
-@click.option("-l", "--list", "pattern", metavar="PATTERN", help="List those whose names are like that: 'v1.*'.")
+@click.option("-l", "--list", "listed", is_flag=True, help="List those that are like a NAME, such as 'v1.*'; without one, all.")
 @click.option("-m", "--message", metavar="TEXT", help="Say why: the tag keeps it, with your name and the time.")
 @click.option("--author", metavar="NAME", help="Who says so.  [default: $VSTATE_AUTHOR, or your name here]")
 @click.option("-d", "--delete", is_flag=True, help="Delete each NAME.")
@@ -27,7 +28,7 @@ def tag(
     settings: Settings,
     names: tuple[str, ...],
     *,
-    pattern: str | None,
+    listed: bool,
     message: str | None,
     author: str | None,
     delete: bool,
@@ -38,11 +39,11 @@ def tag(
     With --json: one object a line.
     """
     output = settings.output
-    if not names:
-        if delete:
-            raise click.UsageError("which tag is to be deleted?")
+    if delete and (listed or not names):
+        raise click.UsageError("-l only lists" if listed else "which tag is to be deleted?")
+    if listed or not names:
         with settings.reading() as repository, output.paged(unless=as_json):
-            _list(output, repository, pattern or "*", as_json=as_json)
+            _list(output, repository, names or ("*",), as_json=as_json)
     elif delete:
         with settings.changing() as repository:
             for name in names:
@@ -56,15 +57,15 @@ def tag(
         output.crop(Span(names[0], "ref"), " is ", Span(commit.short, "id"), "  ", first_line(commit.message))
 
 
-def _list(output: Output, repository: Repository, pattern: str, *, as_json: bool) -> None:
-    found = [info for info in repository.tags.iter_info() if fnmatchcase(info.name, pattern)]
+def _list(output: Output, repository: Repository, patterns: Sequence[str], *, as_json: bool) -> None:
+    found = [info for info in repository.tags.iter_info() if is_like(info.name, patterns)]
     width = max((columns(info.name) for info in found), default=0)
     for info in found:
         if as_json:
             output.json(_json(info))
             continue
         said = info.annotation
-        line: Line = [Span(info.name, "ref"), " " * (width - columns(info.name)), "  ", Span(info.commit.short, "id"), "  "]
+        line: Line = [Span(padded(info.name, width), "ref"), "  ", Span(info.commit.short, "id"), "  "]
         who: Line = [] if said is None or not said.author else ["  ", Span(said.author, "author")]
         output.crop(*line, first_line(info.commit.message if said is None else said.message), *who)
 

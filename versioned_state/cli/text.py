@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
-from versioned_state.cli.output import Line, Span, Style
+from versioned_state.cli.output import Line, Span, Style, columns, padded
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.diff import Change, DiffStat
 from versioned_state.repository.refs import iter_refs
@@ -204,9 +204,9 @@ def change_in_full(change: Change, width: int) -> Iterator[Line]:
 def stat_lines(stat: DiffStat) -> Iterator[Line]:
     """How much changed under each key, then in all."""
     shown = [one_line(key, quote=False) for key in stat.keys]
-    width = max(map(len, shown), default=0)
+    width = max(map(columns, shown), default=0)
     for key, counts in zip(shown, stat.keys.values(), strict=True):
-        yield [" ", Span(f"{key:<{width}}", "path"), "  ", *_counts(counts)]
+        yield [" ", Span(padded(key, width), "path"), "  ", *_counts(counts)]
     total = ", ".join(
         f"{count:,} {kind}" for kind, count in (("added", stat.added), ("removed", stat.removed), ("changed", stat.changed)) if count
     )

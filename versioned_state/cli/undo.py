@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import click
 
-from versioned_state.cli.handle import author_option, handle, tell_head
+from versioned_state.cli.handle import author_option, handle, tell_move
 from versioned_state.cli.settings import Settings, verb
-from versioned_state.errors import UnknownRevisionError
+from versioned_state.errors import StateError, UnknownRevisionError
 
 _steps = click.argument("steps", type=click.IntRange(min=1), default=1, metavar="[COUNT]")
 
@@ -26,8 +26,8 @@ def undo(settings: Settings, steps: int, *, author: str | None) -> None:
     with handle(settings, author) as state:
         before = state.head
         with _explained(steps, "undo"):
-            state.undo(steps)
-        tell_head(settings.output, state, before, nothing="that move led to where it began: nothing to change")
+            head = state.undo(steps)
+        tell_move(settings.output, state, before, head, nothing="that move led to where it began: nothing to change")
 
 
 @verb("redo", "Bring back what undo took back.", example="vstate redo")
@@ -39,8 +39,8 @@ def redo(settings: Settings, steps: int, *, author: str | None) -> None:
     with handle(settings, author) as state:
         before = state.head
         with _explained(steps, "redo"):
-            state.redo(steps)
-        tell_head(settings.output, state, before, nothing="that move led to where it began: nothing to change")
+            head = state.redo(steps)
+        tell_move(settings.output, state, before, head, nothing="that move led to where it began: nothing to change")
 
 
 @contextmanager
@@ -48,6 +48,5 @@ def _explained(steps: int, call: str) -> Iterator[None]:
     try:
         yield
     except UnknownRevisionError as error:
-        error.args = (f"there is nothing to {call}" if steps == 1 else f"there are not {steps:,} moves to {call}",)
-        error.hint = "vstate reflog lists the moves"
-        raise
+        message = f"there is nothing to {call}" if steps == 1 else f"there are not {steps:,} moves to {call}"
+        raise StateError(message, hint="vstate reflog lists the moves") from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import click
 
@@ -10,7 +11,10 @@ from versioned_state.cli.output import Output, Span, Style
 from versioned_state.cli.settings import Settings, json_option, revision_argument, verb
 from versioned_state.cli.store import named, read_bounded
 from versioned_state.cli.text import first_line, plural
+from versioned_state.objects.address import HEX_SIZE
 from versioned_state.repository.signing import SignatureStatus, Verification, key_id
+
+_ID: Final = re.compile(f"[0-9a-f]{{{HEX_SIZE}}}")
 
 _STYLES: dict[SignatureStatus, Style] = {SignatureStatus.BAD: "removed", SignatureStatus.GOOD: "added"}
 
@@ -32,6 +36,8 @@ def verify(context: click.Context, rev: str, *, keys: tuple[str, ...], since: st
     """
     settings: Settings = context.obj
     output = settings.output
+    if since is not None and not _ID.fullmatch(since):
+        raise click.UsageError(f"--since takes the full id of a commit, which has {HEX_SIZE} hex digits: not {since!r}")
     trusted = [read_bounded(name) for name in keys]
     for name, key in zip(keys, trusted, strict=True):
         named(name, key_id, key)

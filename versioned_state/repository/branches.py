@@ -5,7 +5,7 @@ A branch moves, a tag does not. Whatever is deleted keeps its record and its ref
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -15,21 +15,24 @@ from versioned_state.errors import (
     InvalidArgumentError,
     LimitExceededError,
     RefExistsError,
+    StorageError,
+    UnknownOutcomeError,
     UnknownRevisionError,
     UnmergedBranchError,
 )
-from versioned_state.objects.address import Address
+from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.layout import RefKind
 from versioned_state.objects.store import Staging
 from versioned_state.repository import history
-from versioned_state.repository.commit import MAX_TEXT, Commit
+from versioned_state.repository.commit import MAX_TEXT, ROOT_ID, Commit
 from versioned_state.repository.reflog import read_entry, write_entry
-from versioned_state.repository.refs import Ref, check_name, iter_refs, move_ref, rename_ref
+from versioned_state.repository.refs import Ref, check_name, iter_refs, move_ref, rename_ref, write_ref
 
 if TYPE_CHECKING:
     from versioned_state.repository.repository import Repository
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
+_DELETE: Final = "delete"
 _ANNOTATED: Final = "tag: "
 """How the action of the log entry begins that created an annotated tag; its message follows."""
 
@@ -72,6 +75,16 @@ class TagInfo:
     annotation: Annotation | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A ref as it was read, where it is to go (None: deleted), why, and the log entry of that, by which the move is known again."""
+
+    ref: Ref
+    new: Address | None
+    action: str
+    raw: bytes
+
+
 class Refs(Mapping[str, Commit]):
     """The branches, or the tags, of a repository: a mapping from name to commit, in the order of the names.
 
@@ -82,6 +95,7 @@ class Refs(Mapping[str, Commit]):
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
+        self._in_doubt: dict[str, _Move] = {}  # by name, what the store may have done or not
 
     def __getitem__(self, name: str) -> Commit:
         return self._repository.commit_at(self._head(self._live(name)))
@@ -102,8 +116,9 @@ class Refs(Mapping[str, Commit]):
     def _live(self, name: str) -> Ref:
         ref = self._repository.ref(self._kind, name)
         if ref.head is None:
-            back = "" if ref.stored is None else f"; it was deleted, and create({name!r}, at={name + '@{1}'!r}) brings it back"
-            raise UnknownRevisionError(name, reason=f"there is no such {self._kind}{back}")
+            gone = ref.stored is not None
+            reason = f"there is no such {self._kind}" + ("; it was deleted" if gone else "")
+            raise UnknownRevisionError(name, reason=reason, deleted=self._kind if gone else "")
         return ref
 
     @staticmethod
@@ -111,13 +126,89 @@ class Refs(Mapping[str, Commit]):
         assert ref.head is not None
         return ref.head
 
-    def _create(self, name: str, at: str | Commit, *, action: str, author: str | None = None) -> Commit:
-        commit = self._repository.commit(at)
+    def _create(self, name: str, at: str | Commit, *, action: str, author: str | None = None) -> tuple[Ref, Commit]:
         check_name(self._kind, name)
+        commit = self._repository.commit(at)
         ref = self._repository.ref(self._kind, name)
-        if ref.head is not None or not self._repository.move(ref, commit, action=action, author=author):
+        moved = self._done_before(ref, commit, action)
+        if moved is None and ref.head is None:
+            moved = self._move(ref, commit, action=action, author=author)
+        if moved is None:
             raise RefExistsError(self._kind, name)
-        return commit
+        return moved, commit
+
+    def _delete(self, name: str, may: Callable[[Ref, Commit], None] = lambda _ref, _head: None) -> Commit:
+        """Delete a ref, if ``may`` does not raise; where it pointed. Raises ``UnknownRevisionError``."""
+        while True:
+            ref = self._repository.ref(self._kind, name)
+            doubt = self._in_doubt.get(name)
+            if doubt is not None and self._done_before(ref, None, _DELETE):
+                return self._repository.commit_at(self._head(doubt.ref))
+            ref = self._live(name)
+            head = self._repository.commit_at(self._head(ref))
+            may(ref, head)
+            if self._move(ref, None, action=_DELETE) is not None:
+                return head
+
+    # Moves whose reply was lost
+
+    def _move(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> Ref | None:
+        """``Repository.move``; where the reply is lost, it finds out whether that was done.
+
+        Raises:
+            UnknownOutcomeError: it could not find out. The same call again does.
+        """
+        repository = self._repository
+        new = None if commit is None else Address(bytes.fromhex(commit.id))
+        doubt = self._in_doubt.pop(ref.name, None)
+        if doubt is not None and (doubt.ref.stored, doubt.new, doubt.action) == (ref.stored, new, action):
+            raw = doubt.raw  # that request may still be on its way: whichever comes second finds it done
+        else:
+            raw = write_entry(ref, new, time=repository._now(), author=author or repository.author, action=action)
+        move = _Move(ref, new, action, raw)
+        try:
+            return self._send(move)
+        except UnknownOutcomeError as error:
+            self._in_doubt[ref.name] = move
+            try:
+                found = self._find(move) or self._send(move) or self._find(move)
+            except StorageError as failure:
+                raise error from failure
+            del self._in_doubt[ref.name]
+            return found
+
+    def _send(self, move: _Move) -> Ref | None:
+        repository, new = self._repository, move.new
+        staging = Staging(repository.objects)
+        log = staging.add(move.raw)
+
+        def secure() -> None:
+            if new is not None and new.hex() != ROOT_ID:
+                repository._secure_history(repository.commit_at(new), move.ref)
+
+        return move_ref(repository.guard, move.ref, new, log=log, staging=staging, secure=secure)
+
+    def _find(self, move: _Move) -> Ref | None:
+        """The ref as it was once a move was done, if it was, and the ref not deleted since; otherwise None. Cost: a read for each since."""
+        ref = self._repository.ref(self._kind, move.ref.name)
+        done, log = address_of(move.raw), ref.log
+        while log is not None and log not in (done, move.ref.log):
+            entry = read_entry(log, self._repository.objects.read(log))
+            log = None if entry.new is None else entry.previous
+        if log != done:
+            return None
+        # Not as it is now: others may have gone on, and whoever stands there is to see that.
+        return replace(ref, head=move.new, log=done, stored=write_ref(ref.kind, ref.name, move.new, done))
+
+    def _done_before(self, ref: Ref, commit: Commit | None, action: str) -> Ref | None:
+        """The ref as it was then, if an earlier call made this very move, and could not find that out."""
+        doubt = self._in_doubt.get(ref.name)
+        if doubt is None or (doubt.new and doubt.new.hex(), doubt.action) != (commit and commit.id, action):
+            return None
+        found = self._find(doubt)
+        if found is not None:
+            del self._in_doubt[ref.name]
+        return found
 
 
 class Branches(Refs):
@@ -135,6 +226,10 @@ class Branches(Refs):
             RefExistsError: there is one of that name; it was not moved.
             UnknownRevisionError, InvalidArgumentError: there is no such revision; it is no name. Nothing was changed.
         """
+        return self._create(name, at, action="create")[1]
+
+    def begin(self, name: str, at: str | Commit) -> tuple[Ref, Commit]:
+        """``create``, for a handle on the new branch: its record as well."""
         return self._create(name, at, action="create")
 
     def delete(self, name: str, *, force: bool = False) -> Commit:
@@ -151,13 +246,12 @@ class Branches(Refs):
             UnmergedBranchError: none does. Nothing was changed.
             UnknownRevisionError: there is none of that name.
         """
-        while True:
-            ref = self._live(name)
-            head = self._repository.commit_at(self._head(ref))
+
+        def may(ref: Ref, head: Commit) -> None:
             if not force and not _is_kept(self._repository, ref, head):
                 raise UnmergedBranchError(name, head.id)
-            if self._repository.move(ref, None, action="delete"):
-                return head
+
+        return self._delete(name, may)
 
     def rename(self, old: str, new: str) -> Commit:
         """Give a branch another name; its head. The reflog goes along, and the old name's is kept, too.
@@ -265,7 +359,7 @@ class Tags(Refs):
                 raise InvalidArgumentError(f"the {what} of a tag is a text; without a message there is no annotation; nothing was changed")
             if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
                 raise LimitExceededError(f"the {what} of a tag of {len(text)} characters", limit=MAX_TEXT)
-        return self._create(name, at, action="create" if message is None else _ANNOTATED + message, author=author)
+        return self._create(name, at, action="create" if message is None else _ANNOTATED + message, author=author)[1]
 
     def delete(self, name: str) -> Commit:
         """Delete a tag; the commit that it pointed to, which its reflog keeps as long as it keeps anything.
@@ -273,10 +367,7 @@ class Tags(Refs):
         Raises:
             UnknownRevisionError: there is none of that name.
         """
-        while True:
-            ref = self._live(name)
-            if self._repository.move(ref, None, action="delete"):
-                return self._repository.commit_at(self._head(ref))
+        return self._delete(name)
 
     def annotation(self, name: str) -> Annotation | None:
         """What a tag says; None where it is not annotated. Cost: two reads. Raises ``UnknownRevisionError``.

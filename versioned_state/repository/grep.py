@@ -53,6 +53,8 @@ class Match:
 def grep(repository: Repository, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | Path = "") -> Iterator[Match]:
     """The lines of strings, keys of dicts included, in which a regular expression is found, in the order of the keys of the state.
 
+    A line break ends a line, as in ``blame``: behind the last one there is none. The empty string is one empty line.
+
     Objects, bytes and the engine's own keys are not searched; nothing is unpickled. Cost: reads a leaf of a tree, or a few chunks of a
     long text, at a time, as matches are taken.
 

@@ -125,11 +125,18 @@ def _fork(a: Commit, b: Commit, read: Read) -> Commit | None:
 
 
 def walk(
-    starts: Iterable[Commit], read: Read, *, order: Callable[[Commit], tuple[int, ...]] = lambda commit: (-commit.generation, -commit.time)
+    starts: Iterable[Commit],
+    read: Read,
+    *,
+    order: Callable[[Commit], tuple[int, ...]] = lambda commit: (-commit.generation, -commit.time),
+    first_parent: bool = False,
 ) -> Iterator[Commit]:
     """Commits and all their ancestors, each once: the least in ``order`` of those whose child was seen. Cost: one read for each.
 
     The order that is there by default gives children before parents, and newer ones first among the rest.
+
+    Args:
+        first_parent: follow only the first parent of each.
     """
     heap = [(order(commit), commit.id, commit) for commit in starts]
     heapq.heapify(heap)
@@ -137,10 +144,10 @@ def walk(
     while heap:
         *_, commit = heapq.heappop(heap)
         yield commit
-        if seen.issuperset(commit.parents):
+        if seen.issuperset(commit.parents[:1] if first_parent else commit.parents):
             continue
-        for parent in parents_of(commit, read):
-            if parent.id not in seen:
+        for parent in (first_parent_of(commit, read),) if first_parent else parents_of(commit, read):
+            if parent is not None and parent.id not in seen:
                 seen.add(parent.id)
                 heapq.heappush(heap, (order(parent), parent.id, parent))
 
@@ -167,12 +174,27 @@ def _walk_down(start: Commit, generation: int, read: Read) -> Iterator[Commit]:
         yield commit
 
 
-def only_in(head: Commit, other: Commit, read: Read) -> Iterator[Commit]:
-    """The commits that lead to one and not to another, children before parents.
+def only_in(head: Commit, other: Commit, read: Read, *, first_parent: bool = False) -> Iterator[Commit]:
+    """The commits that lead to one and not to another, in the order of ``walk``.
 
     Cost: reads these, and of what leads to ``other`` what is above the last of these.
+
+    Args:
+        first_parent: of these, only the head, its first parent, that one's, and so on. What leads to ``other`` leads there by any parent.
     """
-    return (commit for commit, mark in _marked((other, head), read, lambda mark: not mark & 1) if not mark & 1)
+    commits = (commit for commit, mark in _marked((other, head), read, lambda mark: not mark & 1) if not mark & 1)
+    return _first_parents_of(commits, head) if first_parent else commits
+
+
+def _first_parents_of(commits: Iterable[Commit], head: Commit) -> Iterator[Commit]:
+    """Of some commits, children before parents, those that are on the line of first parents of one of them."""
+    expected = head.id
+    for commit in commits:
+        if commit.id == expected:
+            yield commit
+            if not commit.parents:
+                return
+            expected = commit.parents[0]
 
 
 def ahead_behind(heads: Sequence[Commit], base: Commit, read: Read) -> list[tuple[int, int]]:
@@ -193,12 +215,12 @@ def ahead_behind(heads: Sequence[Commit], base: Commit, read: Read) -> list[tupl
 def _marked(tips: Sequence[Commit], read: Read, awaited: Callable[[int], bool]) -> Iterator[tuple[Commit, int]]:
     """Commits with a bit for each of ``tips`` that they lead to, as long as any is to come of those awaited.
 
-    Every child has a greater generation than its parents, so all bits of a commit are there when its turn comes.
+    Every child has a greater generation than its parents, so all bits of a commit are there when its turn comes. They come as in ``walk``.
     """
     marks: dict[str, int] = {}
     for place, tip in enumerate(tips):
         marks[tip.id] = marks.get(tip.id, 0) | 1 << place
-    heap = [(-tip.generation, tip.id, tip) for tip in {tip.id: tip for tip in tips}.values()]
+    heap = [(-tip.generation, -tip.time, tip.id, tip) for tip in {tip.id: tip for tip in tips}.values()]
     heapq.heapify(heap)
     left = sum(map(awaited, marks.values()))
     while left:
@@ -211,7 +233,7 @@ def _marked(tips: Sequence[Commit], read: Read, awaited: Callable[[int], bool]) 
             after = marks[parent.id] = mark if before is None else before | mark
             left += awaited(after)
             if before is None:
-                heapq.heappush(heap, (-parent.generation, parent.id, parent))
+                heapq.heappush(heap, (-parent.generation, -parent.time, parent.id, parent))
             else:
                 left -= awaited(before)
 

@@ -10,21 +10,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.errors import InvalidArgumentError, LimitExceededError, PickleRefusedError, UnserializableValueError
 from versioned_state.repository.policies import NUMBERS, Policies, Policy
 from versioned_state.values.decoder import Decoder
+from versioned_state.values.diff import diff_maps
 from versioned_state.values.encoder import Encoder
-from versioned_state.values.forms import Forms
+from versioned_state.values.forms import LIMITS, Forms
 from versioned_state.values.keys import path_of
 from versioned_state.values.merge import Merger, Settled, Sides
-from versioned_state.values.nodes import Nodes
-from versioned_state.values.path import Path
+from versioned_state.values.nodes import Nodes, Shape
+from versioned_state.values.path import Path, as_path
 from versioned_state.values.pickles import PicklePolicy
-from versioned_state.values.tree import Tree
+from versioned_state.values.tree import Tree, edit_map
 
 if TYPE_CHECKING:
     from versioned_state.repository.commit import Commit
@@ -43,7 +44,8 @@ MISSING: Final = Missing()
 class Conflict:
     """A path that both sides changed: what the merge base has there, what ours is, and what theirs is; ``MISSING`` where there is nothing.
 
-    Values are read when asked for. Objects show as ``ObjectInfo``: nothing is unpickled. A path into a list goes by our side's indexes.
+    Values are read when asked for. Objects show as ``ObjectInfo``: nothing is unpickled. A path into a list goes by the indexes that its
+    elements have in the base: no two conflicts have one path, whatever either side put in or took out before it.
     """
 
     __slots__ = ("_decoder", "path", "sides")
@@ -106,8 +108,10 @@ class Merge:
 
         Raises:
             InvalidArgumentError: there is no conflict at that path.
+
+        A value that cannot be stored is refused by ``commit()``, which names it.
         """
-        path = Path.parse(path) if isinstance(path, str) else path
+        path = as_path(path)
         conflict = next((conflict for conflict in self.conflicts if conflict.path == path), None)
         if conflict is None:
             left = ", ".join(str(conflict.path) for conflict in self.conflicts) or "none"
@@ -128,6 +132,21 @@ class Merge:
         return f"<Merge with {len(self.conflicts)} conflicts>"
 
 
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What came of a merge.
+
+    Attributes:
+        tree: the root, whose new objects are staged; at the conflicts it holds ours.
+        conflicts: what nobody decided.
+        replaced: the root keys at which something that could not be stored gave way.
+    """
+
+    tree: Tree
+    conflicts: tuple[Conflict, ...]
+    replaced: frozenset[bytes] = frozenset()
+
+
 def merge_trees(
     nodes: Nodes,
     sides: tuple[Tree, Tree, Tree],
@@ -137,20 +156,34 @@ def merge_trees(
     resolutions: Resolutions,
     theirs_first: bool,
     counting: bool = True,
-) -> tuple[Tree, tuple[Conflict, ...]]:
-    """Merge base, ours and theirs: the root, whose new objects are staged in ``nodes``, and the conflicts, at which it holds ours.
+    unstorable: Collection[bytes] = (),
+) -> Merged:
+    """Merge base, ours and theirs.
 
     Args:
         pickles: whether a function that is a policy gets objects, and gives them.
         theirs_first: whether theirs was made before ours, for the order of what both appended.
         counting: whether a policy may count the same change on both sides twice: not where it may be one change, that is made again.
+        unstorable: the root keys at which ours has something else than ``sides`` say, which cannot be stored. Where theirs changed one of
+            them there is nothing to merge: it is settled as a whole, by hand or with theirs, or is a conflict that shows nothing of ours.
     """
     base, ours, theirs = sides
     encoder = Encoder(nodes, pickles)
     forms = Forms(encoder, Decoder(encoder, describe=True))
-    decide = _Decider(forms, Decoder(encoder), policies, resolutions, theirs_first=theirs_first, counting=counting)
+    decide = _Decider(encoder, forms, policies, resolutions, theirs_first=theirs_first, counting=counting)
     tree = Merger(forms, decide).roots(base, ours, theirs, path_of)
-    return tree, tuple(decide.conflicts)
+    replaced: dict[bytes, bytes | None] = {}
+    if unstorable:
+        for key, old, new in diff_maps(nodes, base, theirs):
+            if key in unstorable:
+                path, shown = path_of(key), Sides(old, None, new)
+                settled = decide.replace(path, shown, LIMITS[Shape.MAP])
+                if settled is None:
+                    decide.conflict(path, shown)
+                else:
+                    replaced[key] = settled.cell
+    tree = edit_map(nodes, tree, replaced) if replaced else tree
+    return Merged(tree, tuple(decide.conflicts), frozenset(replaced))
 
 
 class _Decider:
@@ -158,16 +191,17 @@ class _Decider:
 
     def __init__(
         self,
+        encoder: Encoder,
         forms: Forms,
-        reader: Decoder,
         policies: Policies,
         resolutions: Resolutions,
         *,
         theirs_first: bool,
         counting: bool,
     ) -> None:
+        self._encoder = encoder
         self._forms = forms
-        self._reader = reader
+        self._reader = Decoder(encoder)
         self._policies = policies
         self._resolutions = resolutions
         self._theirs_first = theirs_first
@@ -175,9 +209,9 @@ class _Decider:
         self.conflicts: list[Conflict] = []
 
     def settle(self, path: Path, sides: Sides, limit: int) -> Settled | None:
-        for resolution in self._resolutions:
-            if resolution.path == path and resolution.sides in (None, sides):
-                return self._settled(resolution.value, limit)
+        by_hand = self._by_hand(path, sides, limit)
+        if by_hand is not None:
+            return by_hand
         policy = self._policies.find(path)
         if policy == "ours":
             return Settled(sides.ours)
@@ -186,25 +220,56 @@ class _Decider:
         if policy == "union" and (sides.ours is None) != (sides.theirs is None):
             return Settled(sides.ours or sides.theirs)
         if callable(policy):
-            return self._settled(policy(*map(self._read, (sides.base, sides.ours, sides.theirs))), limit)
+            return self._ask(policy, path, sides, limit)
         if policy in ("sum", "max", "min"):
-            return self._calculate(policy, sides, limit)
+            return self._calculate(policy, path, sides, limit)
         return None
 
-    def _calculate(self, policy: Policy, sides: Sides, limit: int) -> Settled | None:
+    def _ask(self, policy: Callable[[Any, Any, Any], Any], path: Path, sides: Sides, limit: int) -> Settled:
+        cells = (sides.base, sides.ours, sides.theirs)
+        values = [self._read(cell) for cell in cells]  # its own: it may change them
+        value = policy(*values)
+        if value is None and any(map(self._is_changed, values, cells)):
+            raise InvalidArgumentError(
+                f"the merge policy of {path} changed a value that it was given, and returned None; nothing was changed",
+                hint="it is to return what is to be there",
+            )
+        return self._settled(path, value, limit)
+
+    def _is_changed(self, value: Any, cell: bytes | None) -> bool:
+        if type(value) not in (list, dict, set, bytearray):
+            return False
+        try:
+            return self._encoder.encode_inline(value, "a value") != self._encoder.encode_inline(self._read(cell), "a value")
+        except (UnserializableValueError, PickleRefusedError, LimitExceededError):
+            return True
+
+    def replace(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+        """What stands instead of something of ours that cannot be stored, which the sides do not show."""
+        if self._policies.find(path) == "theirs":
+            return self._by_hand(path, sides, limit) or Settled(sides.theirs)
+        return self._by_hand(path, sides, limit)
+
+    def _by_hand(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+        for resolution in self._resolutions:
+            if resolution.path == path and resolution.sides in (None, sides):
+                return self._settled(path, resolution.value, limit)
+        return None
+
+    def _calculate(self, policy: Policy, path: Path, sides: Sides, limit: int) -> Settled | None:
         ours, theirs = self._read(sides.ours), self._read(sides.theirs)
         base = 0 if sides.base is None else self._read(sides.base)
         if not NUMBERS.issuperset(map(type, (base, ours, theirs))):
             return None
         try:
             if policy == "sum":
-                return self._settled(ours + theirs - base, limit)
-            return self._settled(max(ours, theirs) if policy == "max" else min(ours, theirs), limit)
+                return self._settled(path, ours + theirs - base, limit)
+            return self._settled(path, max(ours, theirs) if policy == "max" else min(ours, theirs), limit)
         except (TypeError, ArithmeticError):  # a Decimal and a float, say
             return None
 
-    def _settled(self, value: Any, limit: int) -> Settled:
-        return Settled(None if value is MISSING else self._forms.encode(value, limit))
+    def _settled(self, path: Path, value: Any, limit: int) -> Settled:
+        return Settled(None if value is MISSING else self._forms.encode(value, limit, str(path)))
 
     def _read(self, cell: bytes | None) -> Any:
         return MISSING if cell is None else self._reader.decode(cell)
@@ -214,13 +279,20 @@ class _Decider:
         if policy == "append":
             return theirs + ours if self._theirs_first else ours + theirs
         if policy == "union":
-            return list(dict.fromkeys(ours + theirs))
+            own = set(ours)
+            return ours + [part for part in theirs if part not in own]
         return None
+
+    def once(self, path: Path) -> bool:
+        return self._policies.find(path) == "union"
 
     def recount(self, path: Path) -> bool:
         return self._counting and self._policies.counts_below(path)
 
     def conflict(self, path: Path, sides: Sides) -> bytes | None:
+        # Of a value that is to be settled as a whole, no part is to be settled.
+        while self.conflicts and self.conflicts[-1].path.steps[: len(path)] == path.steps:
+            self.conflicts.pop()
         self.conflicts.append(Conflict(path, sides, self._forms.decoder))
         return sides.ours
 
@@ -246,6 +318,9 @@ class _Undecided:
 
     def insert(self, path: Path, ours: list[Any], theirs: list[Any]) -> list[Any] | None:
         return None
+
+    def once(self, path: Path) -> bool:
+        return False
 
     def recount(self, path: Path) -> bool:
         return False

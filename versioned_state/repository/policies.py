@@ -24,7 +24,8 @@ policy     where both sides changed the value at such a path
 =========  ==================================================================================================
 ours       ours stands
 theirs     theirs stands
-union      of what both put into a list or text, each once, ours first; of a value that one side removed, the other
+union      of what both put into a list, each once in the whole list; into one place of a text, our lines, and those of theirs
+           that are not among them; of a value that one side removed, the other
 append     of what both put into a list or text, all: first what was committed first
 sum        both changes of a number are added up
 max, min   the greater, or the lesser, of the two
@@ -33,7 +34,10 @@ text       a text is merged by lines; this is the default, and lifts a policy th
 """
 
 Policy = PolicyName | Callable[[Any, Any, Any], Any]
-"""A name, or a function of base, ours and theirs, each ``MISSING`` where there is nothing, that returns what is to be there."""
+"""A name, or a function of base, ours and theirs, each ``MISSING`` where there is nothing, that returns what is to be there.
+
+The values are the function's own: it may change one of them and return it. What it raises ends the call, which has changed nothing.
+"""
 
 NAMES: Final[tuple[str, ...]] = get_args(PolicyName)
 
@@ -52,6 +56,11 @@ class Policies:
     def __init__(self, *layers: Mapping[str, Policy]) -> None:
         merged: dict[str, Policy] = {}
         for layer in layers:
+            if not isinstance(layer, Mapping) or any(type(pattern) is not str for pattern in layer):  # type: ignore[redundant-expr]
+                raise InvalidArgumentError(
+                    f"merge policies are a dict from patterns of paths to policies, not {layer!r:.80}",
+                    hint='for example: {"messages": "append"}',
+                )
             for pattern, policy in layer.items():
                 merged.pop(pattern, None)  # given again, it is the last one given
                 merged[pattern] = policy
@@ -85,18 +94,18 @@ def read_policies(store: KVStore) -> dict[str, PolicyName]:
     return dict(kept)
 
 
-def write_policies(store: KVStore, changes: Mapping[str, PolicyName | None]) -> dict[str, PolicyName]:
-    """Keep policies in a repository (None: no more), and return all that it keeps then."""
-    for policy in changes.values():
-        if policy is not None and policy not in NAMES:
-            raise InvalidArgumentError(f"a repository keeps policies by name, not {policy!r}", hint=f"there are {', '.join(NAMES)}")
+def write_policy(store: KVStore, pattern: str, policy: PolicyName | None) -> dict[str, PolicyName]:
+    """Keep a policy in a repository (None: no more), and return all that it keeps then."""
+    if policy is not None and policy not in NAMES:
+        raise InvalidArgumentError(f"a repository keeps policies by name, not {policy!r}", hint=f"there are {', '.join(NAMES)}")
+    if type(pattern) is not str:
+        raise InvalidArgumentError(f"the pattern of a merge policy is a string, not {type(pattern).__name__}")
     while True:
         stored = store.get(MERGE_POLICIES)
         kept = read_policies(store) if stored is not None else {}
-        for pattern, policy in changes.items():
-            kept.pop(pattern, None)
-            if policy is not None:
-                kept[pattern] = policy
+        kept.pop(pattern, None)
+        if policy is not None:
+            kept[pattern] = policy
         Policies(kept)
         if store.compare_and_set(MERGE_POLICIES, stored, write_record(MERGE_POLICIES, msgpack.packb(kept))):
             return kept

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from versioned_state.errors import InvalidArgumentError, MissingObjectError, StoreBusyError
 from versioned_state.objects.layout import CUTS, RefKind
 from versioned_state.repository import history
+from versioned_state.repository.arguments import count
 from versioned_state.repository.commit import ROOT_ID, Commit
 from versioned_state.repository.cuts import Cut, Cuts, live_cuts, write_cuts
 from versioned_state.repository.gc import DEFAULT_EXPIRE, GcReport, collect
@@ -106,8 +107,8 @@ def prune(
     """
     if keep_last is None and older_than is None:
         raise InvalidArgumentError("prune needs keep_last or older_than; nothing was changed")
-    if keep_last is not None and keep_last < 1:
-        raise InvalidArgumentError(f"keep_last={keep_last}: the head of a branch always stays, so it is 1 or more")
+    if keep_last is not None:
+        keep_last = count("keep_last", keep_last, least=1)  # the head of a branch always stays
     if older_than is not None and older_than < timedelta(0):
         raise InvalidArgumentError(f"older_than={older_than}: it is an age")
     expire = DEFAULT_EXPIRE if expire is None else expire

@@ -23,6 +23,7 @@ from versioned_state.repository import history
 from versioned_state.repository.commit import ROOT_ID, Commit, with_id
 from versioned_state.repository.cuts import Cut, forget_cuts, write_cuts
 from versioned_state.repository.gc import GcReport, collect
+from versioned_state.repository.policies import read_policies
 from versioned_state.repository.reflog import LogEntry, read_entry, write_entry
 from versioned_state.repository.refs import Ref, iter_refs, write_ref
 from versioned_state.storage import Disk, KVStore, Memory, Wrapper
@@ -68,7 +69,8 @@ class PurgeReport:
         shared: commits of these, by the ids that they have now, that other refs or their reflogs lead to: they stay.
         paths: the paths that were found, each once.
         mentions: commits, by the ids that they have now, whose message, author or meta has a word of the paths: a purge leaves those
-            alone, unless ``replace`` says what to put there. And refs whose name has one.
+            alone, unless ``replace`` says what to put there. And refs, deleted ones too, whose name has one, and merge policies whose
+            pattern has.
         unreached: what may hold the data still, in sentences.
         collected: what gc freed; None, dry.
         dry_run: whether nothing was changed.
@@ -408,10 +410,17 @@ def _innermost(store: KVStore) -> KVStore:
 
 
 def _mentions(repository: Repository, words: Sequence[str]) -> Iterator[str]:
-    """The commits whose message, author or meta has one of the words, and the refs whose name has."""
+    """The commits whose message, author or meta has one of the words, the refs whose name has, and the merge policies whose pattern has."""
     wanted = [word for word in dict.fromkeys(words) if len(word) > 1]
     if not wanted:
         return
+    for pattern in read_policies(repository.store):
+        if any(word in pattern for word in wanted):
+            yield f"merge policy {pattern}"
+    for kind in _KINDS:
+        for ref in iter_refs(repository.store, kind, deleted=True):
+            if ref.head is None and any(word in ref.name for word in wanted):
+                yield f"deleted {kind} {ref.name}"
     heads = set()
     for kind, refs in (("branch", repository.branches), ("tag", repository.tags)):
         for name, head in refs.items():

@@ -23,7 +23,8 @@ from versioned_state.repository.epoch import Guard
 from versioned_state.storage import KVStore
 
 _BORN: Final = b"\x01"
-_BAD_NAME: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|^(?:HEAD|@)$")
+# Names are shown in terminals and in logs: no controls, be they ASCII's, C1, ends of lines or those that turn the direction of text.
+_BAD_NAME: Final = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|^(?:HEAD|@)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,17 @@ class Ref:
 
 
 def check_name(kind: RefKind, name: str) -> None:
-    """Raise ``InvalidArgumentError`` for a name that revisions could not express. The rules are those of git, nearly."""
+    """Raise ``InvalidArgumentError`` for a name that a ref is not to get. The rules are those of git, nearly.
+
+    It is asked where a name is given, not where one is read: older stores have names with controls beyond ASCII in them.
+    """
     if type(name) is not str:
         raise InvalidArgumentError(f"the name of a {kind} is a string, not {type(name).__name__}")
     if not name or len(name.encode("utf-8", "surrogatepass")) > 255 or _BAD_NAME.search(name) or has_surrogate(name):
         raise InvalidArgumentError(
             f"bad name for a {kind}: {name!r}",
-            hint="1 to 255 bytes, without blanks, control characters, ~ ^ : ? * [ \\ .. @{ //, and with no / at either end",
+            hint="1 to 255 bytes, without blanks, control characters (also those that turn the direction of text), "
+            "~ ^ : ? * [ \\ .. @{ //, and with no / at either end",
         )
 
 

@@ -37,6 +37,7 @@ from versioned_state.objects.envelope import seal
 from versioned_state.objects.layout import CUTS, FORMAT, GC, RefKind, object_key
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository import history
+from versioned_state.repository.arguments import check_text, count, integer
 from versioned_state.repository.bisect import Bisection, bisect
 from versioned_state.repository.blame import Blame, blame
 from versioned_state.repository.branches import Branches, Tags
@@ -48,13 +49,14 @@ from versioned_state.repository.filters import Filters, select
 from versioned_state.repository.fsck import FsckReport, check
 from versioned_state.repository.gc import DEFAULT_EXPIRE, GcReport, Progress, collect
 from versioned_state.repository.grep import Match, grep
-from versioned_state.repository.policies import PolicyName, read_policies, write_policies
+from versioned_state.repository.policies import PolicyName, read_policies, write_policy
 from versioned_state.repository.prune import PruneReport, prune
 from versioned_state.repository.purge import Progress as PurgeProgress, PurgeReport, purge
 from versioned_state.repository.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
 from versioned_state.repository.refs import Ref, move_ref, read_ref
 from versioned_state.repository.resend import resend_history, resend_tree
 from versioned_state.repository.resolve import resolve
+from versioned_state.repository.revisions import split_range
 from versioned_state.repository.signing import Signer, Verification, verify
 from versioned_state.repository.snapshot import Snapshot
 from versioned_state.repository.stats import Stats, stats
@@ -62,7 +64,7 @@ from versioned_state.repository.touches import Touch, iter_touches
 from versioned_state.storage import KVStore, Memory
 from versioned_state.storage.keyring import KEYRING
 from versioned_state.values.encoder import Encoder
-from versioned_state.values.nodes import Nodes
+from versioned_state.values.nodes import NodeCache, Nodes
 from versioned_state.values.path import Path
 from versioned_state.values.pickles import PickleMode, PicklePolicy
 from versioned_state.values.tree import Tree
@@ -103,6 +105,7 @@ class Repository:
         signer: Signer | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
+        check_text("author", author)
         self.store: KVStore = Memory() if store is None else store
         self.author = author
         self.signer = signer
@@ -117,6 +120,7 @@ class Repository:
         self.guard = Guard(self.store)
         self._lock = RLock()
         self._commits: OrderedDict[bytes, Commit] = OrderedDict()
+        self._nodes: NodeCache = OrderedDict()  # shared by diffs and snapshots: neighbours have most of them in common
         self._open()
 
     # Opening
@@ -196,9 +200,10 @@ class Repository:
         return history.parents_of(commit, self.read)
 
     def forget(self) -> None:
-        """Let go of the commits that are kept in memory."""
+        """Let go of the commits and nodes that are kept in memory."""
         with self._lock:
             self._commits.clear()
+            self._nodes.clear()
 
     def _remember(self, commit: Commit) -> None:
         self._commits[bytes.fromhex(commit.id)] = commit
@@ -251,24 +256,33 @@ class Repository:
         limit: int | None = None,
         first_parent: bool = False,
         include_root: bool = False,
+        head: Commit | None = None,
+        branch: str | None = None,
         **filters: Unpack[Filters],
     ) -> Iterator[Commit]:
         """Commits from a revision back, newest first, without the empty root commit. Cost: one read for each that is taken.
+
+        Of a range ``A..B``, those that lead to B and not to A, as in git.
 
         Args:
             limit: no more than so many.
             first_parent: follow only the first parent of each commit.
             include_root: with the empty root commit.
+            head, branch: what ``HEAD`` means; see ``commit``.
             filters: only those by this ``author``, made ``since`` then, and so on; see ``Filters``. Cost: one read for each commit that is
                 looked at; ``path`` and ``changed`` also read what differs.
 
         Raises:
             InvalidArgumentError: a limit or filter that cannot be meant.
         """
-        if limit is not None and limit < 0:
-            raise InvalidArgumentError(f"limit={limit}: it is 0 or more")
-        start = self.commit(rev)
-        commits = history.first_parents(start, self.read) if first_parent else history.walk([start], self.read)
+        limit = None if limit is None else count("limit", limit)
+        ends = split_range(rev) if isinstance(rev, str) else None
+        if ends is not None:
+            since, until = (self.commit(end, head=head, branch=branch) for end in ends)
+            commits = history.only_in(until, since, self.read, first_parent=first_parent)
+        else:
+            start = self.commit(rev, head=head, branch=branch)
+            commits = history.first_parents(start, self.read) if first_parent else history.walk([start], self.read)
         chosen = commits if include_root else (commit for commit in commits if commit.id != ROOT_ID)
         return islice(select(self, chosen, filters, first_parent=first_parent) if filters else chosen, limit)
 
@@ -278,10 +292,15 @@ class Repository:
 
     def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
         """The first bad commit between a good one and a bad one, found in O(log n) questions; see ``bisect.bisect``."""
+        if not callable(is_bad):
+            raise InvalidArgumentError(f"bisect asks a function of a snapshot, not {type(is_bad).__name__}")
         return bisect(self, good, bad, is_bad)
 
     def blame(self, path: str | Path = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None) -> list[Blame]:
         """Which commit each element, entry or line of the value at a path comes from; see ``blame.blame``."""
+        for name, number in (("start", start), ("end", end)):
+            if number is not None:
+                integer(name, number)
         return blame(self.commit(rev), path, objects=self.objects, read=self.read, start=start, end=end)
 
     def history(self, path: str | Path, rev: str | Commit = "HEAD") -> Iterator[Touch]:
@@ -307,7 +326,7 @@ class Repository:
         Raises:
             InvalidPathError, InvalidArgumentError: a pattern that does not parse, or no such policy.
         """
-        write_policies(self.store, {pattern: policy})
+        write_policy(self.store, pattern, policy)
 
     def diff(self, a: str | Commit, b: str | Commit, *, internal: bool = False) -> Diff:
         """What changed from one revision to another, by path. Cost: what differs; nothing is unpickled.
@@ -315,7 +334,7 @@ class Repository:
         Args:
             internal: show the engine's own keys as well.
         """
-        return Diff(self.objects, self.commit(a).tree, self.commit(b).tree, internal=internal)
+        return Diff(self.objects, self.commit(a).tree, self.commit(b).tree, internal=internal, cache=self._nodes)
 
     def snapshot(self, rev: str | Commit = "HEAD", *, describe: bool = False) -> Snapshot:
         """A read-only view of a commit.
@@ -324,12 +343,14 @@ class Repository:
             describe: show objects as ``ObjectInfo`` instead of unpickling them.
         """
         commit = self.commit(rev)
-        return Snapshot(self.objects, commit.tree, self.policy, commit=commit, describe=describe)
+        return Snapshot(self.objects, commit.tree, self.policy, commit=commit, describe=describe, cache=self._nodes)
 
     # Refs
 
     def ref(self, kind: RefKind, name: str) -> Ref:
-        """The record of a ref. Raises ``CorruptRefError``."""
+        """The record of a ref. Raises ``CorruptRefError``, and ``InvalidArgumentError`` for a name that is no string."""
+        if type(name) is not str or kind not in ("branch", "tag"):
+            raise InvalidArgumentError(f"a ref is a branch or a tag, and its name a string: not {kind!r}, {name!r:.80}")
         sweeps = self.guard.sweeps  # before the ref is read, so that what it leads to was there after them
         ref = read_ref(self.store, kind, name)
         if ref.head is not None:
@@ -413,6 +434,11 @@ class Repository:
         meta: Mapping[str, Any] | None = None,
     ) -> Commit:
         """Stage a commit; it is in the store once a ref was moved to it."""
+
+        def read(id: str) -> Commit:
+            address = Address(bytes.fromhex(id))
+            return read_commit(address, staging.read(address)) if address in staging else self.stored(id)
+
         commit, raw = new_commit(
             tree,
             parents,
@@ -420,7 +446,7 @@ class Repository:
             author=self.author if author is None else author,
             message=message,
             meta_cell=self.meta_cell(meta) if meta else None,
-            jump=history.jump_of(parents[0], self.stored),
+            jump=history.jump_of(parents[0], read),
             sign=None if self.signer is None else self.signer.sign,
         )
         staging.add(raw)
@@ -444,8 +470,15 @@ class Repository:
         except PickleRefusedError as error:
             raise UnserializableValueError(error.path, error.type_name, "meta takes data only") from None
 
-    def publish(self, ref: Ref, commit: Commit, staging: Staging) -> Ref | None:
-        """Move a ref to a staged commit, with everything staged, in one batch. None: the ref had moved, and nothing else was changed."""
+    def publish(self, ref: Ref, commit: Commit, staging: Staging, *, action: str | None = None, author: str | None = None) -> Ref | None:
+        """Move a ref to a staged commit, with everything staged, in one batch. None: the ref had moved, and nothing else was changed.
+
+        Args:
+            action, author: where the commit is no child of the head: what the reflog is to say.
+        """
+        head, log = Address(bytes.fromhex(commit.id)), ref.log
+        if action is not None:
+            log = staging.add(write_entry(ref, head, time=self._now(), author=author or self.author, action=action))
         # What a staging relies on was there when the ref was read that it was first to move, or was sent since.
         since = staging.since = ref.sweeps if staging.since is None else min(ref.sweeps, staging.since)
         made = _made(commit, staging)
@@ -461,8 +494,7 @@ class Repository:
             for each in made:
                 resend_tree(self.objects, each, [own.get(id) or self.stored(id) for id in each.parents], staging)
 
-        head = Address(bytes.fromhex(commit.id))
-        moved = move_ref(self.guard, ref, head, log=ref.log, staging=staging, parents=parents, since=since, secure=secure)
+        moved = move_ref(self.guard, ref, head, log=log, staging=staging, parents=parents, since=since, secure=secure)
         if moved is not None:
             self.guard.saw(head)
             with self._lock:
@@ -474,8 +506,14 @@ class Repository:
         address = Address(bytes.fromhex(commit.id))
         if commit.id == ROOT_ID or address == ref.head or self.guard.knows(address) or not self.guard.sweeps:
             return
+        # Whoever collected may have cut history before: by what is in memory, it would still lead there.
+        cuts = self.refresh_cuts()
         heads = self.guard.known_heads(_NEAR_HEADS) if ref.head is None else [ref.head, *self.guard.known_heads(_NEAR_HEADS)]
-        resend_history(self.objects, commit, map(self.commit_at, heads), self.cuts, self.read)
+        near = []
+        for head in heads:
+            with suppress(MissingObjectError):  # known by an old record of gc's: then the batch is tried again with the new one
+                near.append(self.commit_at(head))
+        resend_history(self.objects, commit, near, cuts, self.read)
 
     # Keeping and forgetting
 

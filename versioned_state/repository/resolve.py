@@ -46,7 +46,7 @@ def resolve(repository: Repository, rev: str | Commit, *, head: Commit | None = 
         commit = _at_position(repository, rev, parsed.base, steps[0], branch)
         del steps[0]
     elif parsed.base == "HEAD":
-        commit = head or _head_of(repository, rev, branch)
+        commit = _head_of(repository, rev, branch) if head is None else resolve(repository, head)
     else:
         commit = _by_full_id(repository, parsed.base) or _by_name(repository, parsed.base) or _by_prefix(repository, rev, parsed.base)
     for step in steps:

@@ -9,6 +9,8 @@
 ``BRANCH@{2}``            where the branch stood two moves ago
 ``BRANCH@{2026-11-01}``   where it stood then; date or date and time, UTC unless it says otherwise
 ========================  ====================================================================
+
+Where a call takes a range, ``A..B`` is what leads to B and not to A; on the side that is left out it is ``HEAD``.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from versioned_state.errors import UnknownRevisionError
+from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
 
+_DOTS: Final = ".."
 _STEP: Final = re.compile(r"~(?P<back>[0-9]{0,9})|\^(?P<parent>[0-9]{0,9})|@\{(?P<position>[^}]*)\}")
 _BASE: Final = re.compile(r"@(?!\{)|(?:(?!@\{)[^~^])*")
 
@@ -63,8 +66,24 @@ class Revision:
     steps: tuple[Step, ...]
 
 
+def split_range(text: str) -> tuple[str, str] | None:
+    """The two revisions of ``A..B``, ``HEAD`` for one that is left out; None for what is no range: no revision has two dots in a row.
+
+    Raises:
+        InvalidArgumentError: ``A...B``, or more of it.
+    """
+    since, dots, until = text.partition(_DOTS)
+    if not dots:
+        return None
+    if until.startswith(".") or _DOTS in until:
+        raise InvalidArgumentError(f"{text!r} is no range", hint="A..B is what leads to B and not to A; there is no A...B")
+    return since or "HEAD", until or "HEAD"
+
+
 def parse_revision(text: str) -> Revision:
     """Raises ``UnknownRevisionError`` for what is no revision."""
+    if _DOTS in text:
+        raise UnknownRevisionError(text, reason="it is a range, where one commit is wanted")
     match = _BASE.match(text)
     base = match.group() if match else ""
     position = len(base)

@@ -13,7 +13,7 @@ from versioned_state.repository.diff import Change
 from versioned_state.repository.history import parents_of
 from versioned_state.repository.places import Place, Places
 from versioned_state.values.diff import CellChange, ChangeKind, diff_values
-from versioned_state.values.path import Path
+from versioned_state.values.path import Path, as_path
 
 
 class Touch:
@@ -72,7 +72,7 @@ def iter_touches(commit: Commit, path: str | Path, *, objects: ObjectStore, read
         UnknownPathError: the path leads to an element of a list, and there is none. A key may have been deleted since.
     """
     places = Places(objects)
-    place = places.find(commit.tree, Path.parse(path) if isinstance(path, str) else path)
+    place = places.find(commit.tree, as_path(path))
     if not place.can_follow:
         raise UnknownPathError(str(path), at=commit.short)
     return _walk(commit, place, places, read)

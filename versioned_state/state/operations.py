@@ -6,15 +6,18 @@ Each is all or nothing: it makes its commits, then moves the branch in one step,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from versioned_state.errors import BranchMovedError, InvalidArgumentError, MergeConflictError, UnknownRevisionError
 from versioned_state.repository import history
+from versioned_state.repository.arguments import check_text
 from versioned_state.repository.commit import Commit
 from versioned_state.repository.merge import merge_bases
 from versioned_state.repository.reflog import Position
+from versioned_state.repository.refs import Ref
 from versioned_state.repository.repository import backoff
 from versioned_state.state.slots import Staged
 from versioned_state.state.standing import GIVEN_UP, Settling, Standing
@@ -28,31 +31,39 @@ _UNDO, _REDO = "undo", "redo"
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a commit says besides its content; None: what the operation says by itself."""
+    """What a commit says besides its content; None: what the operation says by itself. Raises ``InvalidArgumentError``."""
 
     message: str = ""
     author: str | None = None
     meta: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_text("message", self.message)
+        check_text("author", self.author)
+        if self.meta is not None and not isinstance(self.meta, Mapping):
+            raise InvalidArgumentError(f"meta is a dict with string keys, not {type(self.meta).__name__}; nothing was changed")
 
 
 def merge(standing: Standing, theirs: Commit, description: Description, settling: Settling, *, fast_forward: bool) -> Commit:
     """Merge a commit into the branch; the head. See ``Versioned.merge``."""
     for attempt in range(_ATTEMPTS):
         staged = standing.clean("merge()")
-        ours = standing.head
+        ref, ours = standing.now()  # not our head: what is there already need not be settled, and nothing is taken in before it is
         base = standing.repository.merge_base(ours, theirs)
         if base == theirs:
-            return ours
+            return standing.follow(ref, ours)
         if base == ours and fast_forward:
-            standing.point_to(theirs, f"merge {theirs.short}: fast-forward")
-            return theirs
+            with suppress(BranchMovedError):
+                standing.point_to(theirs, f"merge {theirs.short}: fast-forward", at=(ref, ours))
+                return theirs
+            continue
         first = (theirs.time, theirs.id) < (ours.time, ours.id)
         tree = standing.merged(staged, _base_tree(standing, staged, ours, theirs), ours.tree, theirs.tree, settling, theirs_first=first)
         message = description.message or f"merge {theirs.short} into {standing.branch}"
         commit = _write(standing, staged, tree, (ours, theirs), description, message)
-        if _publish(standing, commit, staged, settling, attempt):
+        if _publish(standing, ref, commit, staged, settling, attempt):
             return commit
-    raise _moved(standing)
+    raise standing.moved(settling)
 
 
 def _base_tree(standing: Standing, staged: Staged, ours: Commit, theirs: Commit) -> Tree:
@@ -73,7 +84,8 @@ def pick(standing: Standing, commits: list[Commit], description: Description, se
     for attempt in range(_ATTEMPTS):
         staged = standing.clean("revert()" if backwards else "cherry_pick()")
         staged.staging.distrust()  # nothing need lead to the commits that are made again
-        head = standing.head
+        ref, ours = standing.now()
+        head = ours
         for commit in commits:
             parent = _only_parent(standing, commit)
             base, theirs = (commit, parent) if backwards else (parent, commit)
@@ -81,9 +93,11 @@ def pick(standing: Standing, commits: list[Commit], description: Description, se
             if same(tree, head.tree):
                 continue  # it is there already
             head = _write(standing, staged, tree, (head,), _described(commit, description, backwards=backwards), "")
-        if head == standing.head or _publish(standing, head, staged, settling, attempt):
+        if head == ours:
+            return standing.follow(ref, ours)
+        if _publish(standing, ref, head, staged, settling, attempt):
             return head
-    raise _moved(standing)
+    raise standing.moved(settling)
 
 
 def rebase(standing: Standing, onto: Commit, settling: Settling) -> Commit:
@@ -93,7 +107,9 @@ def rebase(standing: Standing, onto: Commit, settling: Settling) -> Commit:
     if base == onto:
         return standing.head
     head = onto
-    for commit in _line(standing, base, standing.head):
+    for commit in _beyond(standing, onto, standing.head):
+        if len(commit.parents) > 1:
+            continue  # what it brought in is made again by itself, or is there
         parent = _only_parent(standing, commit)
         tree = _merged(standing, staged, parent.tree, head.tree, commit.tree, settling, commit)
         if not same(tree, head.tree):
@@ -157,7 +173,7 @@ def _undone(standing: Standing) -> tuple[int, Iterator[Position]]:
 
 def commits_of(standing: Standing, rev: str | Commit, resolve: Any) -> list[Commit]:
     """The commits that a revision means, oldest first: one, or with ``A..B`` those after A up to B by first parents."""
-    if isinstance(rev, Commit) or ".." not in rev:
+    if type(rev) is not str or ".." not in rev:
         return [resolve(rev)]
     start, _, end = rev.partition("..")
     since, until = resolve(start or "HEAD"), resolve(end or "HEAD")
@@ -178,6 +194,24 @@ def _line(standing: Standing, since: Commit, until: Commit) -> list[Commit]:
             break
         line.append(commit)
     return line[::-1]
+
+
+def _beyond(standing: Standing, onto: Commit, head: Commit) -> list[Commit]:
+    """The commits that lead to ``head`` and not to ``onto``, in the order in which they are made again: parents first, lines unmixed."""
+    read = standing.repository.read
+    left = {commit.id: commit for commit in history.only_in(head, onto, read)}
+    made = []
+    pending = [head.id]
+    while pending:
+        commit = left.get(pending[-1])
+        before = [] if commit is None else [id for id in commit.parents if id in left]
+        if before:
+            pending += before[::-1]  # the first parent's line comes first
+            continue
+        pending.pop()
+        if commit is not None:
+            made.append(left.pop(commit.id))
+    return made
 
 
 def _only_parent(standing: Standing, commit: Commit) -> Commit:
@@ -210,18 +244,12 @@ def _write(standing: Standing, staged: Staged, tree: Tree, parents: tuple[Commit
     )
 
 
-def _publish(standing: Standing, commit: Commit, staged: Staged, settling: Settling, attempt: int) -> bool:
-    """Make a commit on our head the branch's; False where the branch had moved, and was taken in."""
-    moved = standing.publish(standing.ref, commit, staged)
+def _publish(standing: Standing, ref: Ref, commit: Commit, staged: Staged, settling: Settling, attempt: int) -> bool:
+    """Make a commit on the head of a ref the branch's; False where the branch had moved."""
+    moved = standing.publish(ref, commit, staged, settling)
     if moved is None:
         if attempt:
             backoff(attempt)
-        standing.refresh(settling)
         return False
     standing.stand_on(commit, moved, staged)
     return True
-
-
-def _moved(standing: Standing) -> BranchMovedError:
-    actual = standing.commit_of(standing.read_ref())
-    return BranchMovedError(standing.branch, expected=standing.head.id, actual=actual.id)

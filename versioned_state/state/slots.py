@@ -50,11 +50,15 @@ class Pack:
 
 
 class LazyTail:
-    """Elements to be appended to a stored list that is not loaded. They are not watched: they count as they are at the commit."""
+    """Elements to be appended to a stored list that is not loaded, whose cell in the head is ``cell`` (None: a new list).
 
-    __slots__ = ("tail",)
+    They are not watched: they count as they are at the commit.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("cell", "tail")
+
+    def __init__(self, cell: bytes | None) -> None:
+        self.cell = cell
         self.tail: list[Any] = []
 
 
@@ -78,6 +82,7 @@ class Staged:
         loose: packs to be formed anew.
         tails: how many appended elements of lists that are not loaded are in it.
         failed: values that could not be stored, by root key; they count as unchanged in ``tree``.
+        replaced: those of ``failed`` that gave way, as a merge was settled.
     """
 
     tree: Tree
@@ -87,6 +92,7 @@ class Staged:
     loose: list[Pack]
     tails: dict[bytes, int]
     failed: dict[bytes, Unstorable] = field(default_factory=dict)
+    replaced: set[bytes] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)

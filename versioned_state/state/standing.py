@@ -20,31 +20,31 @@ from versioned_state.errors import (
     BranchMovedError,
     CommitInDoubtError,
     MergeConflictError,
+    MissingObjectError,
     StorageError,
     UncommittedChangesError,
     UnknownOutcomeError,
     UnreachableStoreError,
+    UnserializableValueError,
 )
 from versioned_state.objects.address import Address
 from versioned_state.repository import history
 from versioned_state.repository.commit import ROOT_ID, Commit
-from versioned_state.repository.merge import Conflict, Merge, Resolutions, merge_trees
+from versioned_state.repository.merge import Merge, Resolutions, merge_trees
 from versioned_state.repository.policies import Policies, Policy, read_policies
 from versioned_state.repository.refs import Ref, ref_at
 from versioned_state.repository.repository import Repository, backoff
 from versioned_state.state.slots import Staged
 from versioned_state.state.worktree import Worktree
-from versioned_state.values.decoder import Decoder
-from versioned_state.values.diff import diff_maps
-from versioned_state.values.encoder import Encoder
 from versioned_state.values.keys import path_of
-from versioned_state.values.merge import Sides
 from versioned_state.values.nodes import Nodes
-from versioned_state.values.pickles import PicklePolicy
 from versioned_state.values.tree import Tree, same
 
 GIVEN_UP: Final = "commit given up"
 """What the reflog says where the record of a branch was changed to bar a late commit; the branch did not move."""
+
+UNCHANGED: Final = "nothing was changed"
+"""What most calls leave where they fail."""
 
 _ATTEMPTS: Final = 1000
 """Merges onto a branch that keeps moving, before a commit gives up. With the backoff this is the better part of a minute."""
@@ -63,11 +63,15 @@ class OnMoved(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """How conflicts are settled in one call: policies that were given, what was resolved by hand, and how to do the call again."""
+    """How conflicts are settled in one call: policies that were given, what was resolved by hand, and how to do the call again.
+
+    ``remains`` is what the call leaves where it fails, as its errors say.
+    """
 
     policies: Mapping[str, Policy] = field(default_factory=dict)
     resolutions: Resolutions = ()
     again: Callable[[Resolutions], Commit] | None = None
+    remains: str = UNCHANGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ class Standing:
         self.author = author
         self.ref = repository.ref("branch", branch)
         self.head = self.commit_of(self.ref)
-        self.worktree = Worktree(repository.objects, repository.policy, self.head.tree)
+        self.worktree = Worktree(repository.objects, repository.policy, self.head.tree, self._merge_late)
         self._in_doubt: _InDoubt | None = None
 
     def commit_of(self, ref: Ref) -> Commit:
@@ -99,6 +103,11 @@ class Standing:
     def read_ref(self) -> Ref:
         """The branch's record as it is in the store now."""
         return self.repository.ref("branch", self.branch)
+
+    def now(self) -> tuple[Ref, Commit]:
+        """The branch's record, and its head, as they are in the store now, be that our head or not. Raises as ``refresh``."""
+        ref = self.read_ref()
+        return ref, self._theirs(ref)
 
     def _theirs(self, ref: Ref) -> Commit:
         """Where others moved the branch. Raises ``BranchMovedError`` where they deleted it, which is no state to merge with."""
@@ -119,6 +128,11 @@ class Standing:
             raise UncommittedChangesError(call, paths)
         return staged
 
+    def begin(self, at: Commit) -> None:
+        """Make the branch, where there is none, at a commit, and stand there. Nothing was loaded yet. Raises ``RefExistsError``."""
+        self.ref, self.head = self.repository.branches.begin(self.branch, at)
+        self.worktree.tree = self.head.tree
+
     # Committing
 
     def land(
@@ -138,14 +152,13 @@ class Standing:
                 self.stand_on(parent, ref, staged)
                 return parent
             commit = write(tree, parent)
-            moved = self.publish(ref, commit, staged)
+            moved = self.publish(ref, commit, staged, settling)
             if moved is not None:
                 self.stand_on(commit, moved, staged)
                 return commit
             if attempt:
                 backoff(attempt)
-            ref = self.read_ref()
-            found = self._theirs(ref)
+            ref, found = self.now()
             if found == parent:
                 # Only its record changed: it was created where it was, or reset to there and back.
                 continue
@@ -154,10 +167,14 @@ class Standing:
             parent = found
             if on_moved is OnMoved.MERGE:
                 tree = self.merged(staged, self.head.tree, staged.tree, parent.tree, settling)
-        actual = self.commit_of(self.read_ref())
-        raise BranchMovedError(self.branch, expected=self.head.id, actual=actual.id)
+        raise self.moved(settling)
 
-    def publish(self, ref: Ref, commit: Commit, staged: Staged) -> Ref | None:
+    def moved(self, settling: Settling) -> BranchMovedError:
+        """The error of a call that gave up because the branch has moved, or would not stop moving; to be raised."""
+        actual = self.commit_of(self.read_ref())
+        return BranchMovedError(self.branch, expected=self.head.id, actual=actual.id, remains=settling.remains)
+
+    def publish(self, ref: Ref, commit: Commit, staged: Staged, settling: Settling) -> Ref | None:
         """Move the branch to a commit; None where it had moved. An outcome that is not known is looked up at once, or kept in doubt."""
         try:
             return self.repository.publish(ref, commit, staged.staging)
@@ -172,17 +189,17 @@ class Standing:
             if moved is not None:
                 return moved
             if isinstance(error, UnknownOutcomeError):  # by now it is known
-                raise UnreachableStoreError("the store failed; nothing was committed, and the staged changes are still there") from error
+                raise UnreachableStoreError("the store failed", remains=settling.remains) from error
             raise
 
     def stand_on(self, commit: Commit, ref: Ref, staged: Staged) -> None:
         """Make a commit the head that holds what was staged, or that merged with what others committed."""
         self.worktree.adopt(staged, staged.tree)
         self.ref, self.head = ref, commit
-        if same(staged.tree, commit.tree):
+        if same(staged.tree, commit.tree) and not staged.replaced:
             self.worktree.tree = commit.tree
         else:
-            self.worktree.retarget(staged.tree, commit.tree)
+            self.worktree.retarget(staged.tree, commit.tree, also=staged.replaced)
 
     def _find(self, doubt: _InDoubt) -> Ref | None:
         """The ref as of a commit in doubt, if the branch has it, be it below what others committed since; None if it never will.
@@ -239,82 +256,142 @@ class Standing:
         self, staged: Staged, base: Tree, ours: Tree, theirs: Tree, settling: Settling, *, theirs_first: bool = True, counting: bool = True
     ) -> Tree:
         """The root merged from three, its new objects staged. Raises ``MergeConflictError``, and then nothing was changed."""
-        nodes = Nodes(staged.staging, staging=staged.staging)
-        tree, conflicts = merge_trees(
-            nodes,
-            (base, ours, theirs),
-            pickles=self.repository.policy,
-            policies=self.policies(settling),
-            resolutions=settling.resolutions,
-            theirs_first=theirs_first,
-            counting=counting,
+        policies = self.policies(settling)
+        try:
+            merged = merge_trees(
+                Nodes(staged.staging, staging=staged.staging),
+                (base, ours, theirs),
+                pickles=self.repository.policy,
+                policies=policies,
+                resolutions=settling.resolutions,
+                theirs_first=theirs_first,
+                counting=counting,
+                unstorable=staged.failed,
+            )
+        except UnserializableValueError as error:  # what a policy or a person gave
+            error.leaving(settling.remains)
+            raise
+        if merged.conflicts:
+            merge = None if settling.again is None else Merge(merged.conflicts, settling.resolutions, settling.again)
+            raise MergeConflictError(self.branch, merged.conflicts, merge=merge, remains=settling.remains)
+        staged.replaced.clear()
+        staged.replaced.update(merged.replaced)
+        return merged.tree
+
+    def _merge_late(self, nodes: Nodes, base: Tree, ours: Tree, theirs: Tree) -> Tree:
+        """The root merged from three, where values were changed here before they could follow the head. Raises ``MergeConflictError``."""
+        policies = self.policies(Settling())
+        merged = merge_trees(
+            nodes, (base, ours, theirs), pickles=self.repository.policy, policies=policies, resolutions=(), theirs_first=True
         )
-        if staged.failed:
-            describing = Decoder(Encoder(nodes, PicklePolicy("refuse", private=False)), describe=True)
-            changed = ((key, old, new) for key, old, new in diff_maps(nodes, base, theirs) if key in staged.failed)
-            # Ours cannot be stored, so there is nothing to merge, and nothing to show.
-            conflicts += tuple(Conflict(path_of(key), Sides(old, None, new), describing) for key, old, new in changed)
-        if conflicts:
-            merge = None if settling.again is None else Merge(conflicts, settling.resolutions, settling.again)
-            raise MergeConflictError(self.branch, conflicts, merge=merge)
-        return tree
+        if merged.conflicts:
+            error = MergeConflictError(self.branch, merged.conflicts)
+            error.hint = (
+                "the store failed when our head moved, and it was changed here before it followed: assign the key anew, or discard()"
+            )
+            raise error
+        return merged.tree
 
     def refresh(self, settling: Settling) -> Commit:
         """Take in what others committed to the branch, with our changes on top; the new head."""
         self.settle()
-        ref = self.read_ref()
-        theirs = self._theirs(ref)
+        ref, theirs = self.now()
         if theirs != self.head:
             self._take_in(self.head.tree, theirs, settling)
         self.ref = ref
         return self.head
 
+    def follow(self, ref: Ref, head: Commit) -> Commit:
+        """Stand where others moved the branch. There is nothing that is not committed."""
+        if head != self.head:
+            self._put_on(head)
+        self.ref = ref
+        return head
+
     def _take_in(self, base: Tree, theirs: Commit, settling: Settling) -> None:
         """Stand on another commit, with our changes since ``base`` on top. Raises ``MergeConflictError``, and then changes nothing."""
-        staged = self.worktree.stage(lenient=True)
-        expected = self.merged(staged, base, staged.tree, theirs.tree, settling)
-        self.worktree.retarget(staged.tree, expected, base=base, head=theirs.tree)
+        try:
+            staged = self.worktree.stage(lenient=True)
+            expected = self.merged(staged, base, staged.tree, theirs.tree, settling)
+        except MissingObjectError:
+            # Nothing led to our head any more, and it was collected.
+            staged, base = self.worktree.replant(theirs.tree)
+            expected = self.merged(staged, base, staged.tree, theirs.tree, settling)
+        self.worktree.retarget(staged.tree, expected, base=base, head=theirs.tree, also=staged.replaced)
         self.head = theirs
+
+    def recover(self, on_moved: OnMoved, settling: Settling) -> None:
+        """See to it that a commit that failed for a missing object can be tried again: what it relied on was collected.
+
+        That may be what was sent ahead, or what our head had, which nothing led to any more.
+
+        Raises:
+            BranchMovedError, MergeConflictError: nothing was changed.
+        """
+        ref = self.read_ref()
+        theirs = self._theirs(ref)
+        if theirs != self.head and on_moved is OnMoved.REFUSE:
+            raise BranchMovedError(self.branch, expected=self.head.id, actual=theirs.id, remains=settling.remains)
+        if theirs != self.head and on_moved is OnMoved.MERGE:
+            self._take_in(self.head.tree, theirs, settling)
+            self.ref = ref
+        self.worktree.distrust()
+
+    def _put_on(self, target: Commit) -> None:
+        """Have the live values hold what another commit does; what is not committed is dropped."""
+        try:
+            self.worktree.restore()
+            self.worktree.retarget(self.head.tree, target.tree)
+        except MissingObjectError:
+            self.worktree.drop(target.tree)
+        self.head = target
 
     # Moving
 
-    def switch(self, branch: str) -> None:
-        """Stand on another branch, which must exist. There is nothing that is not committed. Raises ``UnknownRevisionError``."""
+    def switch(self, branch: str, *, create: bool) -> None:
+        """Stand on another branch. There is nothing that is not committed. Raises ``UnknownRevisionError`` where it is not there."""
         ref = self.repository.ref("branch", branch)
-        head = self.repository.branches[branch] if ref.head is None else self.commit_of(ref)
-        self.worktree.restore()
-        self.worktree.retarget(self.head.tree, head.tree)
-        self.branch, self.ref, self.head = branch, ref, head
+        if ref.head is not None:
+            head = self.commit_of(ref)
+        elif not create:
+            head = self.repository.branches[branch]  # raises
+        elif self.ref.head is None:
+            head = self.head  # no commit to point to: like ours, it is there with its first
+        else:
+            ref, head = self.repository.branches.begin(branch, self.head)
+        self._put_on(head)
+        self.branch, self.ref = branch, ref
 
-    def point_to(self, target: Commit, action: str, *, staged: Staged | None = None) -> None:
+    def point_to(self, target: Commit, action: str, *, staged: Staged | None = None, at: tuple[Ref, Commit] | None = None) -> None:
         """Move the branch from our head to another commit, and write that down in its reflog; live values follow.
 
         Args:
-            staged: what the commit needs that is not stored yet.
+            staged: has the commit, and what it needs, where it is a new one.
+            at: the branch and its head, where that is not our head any more.
 
         Raises:
             BranchMovedError: the branch is neither at the one nor at the other. Nothing was changed.
         """
-        if staged is not None:
-            self.repository.store.apply({}, {}, objects=staged.staging.sealed())
-        ref = self.ref
+        ref, head = at or (self.ref, self.head)
         for _ in range(2):
             try:
-                moved = self.repository.move(ref, target, action=action, author=self.author)
+                if staged is not None and Address(bytes.fromhex(target.id)) in staged.staging:
+                    moved = self.repository.publish(ref, target, staged.staging, action=action, author=self.author)
+                else:
+                    moved = self.repository.move(ref, target, action=action, author=self.author)
             except UnknownOutcomeError:
-                if target == self.head or self.commit_of(self.read_ref()) != target:
+                if target == head or self.commit_of(self.read_ref()) != target:
                     raise
                 moved = None  # it was done, and its reply was lost
             if moved is None:
                 ref = self.read_ref()
                 stands = self.commit_of(ref)
                 if stands != target:  # it may be there already, by an earlier call whose reply was lost
-                    if stands != self.head:
+                    if stands != head:
                         break
                     continue
                 moved = ref
-            self.worktree.restore()  # where this fails, the same call does the rest: it finds the branch where it is to be
-            self.worktree.retarget(self.head.tree, target.tree)
-            self.ref, self.head = moved, target
+            self._put_on(target)  # where this fails, the same call does the rest: it finds the branch where it is to be
+            self.ref = moved
             return
-        raise BranchMovedError(self.branch, expected=self.head.id, actual=stands.id)
+        raise BranchMovedError(self.branch, expected=head.id, actual=stands.id)

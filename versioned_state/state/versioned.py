@@ -9,7 +9,16 @@ from dataclasses import replace
 from threading import RLock, get_ident
 from typing import Any, Self, Unpack
 
-from versioned_state.errors import HandleClosedError, InvalidArgumentError, MergeConflictError, MissingObjectError, TransactionError
+from versioned_state.errors import (
+    STAGED,
+    HandleClosedError,
+    InvalidArgumentError,
+    MergeConflictError,
+    MissingObjectError,
+    StateError,
+    TransactionError,
+)
+from versioned_state.repository.arguments import check_text, count
 from versioned_state.repository.bisect import Bisection
 from versioned_state.repository.blame import Blame
 from versioned_state.repository.commit import Commit
@@ -31,13 +40,13 @@ from versioned_state.state.namespace import Namespace
 from versioned_state.state.patch import apply_patch
 from versioned_state.state.restore import restore_path
 from versioned_state.state.sequence import Sequence
-from versioned_state.state.slots import Savepoint
-from versioned_state.state.standing import OnMoved, Settling, Standing
+from versioned_state.state.slots import Savepoint, Staged
+from versioned_state.state.standing import UNCHANGED, OnMoved, Settling, Standing
 from versioned_state.state.summary import summarize
 from versioned_state.state.worktree import Worktree
 from versioned_state.storage import KVStore
 from versioned_state.values.keys import USER, namespace_prefix, user_key
-from versioned_state.values.path import Path
+from versioned_state.values.path import Path, as_path
 from versioned_state.values.pickles import PickleMode
 from versioned_state.values.tree import Tree
 
@@ -74,6 +83,7 @@ class Versioned(State):
         clock: Callable[[], int] | None = None,
     ) -> None:
         check_name("branch", branch)
+        check_text("author", author)
         if isinstance(store, Repository):
             if pickle != "own" or pickle_key is not None or signer is not None or clock is not None:
                 raise InvalidArgumentError("pickle, pickle_key, signer and clock are the Repository's, which was given")
@@ -240,22 +250,37 @@ class Versioned(State):
             After any of them, what was staged still is.
         """
         self._outside_transactions("commit")
-        for name, text in (("message", message), ("author", author)):
-            if text is not None and type(text) is not str:
-                raise TypeError(f"{name} is a string, not {type(text).__name__}")
+        return self._committing(
+            message,
+            author=author,
+            meta=meta,
+            allow_empty=allow_empty,
+            skip_unserializable=skip_unserializable,
+            on_moved=on_moved,
+            policies=policies,
+        )()
+
+    def _committing(
+        self,
+        message: str = "",
+        *,
+        author: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        allow_empty: bool = False,
+        skip_unserializable: bool = False,
+        on_moved: OnMoved = OnMoved.MERGE,
+        policies: Mapping[str, Policy] | None = None,
+        once: bool = False,
+    ) -> Callable[[], Commit]:
+        """What makes a commit with these options. Bad ones are refused now. ``once``: its conflicts are not to be settled by hand."""
+        say, given = operations.Description(message, author, meta), _policies(policies)
         if not isinstance(on_moved, OnMoved):
-            raise TypeError(f"on_moved is an OnMoved, not {on_moved!r}")
+            raise InvalidArgumentError(f"on_moved is an OnMoved, not {on_moved!r}; nothing was changed")
 
         def run(settling: Settling) -> Commit:
-            return self._commit(
-                operations.Description(message, author, meta),
-                settling,
-                on_moved,
-                allow_empty=allow_empty,
-                skip_unserializable=skip_unserializable,
-            )
+            return self._commit(say, settling, on_moved, allow_empty=allow_empty, skip_unserializable=skip_unserializable)
 
-        return self._settling(run, policies)
+        return lambda: self._settling(run, given, remains=STAGED, once=once)
 
     def _commit(
         self, say: operations.Description, settling: Settling, on_moved: OnMoved, *, allow_empty: bool, skip_unserializable: bool
@@ -264,8 +289,7 @@ class Versioned(State):
         try:
             return self._stage_and_land(say, settling, on_moved, allow_empty and not landed, skip_unserializable, flush=True)
         except MissingObjectError:
-            # What was sent ahead was collected before it was published, or what the head had, which nothing led to any more.
-            self._worktree.distrust()
+            self._standing.recover(on_moved, settling)
             return self._stage_and_land(say, settling, on_moved, allow_empty and not landed, skip_unserializable, flush=False)
 
     def _stage_and_land(
@@ -279,24 +303,24 @@ class Versioned(State):
         flush: bool,
     ) -> Commit:
         staged = self._worktree.stage(lenient=skip_unserializable, flush=flush)
-        skipped = tuple(error.path for error in staged.failed.values())
         if not staged.changes and not allow_empty:
             self._worktree.adopt(staged, self._worktree.tree)
-            return replace(self.head, skipped=skipped) if skipped else self.head
+            return _but_for(staged, self.head)
         text = say.message or summarize(self._worktree, staged)
         who = self.author if say.author is None else say.author
 
         def write(tree: Tree, parent: Commit) -> Commit:
             return self.repository.write_commit(tree, (parent,), staging=staged.staging, message=text, author=who, meta=say.meta)
 
-        commit = self._standing.land(staged, write, on_moved, settling=settling, allow_empty=allow_empty)
-        return replace(commit, skipped=skipped) if skipped else commit
+        return _but_for(staged, self._standing.land(staged, write, on_moved, settling=settling, allow_empty=allow_empty))
 
-    def _settling(self, run: Callable[[Settling], Commit], policies: Mapping[str, Policy] | None) -> Commit:
+    def _settling(
+        self, run: Callable[[Settling], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED, once: bool = False
+    ) -> Commit:
         """Run what may meet conflicts, so that it can be run again with what was resolved by hand."""
-        given = dict(policies or {})
-        Policies(given)  # a bad one is refused now, and not when it is needed
-
+        given = _policies(policies)
+        if once:
+            return run(Settling(given, remains=remains))
         branch = self.branch
 
         def again(resolutions: Resolutions) -> Commit:
@@ -306,9 +330,9 @@ class Versioned(State):
                 if self.branch != branch:
                     raise InvalidArgumentError(f"the merge was on {branch!r}, and the state stands on {self.branch!r} now")
                 self._standing.settle()
-                return run(Settling(given, resolutions, again))
+                return run(Settling(given, resolutions, again, remains))
 
-        return run(Settling(given, (), again))
+        return run(Settling(given, (), again, remains))
 
     @locked
     def refresh(self, *, policies: Mapping[str, Policy] | None = None) -> Commit:
@@ -356,20 +380,29 @@ class Versioned(State):
         by itself, and committed with the outer one. Takes the options of ``commit``. Within it, ``commit``, ``refresh``, ``reset`` and
         ``discard`` are refused, since they could not be undone.
         """
+        commit = self._committing(message, **commit_options, once=True)
         savepoint = self._save()
         try:
             yield self
             self._savepoints.remove(savepoint)
             if not self._savepoints:
-                self.commit(message, **commit_options)
-        except BaseException as error:
-            if isinstance(error, MergeConflictError):
-                error.merge = None  # what would be committed is undone
-                error.hint = "the transaction was undone: refresh(), and do it again; or give it policies="
+                self._end(commit)
+        except BaseException:
             if savepoint in self._savepoints:
                 self._savepoints.remove(savepoint)
             with self._lock:
                 self._worktree.restore(savepoint)
+            raise
+
+    @locked
+    def _end(self, commit: Callable[[], Commit]) -> None:
+        """Commit what a transaction did, which is undone if that fails."""
+        try:
+            commit()
+        except StateError as error:
+            error.leaving("the transaction was undone")
+            if isinstance(error, MergeConflictError):
+                error.hint = "refresh(), and do it again; or give it policies="
             raise
 
     def _outside_transactions(self, call: str) -> None:
@@ -455,9 +488,11 @@ class Versioned(State):
 
     @locked
     def rebase(self, onto: str | Commit, *, policies: Mapping[str, Policy] | None = None) -> Commit:
-        """Make the commits that this branch has over another again on top of that; the head. ``undo()`` takes it back.
+        """Make the commits that this branch has over another again on top of that, in one line; the head. ``undo()`` takes it back.
 
-        What comes out as no change is left out. A merge among them is made again as what it brought in. Raises as ``merge``.
+        What is there already, and comes out as no change, is left out. So are merges, as in git: the commits that they brought in are made
+        again themselves, unless the other has them. How a merge settled a conflict is not remembered, and is asked again. Raises as
+        ``merge``.
         """
         self._outside_transactions("rebase")
         self._standing.settle()
@@ -488,21 +523,18 @@ class Versioned(State):
     @locked
     def redo(self, steps: int = 1) -> Commit:
         """Take back the last ``undo``, if nothing was committed since; the head. Raises as ``undo``."""
-        return self._undo("redo", -steps)
+        return self._undo("redo", steps)
 
     def _undo(self, call: str, steps: int) -> Commit:
-        if not steps or (steps > 0) != (call == "undo"):
-            raise InvalidArgumentError(f"{call}(steps): 1 or more, not {steps if call == 'undo' else -steps}")
+        steps = count("steps", steps, least=1)
         self._outside_transactions(call)
         self._standing.settle()
-        return operations.undo(self._standing, steps)
+        return operations.undo(self._standing, steps if call == "undo" else -steps)
 
     @locked
     def rollback(self, steps: int = 1) -> Commit:
         """Move the branch back by so many commits, dropping what was not committed; the head. ``undo()`` takes it back."""
-        if steps < 0:
-            raise InvalidArgumentError(f"rollback(steps): 0 or more, not {steps}")
-        return self._move_to(self._resolve(f"HEAD~{steps}"), "rollback")
+        return self._move_to(self._resolve(f"HEAD~{count('steps', steps)}"), "rollback")
 
     @locked
     def restore(self, path: str | Path, at: str | Commit = "HEAD") -> None:
@@ -510,7 +542,7 @@ class Versioned(State):
 
         Where there was nothing, what is there is removed. Raises ``UnknownPathError`` where there is nothing to put it into.
         """
-        restore_path(self, self.repository.snapshot(self._resolve(at)), Path.parse(path) if isinstance(path, str) else path)
+        restore_path(self, self.repository.snapshot(self._resolve(at)), as_path(path))
 
     @locked
     def apply(self, patch: Diff | list[dict[str, Any]]) -> None:
@@ -536,7 +568,7 @@ class Versioned(State):
         """Stand on another branch; its head. Live values take on its content, in place.
 
         Args:
-            create: make it, at the head, where there is none.
+            create: make it, at the head, where there is none. Where nothing was committed yet, it is there with the first commit.
 
         Raises:
             UncommittedChangesError: commit or discard first.
@@ -546,9 +578,7 @@ class Versioned(State):
         self._outside_transactions("switch")
         self._standing.settle()
         self._standing.clean("switch()")
-        if create and branch not in self.repository.branches:
-            self.repository.branches.create(branch, self.head)
-        self._standing.switch(branch)
+        self._standing.switch(branch, create=create)
         return self.head
 
     @locked
@@ -557,8 +587,10 @@ class Versioned(State):
 
         It shares this one's store, which must stay open. Raises ``RefExistsError`` where there is a branch of that name.
         """
-        self.repository.branches.create(branch, self._resolve(at))
-        return Versioned(self.repository, branch=branch, author=self.author)
+        target = self._resolve(at)
+        state = Versioned(self.repository, branch=branch, author=self.author)  # first: once there is a branch, nothing can fail
+        state._standing.begin(target)
+        return state
 
     # History
 
@@ -586,11 +618,14 @@ class Versioned(State):
     def log(
         self, rev: str | Commit | None = None, *, limit: int | None = None, first_parent: bool = False, **filters: Unpack[Filters]
     ) -> Iterator[Commit]:
-        """Commits from a revision back, newest first; without one, from the head. Cost: one read for each that is looked at.
+        """Commits from a revision back, newest first; without one, from the head; of a range ``A..B``, those that lead to B and not to A.
+
+        Cost: one read for each that is looked at.
 
         Filters choose among them: ``author``, ``message``, ``since``, ``until``, ``meta``, ``path``, ``changed``; see ``Repository.log``.
         """
-        return self.repository.log(self.head if rev is None else self._resolve(rev), limit=limit, first_parent=first_parent, **filters)
+        start, head = self.head if rev is None else rev, self.head
+        return self.repository.log(start, limit=limit, first_parent=first_parent, head=head, branch=self.branch, **filters)
 
     @locked
     def blame(self, path: str | Path = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None) -> list[Blame]:
@@ -629,3 +664,16 @@ class Versioned(State):
 
     def __repr__(self) -> str:
         return f"<Versioned {self.branch} at {self.head.short}{' (closed)' if self._closed else ''}>"
+
+
+def _but_for(staged: Staged, commit: Commit) -> Commit:
+    """A commit that says what was left out of it."""
+    skipped = tuple(error.path for key, error in staged.failed.items() if key not in staged.replaced)
+    return replace(commit, skipped=skipped) if skipped else commit
+
+
+def _policies(given: Mapping[str, Policy] | None) -> dict[str, Policy]:
+    """The policies of a call. A bad one is refused now, and not when it is needed. Raises ``InvalidArgumentError``."""
+    policies = {} if given is None else given
+    Policies(policies)
+    return dict(policies)

@@ -6,11 +6,12 @@ small dicts is some 1,600 packing calls. Keys are root keys throughout (see ``va
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 from versioned_state.errors import (
     InvalidArgumentError,
+    MissingObjectError,
     StateError,
     StorageError,
 )
@@ -24,16 +25,20 @@ from versioned_state.values.diff import diff_maps
 from versioned_state.values.encoder import Encoder
 from versioned_state.values.fingerprint import GROUP_SIZE, Mark
 from versioned_state.values.keys import path_of
-from versioned_state.values.nodes import Nodes
+from versioned_state.values.nodes import Nodes, Shape
 from versioned_state.values.pickles import PicklePolicy
-from versioned_state.values.tree import Tree, edit_map, iter_cells, iter_items, rank
+from versioned_state.values.tree import Tree, edit_map, empty, iter_cells, iter_items, rank
 
 _FLUSH_AT: Final = 1 << 21
 """Raw bytes of staged objects from which a commit stores them ahead."""
 
 _SHORT_PACKS: Final = 8
 
+MergeRoots = Callable[[Nodes, Tree, Tree, Tree], Tree]
+
 _ABSENT: Final = object()
+_NIL: Final = b"\xc0"
+"""The cell of None."""
 
 
 class Worktree:
@@ -43,10 +48,12 @@ class Worktree:
         objects: where the tree's objects are.
         policy: when values that are not data may be pickled.
         tree: the root as of the head.
+        merge: merges the roots of base, ours and theirs. It raises ``MergeConflictError``.
     """
 
-    def __init__(self, objects: ObjectStore, policy: PicklePolicy, tree: Tree) -> None:
+    def __init__(self, objects: ObjectStore, policy: PicklePolicy, tree: Tree, merge: MergeRoots) -> None:
         self._objects = objects
+        self._merge = merge
         self.tree = tree
         self._nodes = Nodes(Staging(objects), staging=Staging(objects))
         self._encoder = Encoder(self._nodes, policy)
@@ -54,7 +61,7 @@ class Worktree:
         self._marker = self._encoder.marker
         self._slots: dict[bytes, Slot] = {}
         self._assigned: dict[bytes, None] = {}  # a set that keeps its order, so that summaries and packs follow the caller's
-        self._removed: set[bytes] = set()  # keys of the head that were deleted
+        self._removed: dict[bytes, bytes] = {}  # keys of the head that were deleted, with the cells that it has there
         self._added: set[bytes] = set()  # keys that the head has not
         self._watched: set[bytes] = set()  # keys with a baseline of their own that may change in place
         self._single: dict[bytes, Mark] = {}  # small mutable values that were loaded since the packs were formed
@@ -73,7 +80,8 @@ class Worktree:
 
     def get(self, key: bytes) -> Any:
         """The live value. Raises ``KeyError``."""
-        if self._stale:
+        if key in self._stale:
+            self._nodes.bind(Staging(self._objects))
             self._freshen(key)
         slot = self._slots.get(key)
         return self._load(key).value if slot is None else slot.value
@@ -95,7 +103,7 @@ class Worktree:
                 self._assigned[key] = None
         if head_cell is not None:
             # It may have been deleted and appended to since: then it differs from the head's, but is there.
-            self._removed.discard(key)
+            self._removed.pop(key, None)
             self._added.discard(key)
         return slot
 
@@ -114,9 +122,14 @@ class Worktree:
         return self._marker.mark(values, plain=plain)[0]
 
     def set(self, key: bytes, value: Any) -> None:
-        if self._stale:
-            self._freshen(key)
         slot = self._slots.get(key)
+        if slot is not None and key in self._stale:
+            slot.cell, slot.base = self.cell(key), None  # whatever it was, and whatever the head has: this is to be there instead
+            self._forget(key)
+            slot.pack = None
+            if slot.cell is None:
+                self._added.add(key)
+            self._assigned[key] = None
         self._lazy.pop(key, None)
         if slot is None:
             cell = self.cell(key)
@@ -132,7 +145,7 @@ class Worktree:
             return
         slot.pack = None
         self._single.pop(key, None)
-        self._removed.discard(key)
+        self._removed.pop(key, None)
         if slot.cell is not None:
             self._added.discard(key)
         self._assigned[key] = None
@@ -141,13 +154,14 @@ class Worktree:
         """Raises ``KeyError``."""
         if key not in self:
             raise KeyError(key)
-        slot = self._slots.pop(key, None)
-        cell = self.cell(key) if slot is None else slot.cell
+        slot = self._slots.get(key)
+        cell = self.cell(key) if slot is None or key in self._stale else slot.cell
+        self._slots.pop(key, None)
         self._journal.append((key, _ABSENT if slot is None else slot.value))
         self._forget(key)
         self._lazy.pop(key, None)
         if cell is not None:
-            self._removed.add(key)
+            self._removed[key] = cell
             self._assigned[key] = None
         else:
             self._assigned.pop(key, None)
@@ -221,9 +235,12 @@ class Worktree:
         if key in self._slots:
             self._slots[key].value.extend(values)
             return
-        if key not in self:
-            self._added.add(key)
-        self._lazy.setdefault(key, LazyTail()).tail.extend(values)
+        if key not in self._lazy:
+            cell = self.cell(key)
+            if cell is None or key in self._removed:
+                self._added.add(key)
+            self._lazy[key] = LazyTail(cell)
+        self._lazy[key].tail.extend(values)
 
     def tail(self, key: bytes) -> list[Any]:
         """What was appended to a list that is not loaded, and is not committed yet."""
@@ -267,10 +284,10 @@ class Worktree:
             lenient: values that cannot be stored go to ``failed`` instead of raising.
             flush: large amounts are stored ahead, for a commit.
         """
-        for key in list(self._stale):
-            self._freshen(key)
         staging = Staging(self._objects, flush_at=_FLUSH_AT if flush else None)
         self._nodes.bind(staging)
+        for key in list(self._stale):
+            self._freshen(key)
         changes: dict[bytes, Update] = {}
         settled: dict[bytes, Update] = {}
         loose: list[Pack] = []
@@ -298,6 +315,55 @@ class Worktree:
                 slot.base = None
                 self._watched.discard(key)
                 self._assigned[key] = None
+
+    def replant(self, head: Tree) -> tuple[Staged, Tree]:
+        """The state as ``stage`` gives it, but over another head, without reading ours, which may be gone from the store.
+
+        Of what was not loaded nothing was changed, so the root is that of ``head`` with the keys that are live here, encoded afresh. Also
+        returns the root that these were changed from, likewise. A value that both sides changed, and whose old content is gone, was None
+        there: no merge of its parts is tried.
+        """
+        staging = Staging(self._objects)
+        self._nodes.bind(staging)
+        loose: list[Pack] = []
+        failed: dict[bytes, Unstorable] = {}
+        bases = {key: slot.cell for key, slot in self._slots.items()}
+        ours: dict[bytes, bytes | None] = {}
+        for key in list(self._suspects(loose)):
+            slot = self._slots.get(key)
+            theirs = rank(self._nodes, head, key)[1]
+            lazy = self._lazy.get(key)
+            if slot is None:
+                bases[key] = self._removed.get(key) if lazy is None else lazy.cell
+                old = theirs if lazy is None or not self._is_whole(lazy.cell) else lazy.cell
+                ours[key] = None if lazy is None else self._append(key, None if key in self._removed else old, lazy.tail)
+            elif key in self._assigned or slot.base is None or not self._encoder.unchanged(slot.value, slot.base):
+                try:
+                    ours[key] = self._encoder.encode(slot.value, None, key)[0]
+                except UNSTORABLE as error:
+                    failed[key] = error
+            if key in ours and bases[key] != theirs and not self._is_whole(bases[key]):
+                bases[key] = _NIL
+        base = edit_map(self._nodes, head, bases)
+        changes = {key: Update(cell) for key, cell in ours.items()}
+        return Staged(edit_map(self._nodes, base, ours), staging, changes, {}, loose, {}, failed), base
+
+    def drop(self, head: Tree) -> None:
+        """Hold what another head does, without reading ours, which may be gone from the store. What is not committed is dropped."""
+        staged, base = self.replant(head)
+        self._journal.clear()
+        self.retarget(staged.tree, head, base=base, head=head, also=staged.failed)
+
+    def _is_whole(self, cell: bytes | None) -> bool:
+        """Whether the store has all that a cell refers to. Cost: reading the value."""
+        try:
+            if cell is not None:
+                self._decoder.decode(cell)
+        except MissingObjectError:
+            return False
+        except StateError:
+            return True
+        return True
 
     def _suspects(self, loose: list[Pack]) -> Iterator[bytes]:
         """The keys whose values may differ from the head; packs that no longer hold together go to ``loose``."""
@@ -354,7 +420,7 @@ class Worktree:
                 slot = self._slots.get(key)
                 lazy = self._lazy.get(key)
                 if update.cell is None:
-                    self._removed.discard(key)
+                    self._removed.pop(key, None)
                     self._assigned.pop(key, None)
                 else:
                     self._added.discard(key)
@@ -366,10 +432,11 @@ class Worktree:
                         self._added.add(key)
                         self._assigned[key] = None
                 elif lazy is not None:
+                    lazy.cell = update.cell
                     del lazy.tail[: staged.tails.get(key, 0)]
                     self._assigned.pop(key, None)
                 elif update.cell is not None:
-                    self._removed.add(key)
+                    self._removed[key] = update.cell
         self.tree = staged.tree
         self._journal.clear()
 
@@ -387,12 +454,12 @@ class Worktree:
             for key, update in updates.items():
                 slot = slots.get(key)
                 self._forget(key)
-                self._removed.discard(key)
+                self._removed.pop(key, None)
                 self._assigned.pop(key, None)
                 if slot is None:
                     lazy = self._lazy.get(key)
                     if lazy is not None:
-                        lazy.tail = []
+                        lazy.cell, lazy.tail = update.cell, []
                     continue
                 slot.cell, slot.base = update.cell, update.base
                 if update.base is not None:
@@ -429,7 +496,9 @@ class Worktree:
                 self._slots[key].pack = pack
             self._packs.append(pack)
 
-    def retarget(self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None) -> None:
+    def retarget(
+        self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None, also: Collection[bytes] = ()
+    ) -> None:
         """Patch live values in place: they hold what ``now`` does, and are to hold what ``expected`` does.
 
         A value that cannot be read is let go, and raises when it is asked for; where the store fails, values are patched when they are
@@ -438,6 +507,7 @@ class Worktree:
         Args:
             base, head: where there are changes that are not committed: the root that these were made on, and that of the new head. Without
                 them there are none.
+            also: keys at which a live value is not what ``now`` says, but something that could not be stored.
 
         Raises:
             StorageError: what is not committed could not be read. Nothing was changed.
@@ -449,7 +519,8 @@ class Worktree:
         staging = self._nodes.staging
         claimed: dict[int, Any] = {}
         try:
-            cells = {key: cell for key, _, cell in diff_maps(self._nodes, now, expected)}
+            cells = {key: rank(self._nodes, expected, key)[1] for key in also}
+            cells |= {key: cell for key, _, cell in diff_maps(self._nodes, now, expected)}
             if base is not None:
                 cells |= {key: rank(self._nodes, expected, key)[1] for key, _, _ in diff_maps(self._nodes, base, head) if key not in cells}
             own = {} if head is expected else {key: cell for key, cell, _ in diff_maps(self._nodes, expected, head)}
@@ -486,11 +557,27 @@ class Worktree:
         return decoded
 
     def _freshen(self, key: bytes) -> None:
-        """Patch a value that could not be patched when the head moved. Raises ``StorageError`` if it still cannot."""
-        if key in self._stale:
-            cell = self.cell(key)
-            self._patch(key, cell, cell, {})
+        """Patch a value that could not be patched when the head moved. What was changed in it since is merged, and is a change still.
+
+        Raises:
+            StorageError: it cannot be read now either.
+            MergeConflictError: the head has something else in the same place. Nothing was changed; assigning to the key settles it.
+        """
+        slot, cell = self._slots.get(key), self.cell(key)
+        if slot is None or slot.cell == cell:  # it was let go, or patched before the store failed
             self._stale.discard(key)
+            return
+        try:
+            mine = self._encode(key)[0].cell
+        except UNSTORABLE:
+            return  # it is told of where it is to be stored, and there is nothing to merge before
+        if mine != slot.cell:
+            roots = [edit_map(self._nodes, empty(Shape.MAP), {key: side}) for side in (slot.cell, mine, cell)]
+            merged = rank(self._nodes, self._merge(self._nodes, *roots), key)[1]
+            self._patch(key, merged, cell, {})
+        else:
+            self._patch(key, cell, cell, {})
+        self._stale.discard(key)
 
     def _mend(self, expected: Tree, staging: Staging) -> None:
         """Make the state what it must be after values were patched, where patching one of them changed another.
@@ -525,13 +612,13 @@ class Worktree:
                 del self._slots[key]
             self._forget(key)
             if head_cell is None:
-                self._removed.discard(key)
+                self._removed.pop(key, None)
                 self._assigned.pop(key, None)
             else:
-                self._removed.add(key)
+                self._removed[key] = head_cell
                 self._assigned[key] = None
             return
-        self._removed.discard(key)
+        self._removed.pop(key, None)
         if slot is None and cell == head_cell:
             return
         try:
@@ -580,6 +667,10 @@ class Worktree:
                 del self._lazy[key]
                 if key not in self._slots:
                     self._added.discard(key)
+        for key in list(self._stale):
+            # Moves are no part of a transaction, so whatever was changed in it since is to be dropped.
+            self._patch(key, self.cell(key), self.cell(key), {})
+            self._stale.discard(key)
         now = self.stage(lenient=True)
         target = self.tree if savepoint is None else savepoint.staged.tree
         staging = now.staging if savepoint is None else savepoint.staged.staging
@@ -601,7 +692,7 @@ class Worktree:
         if value is _ABSENT:
             self._slots.pop(key, None)
             self._forget(key)
-            self._removed.discard(key)
+            self._removed.pop(key, None)
             self._assigned.pop(key, None)
             return
         if slot is None:
@@ -609,7 +700,7 @@ class Worktree:
         slot.value = value
         slot.pack = None
         self._single.pop(key, None)
-        self._removed.discard(key)
+        self._removed.pop(key, None)
         if slot.cell is None:
             self._added.add(key)
         else:

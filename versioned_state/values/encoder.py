@@ -132,9 +132,9 @@ class Encoder:
         cells, _, _ = self._guarded(lambda: self._cells(tail), tail, path)
         return tree_cell(Code.LIST_TREE, splice(self.nodes, tree, [Edit(count, count, cells)]))
 
-    def encode_at(self, value: Any, limit: int) -> bytes:
+    def encode_at(self, value: Any, limit: int, path: str = "a value") -> bytes:
         """The cell of a value where up to ``limit`` bytes are inline. Raises the same as ``encode``."""
-        return self._guarded(lambda: self._update(value, None, limit)[0], value, "a value")
+        return self._guarded(lambda: self._update(value, None, limit)[0], value, path)
 
     def encode_inline(self, value: Any, path: str) -> bytes:
         """The packed form of a value with everything in it, for small things that are not part of a state. Raises the same."""

@@ -60,9 +60,9 @@ class Forms:
                 whole = self._encoder.encode_inline(self.decoder.decode(cell), "a value")
         return whole if whole is not None and len(whole) <= ELEMENT_INLINE else None
 
-    def encode(self, value: Any, limit: int) -> bytes:
-        """The cell of a value where up to ``limit`` bytes are inline."""
-        return self._encoder.encode_at(value, limit)
+    def encode(self, value: Any, limit: int, path: str = "a value") -> bytes:
+        """The cell of a value where up to ``limit`` bytes are inline; ``path`` is for the error where it cannot be stored."""
+        return self._encoder.encode_at(value, limit, path)
 
     def same(self, a: bytes | None, b: bytes | None) -> bool:
         """Whether two cells are of one value, be they in two forms."""

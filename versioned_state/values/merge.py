@@ -14,7 +14,6 @@ side is ours, and holds nothing that no side had.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -58,6 +57,10 @@ class Decide(Protocol):
 
     def insert(self, path: Path, ours: list[bytes], theirs: list[bytes]) -> list[bytes] | None:
         """The elements, if that is decided, that stand in a list where each side put its own."""
+        ...
+
+    def once(self, path: Path) -> bool:
+        """Whether what is put into a list is to be there once, whoever put it there, and wherever."""
         ...
 
     def recount(self, path: Path) -> bool:
@@ -206,15 +209,17 @@ class Merger:
         nodes = self._nodes
         mine = _script(diff_sequences(nodes, base, ours), lambda x, y: list(iter_cells(nodes, ours, x, y)))
         other = _script(diff_sequences(nodes, base, theirs), lambda x, y: list(iter_cells(nodes, theirs, x, y)))
-        shift = mine.shift()
 
         def place(index: int, mine: bytes | None, other: bytes | None) -> bytes | None:
             old = next(iter_cells(nodes, base, index, index + 1))
-            return self._place(Sides(old, mine, other), lambda: path.index(index + shift(index)), LIMITS[Shape.SEQUENCE])
+            # By the base's index: ours and theirs may have several elements, or none, where it has one.
+            return self._place(Sides(old, mine, other), lambda: path.index(index), LIMITS[Shape.SEQUENCE])
 
         merged = _join(mine, other, place, lambda x, y: self._decide.insert(path, x, y))
         if merged is None:
             return None
+        if self._decide.once(path):
+            merged = merged.once(list(iter_cells(nodes, base)))
         if large:
             return self._forms.list_cell(splice_cells(nodes, base, merged.replacements()), limit)
         return self._forms.list_of(merged.apply(list(iter_cells(nodes, base))), limit)
@@ -272,6 +277,19 @@ class _Script:
         edits += [(gap, gap, cells) for gap, cells in self.inserted.items() if cells]
         return sorted(edits, key=lambda edit: edit[:2])
 
+    def once(self, base: Sequence[Any]) -> _Script:
+        """The same, but each that it puts in is there once: not where the base has it and keeps it, and otherwise in the first place."""
+        seen = {part for index, part in enumerate(base) if index not in self.changed}
+        script = _Script()
+        for start, end, parts in self.replacements():
+            new = [part for part in dict.fromkeys(parts) if part not in seen]
+            seen.update(new)
+            if end > start:
+                script.changed[start] = new[0] if new else None
+            elif new:
+                script.inserted[start] = new
+        return script
+
     def apply(self, base: Sequence[Any]) -> list[Any]:
         """The base with all that done."""
         result: list[Any] = []
@@ -281,17 +299,6 @@ class _Script:
             result += cells
             position = end
         return result + list(base[position:])
-
-    def shift(self) -> Callable[[int], int]:
-        """How far an element of the base was moved by what was put in and taken out before it."""
-        steps = sorted(
-            [*((gap, len(cells)) for gap, cells in self.inserted.items()), *((i + 1, -1) for i, c in self.changed.items() if c is None)]
-        )
-        places = [place for place, _ in steps]
-        moved = [0]
-        for _, by in steps:
-            moved.append(moved[-1] + by)
-        return lambda index: moved[bisect_right(places, index)]
 
 
 def _script(parts: Iterable[Replaced], new: Callable[[int, int], list[Any]]) -> _Script:

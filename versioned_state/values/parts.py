@@ -139,18 +139,17 @@ def text_bytes(nodes: Nodes, cell: bytes) -> bytes | bytearray:
 
 
 def iter_lines(nodes: Nodes, cell: bytes) -> Iterator[str]:
-    """A text line by line, without the line breaks. Cost: a few chunks of it at a time."""
-    if code_of(cell) != Code.TEXT:
-        yield from key_of_cell(cell)[1:].decode("utf-8", "surrogatepass").split("\n")
-        return
-    tree = tree_of(cell)
-    assert tree is not None
+    """A text line by line, without the line breaks; none is behind a final one. Cost: a few chunks of it at a time."""
+    tree = tree_of(cell) if code_of(cell) == Code.TEXT else None
     rest = bytearray()
-    for chunk in iter_blob(nodes, tree):
+    is_one_line = True
+    for chunk in (key_of_cell(cell)[1:],) if tree is None else iter_blob(nodes, tree):
         head, newline, tail = chunk.rpartition(b"\n")
         if newline:
             rest += head
             yield from rest.decode("utf-8", "surrogatepass").split("\n")
             rest.clear()
+            is_one_line = False
         rest += tail
-    yield rest.decode("utf-8", "surrogatepass")
+    if rest or is_one_line:
+        yield rest.decode("utf-8", "surrogatepass")

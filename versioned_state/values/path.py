@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import msgpack
 
-from versioned_state.errors import InvalidPathError
+from versioned_state.errors import InvalidArgumentError, InvalidPathError
 from versioned_state.values.codec import pack_surrogates
 
 
@@ -105,6 +105,15 @@ class Path:
         if isinstance(steps[-1], Namespace):
             raise InvalidPathError(text, len(text), "a key must follow a namespace")
         return cls(tuple(steps))
+
+
+def as_path(path: str | Path) -> Path:
+    """What a caller gives for a path. Raises ``InvalidPathError``, or ``InvalidArgumentError`` for what is neither string nor path."""
+    if isinstance(path, str):
+        return Path.parse(path)
+    if not isinstance(path, Path):
+        raise InvalidArgumentError(f"a path is a string or a Path, not {type(path).__name__}; nothing was changed")
+    return path
 
 
 def _show(step: Step) -> str:

@@ -20,7 +20,7 @@ from versioned_state.values.forms import LIMITS, Forms
 from versioned_state.values.keys import namespace_prefix, path_of, root_key_of, user_key
 from versioned_state.values.nodes import Nodes, Shape
 from versioned_state.values.opened import Opened, open_cell, order_keys, split_cells
-from versioned_state.values.path import Index, Key, Namespace, Path, Step
+from versioned_state.values.path import Index, Key, Namespace, Path, Step, as_path
 from versioned_state.values.pickles import PicklePolicy
 from versioned_state.values.tree import Edit, Tree, edit_map, iter_cells, iter_items, rank, splice
 
@@ -53,7 +53,7 @@ def target_of(path: str | Path) -> Target:
         found = Path.parse(f"{path}.x")  # a namespace alone is no path, since no value is there
         if all(isinstance(step, Namespace) for step in found.steps[:-1]):
             path = Path(found.steps[:-1])
-    steps = (Path.parse(path) if isinstance(path, str) else path).steps
+    steps = as_path(path).steps
     names = [step.name for step in steps if isinstance(step, Namespace)]
     if steps and len(names) == len(steps):
         prefix = b"".join(map(namespace_prefix, names))

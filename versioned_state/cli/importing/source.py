@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, BinaryIO, Final
 
+from versioned_state.cli.hints import json_reason
 from versioned_state.errors import InvalidArgumentError
 
 
@@ -133,4 +134,4 @@ def _parse(name: str, text: bytes, line: int) -> Any:
             hint="it takes JSON or JSON lines, plain or compressed with gzip, bzip2 or xz",
         ) from error
     except (ValueError, RecursionError) as error:  # no text, a number of thousands of digits, brackets without end
-        raise InvalidArgumentError(f"{name}, line {line}: not JSON that can be read: {error}") from error
+        raise InvalidArgumentError(f"{name}, line {line}: not JSON that can be read: {json_reason(error)}") from error

@@ -1,0 +1,110 @@
+"""The way out of an error, in the words of the command line. That none of them is Python's, every test of a command checks."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Vstate, speaks_python
+from tests.cli.stores import Trip
+from tests.cli.test_stores import assert_error
+from versioned_state import errors
+from versioned_state.cli.hints import hint_of, message_of
+
+
+def test_what_was_deleted_is_brought_back_by_the_hint(vstate: Vstate, own_trip: Trip, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("VSTATE_STORE", str(own_trip.path))
+    assert vstate("branch", "it's").code == 0
+    for kind, name in (("branch", "it's"), ("tag", "v1")):
+        assert vstate(kind, "-d", name).code == 0
+        result = vstate(kind, "-d", name)
+        assert_error(result, f"there is no such {kind}; it was deleted", "brings it back")
+        command = result.stderr.partition("hint: vstate ")[2].removesuffix(" brings it back\n")
+        assert vstate(*shlex.split(command)).code == 0
+        assert vstate("show", name).code == 0
+    vstate("branch", "-D", "idea")
+    assert_error(vstate("switch", "idea"), "vstate branch idea 'idea@{1}' brings it back")
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (["branch", "-d", "idea"], "vstate branch -D idea"),
+        (["branch", "-d", "ideas"], "did you mean idea?"),
+        (["branch", "-m", "mian", "x"], "did you mean main?"),
+        (["switch", "mian"], "did you mean main?"),
+        (["tag", "-d", "v11"], "did you mean v1?"),
+        (["reflog", "mian"], "did you mean main?"),
+        (["log", "main..mian"], "did you mean main?"),
+        (["switch", "nothing"], "vstate log"),
+        (["show", "main~99"], "vstate log"),
+        (["show", "main..idea"], "take ranges"),
+        (["log", "--grep", "("], "a backslash"),
+        (["log", "--author", "["], "a backslash"),
+        (["grep", "("], "-F"),
+        (["verify", "--key", "x", "--since", "abc"], "vstate verify --help"),
+        (["prune"], "vstate prune --help"),
+    ],
+)
+def test_the_hint_names_a_command_or_an_option(command: list[str], hint: str, vstate: Vstate, own_trip: Trip):
+    vstate("branch", "-D", "merged", store=own_trip.path)
+    result = vstate(*command, store=own_trip.path)
+    assert_error(result, code=result.code)
+    assert result.code in (1, 2)
+    assert hint in result.stderr.partition("hint: ")[2]
+
+
+ERRORS: list[errors.StateError] = [
+    errors.BranchMovedError("main", expected="a" * 48, actual="b" * 48),
+    errors.BranchMovedError("main", expected="a" * 48, actual=None),
+    errors.CommitInDoubtError("a" * 48),
+    errors.PatchConflictError(["a"]),
+    errors.UnmergedBranchError("it's", "a" * 48),
+    errors.PickleRefusedError("an object of type X would have to be unpickled, which is refused", policy="refuse", hint="pickle='allow'"),
+    errors.WrongKeyError("the store is encrypted with another key", hint="give it in old_keys"),
+    errors.StorageFullError("the store is at its size limit", limit=10, hint="open the store with a larger size_limit"),
+    errors.UnsafeStoreError("a network file system", hint="use a local folder; allow_network=True if one machine alone opens it"),
+    errors.UnknownRevisionError("b", deleted="branch"),
+    errors.UnknownRevisionError("HEAD", near=["main"]),
+    errors.UnknownRevisionError("b"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: f"{type(error).__name__}-{error}"[:60])
+def test_what_is_said_in_a_terminal_is_no_python(error: errors.StateError):
+    assert hint_of(error)
+    assert not speaks_python(f"error: {message_of(error)}\nhint: {hint_of(error)}")
+    assert "staged" not in message_of(error)
+    assert "; " not in message_of(error)[-3:]
+
+
+def test_a_full_disk_has_no_limit_to_raise():
+    assert hint_of(errors.StorageFullError("the disk is full", hint="make room")) == "make room"
+
+
+def test_what_has_no_way_out_in_python_has_none_in_a_terminal():
+    assert hint_of(errors.PickleRefusedError("a patch carries data only", policy="refuse")) == ""
+
+
+def test_python_is_told_from_what_is_typed():
+    for said in (
+        "create('b', at='b@{1}') brings it back",
+        "refresh() first",
+        "keep_last or older_than",
+        "policies={'a': 'append'} keeps",
+        "allow_network=True",
+    ):
+        assert speaks_python(f"hint: {said}"), said
+    for said in (
+        "vstate branch b 'b@{1}' brings it back",
+        "--policy messages=append keeps what both appended",
+        "(key): it is a text",
+        "a, b(c)",
+    ):
+        assert not speaks_python(f"hint: {said}"), said
+
+
+def test_hints_are_quoted_for_the_shell(tmp_path: Path):
+    assert "'it'\"'\"'s'" in hint_of(errors.UnmergedBranchError("it's", "a" * 48))
