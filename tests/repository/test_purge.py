@@ -504,6 +504,20 @@ def test_what_another_ref_leads_to_stays_and_is_named():
     assert set(both.shared) == {both.commits.get(id, id) for id in kept}
 
 
+def test_a_branch_whose_head_is_lost_can_be_given_up():
+    store = Memory()
+    repository = Repository(store, clock=Clock())
+    sessions(repository)
+    head = repository.branches["alice/1"]
+    store.delete(object_key(Address(bytes.fromhex(head.id))))
+    fresh = Repository(store)
+    assert not fresh.fsck().ok
+    report = fresh.purge(branches="alice/*")
+    assert set(report.branches) == {"alice/1", "alice/2"}
+    assert fresh.fsck().ok
+    assert messages(fresh) == ["end", "begin"]
+
+
 def test_a_handle_on_an_erased_branch_finds_it_gone():
     store = Memory()
     repository = Repository(store, clock=Clock())

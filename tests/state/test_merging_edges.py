@@ -19,6 +19,7 @@ from versioned_state.errors import (
     MergeConflictError,
     StateError,
     TransactionError,
+    UnknownPathError,
     UnserializableValueError,
 )
 from versioned_state.repository.merge import MISSING
@@ -925,3 +926,78 @@ def test_a_patch_with_a_negative_index():
     state, _ = two(l=[1])
     with pytest.raises(StateError):
         state.apply([{"path": "l[-1]", "kind": "added", "new": 9}])
+
+
+@pytest.mark.parametrize("path", ["nope", "d.nope", "l[7]", "@n.nope"])
+def test_restore_of_what_is_neither_here_nor_there(path):
+    state, _ = two(d={}, l=[1])
+    state["x"] = 1
+    state.commit()
+    with pytest.raises(UnknownPathError):
+        state.restore(path, "HEAD~1")
+    assert not state.status()
+
+
+def test_undo_counts_moves_also_where_they_lead_to_where_it_stands():
+    one, other = (two(x=0)[0] for _ in range(2))
+    for state in (one, other):
+        for n in (1, 2):
+            state["x"] = n
+            state.commit()
+        state.reset("HEAD~1")
+        assert state["x"] == 1
+    for _ in range(3):
+        one.undo()
+    other.undo(2)
+    assert other["x"] == 1
+    other.undo()
+    assert one["x"] == other["x"] == 0
+    other.redo(3)
+    assert other["x"] == 1
+
+
+def test_squash_leaves_later_merges_merges():
+    state, _ = two(x=0)
+    for n in (1, 2, 3):
+        state["x"] = n
+        state.commit(f"x{n}")
+    idea = state.fork("idea")
+    idea["plan"] = "theirs"
+    idea.commit("idea")
+    state["y"] = 1
+    state.commit("y")
+    state.merge("idea")
+    state["plan"] = "ours, later"
+    state.commit("later")
+    root = state.head.root
+    state.squash("HEAD~5", "HEAD~3")
+    assert [commit.message for commit in state.log(first_parent=True)][2:4] == ["y", "x2\nx3"]
+    assert state.repository.commit("HEAD~1", head=state.head).parents[1] == idea.head.id
+    assert state.head.root == root
+    assert state.merge("idea") == state.head
+    assert state["plan"] == "ours, later"
+    assert state.repository.fsck().ok
+
+
+@pytest.mark.parametrize("call", ["rebase", "cherry_pick", "revert", "squash"])
+def test_commits_that_one_call_makes_are_found_as_fast_as_others(call):
+    """Each has the jump that it would have, had it been made by itself."""
+    state, _ = two(x=0)
+    topic = state.fork("topic")
+    for n in range(12):
+        topic[f"t{n}"] = n
+        topic.commit()
+    state["y"] = 1
+    state.commit()
+    match call:
+        case "rebase":
+            topic.rebase("main")
+        case "cherry_pick":
+            state.cherry_pick("topic~12..topic")
+        case "revert":
+            topic.revert("topic~12..topic")
+        case _:
+            topic.squash("topic~12", "topic~10")
+    assert state.repository.fsck().findings == ()
+    with pytest.raises(InvalidArgumentError, match="no range"):
+        state.cherry_pick("topic...main")

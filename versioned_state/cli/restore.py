@@ -8,7 +8,7 @@ from versioned_state.cli.handle import author_option, handle, message_option, te
 from versioned_state.cli.hints import message_of
 from versioned_state.cli.place import value_at
 from versioned_state.cli.settings import Settings, complete_revision, verb
-from versioned_state.errors import PickleRefusedError, StateError
+from versioned_state.errors import PickleRefusedError, StateError, UnknownPathError
 
 
 @verb("restore", "Bring what is at a path back to what it was.", example="vstate restore plan --from HEAD~5")
@@ -27,8 +27,9 @@ def restore(settings: Settings, path: str, *, rev: str, message: str, author: st
             state.restore(path, rev)
         except PickleRefusedError as error:
             raise StateError(message_of(error), hint=f"vstate never unpickles; in Python: state.restore({path!r}, at={rev!r})") from error
-        head = state.commit(message or f"restore {path} from {rev}")
-        if head == before:
-            # It is the same in both, or in neither: then that is said, with what comes near.
+        except UnknownPathError:
+            # It is in neither; what comes near is said as for any path.
             value_at(state.repository.snapshot(before, describe=True), path)
+            raise
+        head = state.commit(message or f"restore {path} from {rev}")
         tell_made(settings.output, state, head, nothing=f"{path} is what it was in {rev}: no commit")

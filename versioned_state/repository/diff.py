@@ -17,7 +17,7 @@ from versioned_state.values.encoder import Encoder
 from versioned_state.values.forms import Forms
 from versioned_state.values.keys import is_internal, path_of
 from versioned_state.values.nodes import NodeCache, Nodes
-from versioned_state.values.path import Index, Key, Namespace, Path, Step
+from versioned_state.values.path import Index, Key, Namespace, Path, Step, as_path
 from versioned_state.values.pickles import PicklePolicy
 from versioned_state.values.tree import Tree
 
@@ -161,7 +161,7 @@ class Diff:
 
     def under(self, path: str | Path) -> list[Change]:
         """The changes at a path or below it, and those of a whole value that has something there on either side."""
-        steps = (Path.parse(path) if isinstance(path, str) else path).steps
+        steps = as_path(path).steps
         return [change for change in self.changes if change.path.steps[: len(steps)] == steps or _covers(change, steps)]
 
     def __iter__(self) -> Iterator[Change]:

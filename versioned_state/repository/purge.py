@@ -15,7 +15,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
-from versioned_state.errors import InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
+from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
 from versioned_state.objects.address import Address
 from versioned_state.objects.layout import CUTS, RefKind, birth_key, ref_key
 from versioned_state.objects.store import Staging
@@ -113,7 +113,7 @@ def purge(
             commit.
         prefixes: beginnings of keys of the state: ``user/alice/``.
         branches: patterns with ``*`` and ``?`` of branches to erase whole: head, reflog and name. What other refs lead to stays. Handles
-            that stand on one find it gone.
+            that stand on one find it gone. One that is damaged can be given up so.
         replace: words to replace in messages, in the strings of meta, and in authors, of reflogs too.
         dry_run: only say what would be rewritten.
         progress: is told how far it is.
@@ -236,7 +236,10 @@ class _Pass:
         ids = [commit.id for commit in history.walk(self._named(refs, logs), repository.read)]
         if self.erased:
             kept = {*ids} - {ROOT_ID}
-            self.shared = [commit.id for commit in history.walk(self._named(self.erased, logs), repository.read) if commit.id in kept]
+            # A branch may be erased because it is damaged: as far as it can be read.
+            with suppress(MissingObjectError, CorruptObjectError):
+                for commit in history.walk(self._named(self.erased, logs, damaged=True), repository.read):
+                    self.shared += [commit.id] if commit.id in kept else []
         for count, id in enumerate(reversed(ids) if self._rewrites else ()):
             self._progress("rewriting", count, len(ids))
             if id not in self._clean:
@@ -247,13 +250,20 @@ class _Pass:
             if (head, log) != (ref.head, ref.log):
                 self.moves.append((ref, head, log))
 
-    def _named(self, refs: Iterable[Ref], logs: Mapping[tuple[RefKind, str], list[LogEntry]]) -> list[Commit]:
-        """The commits that some refs and their reflogs name."""
+    def _named(self, refs: Iterable[Ref], logs: Mapping[tuple[RefKind, str], list[LogEntry]], *, damaged: bool = False) -> list[Commit]:
+        """The commits that some refs and their reflogs name; where these may be ``damaged``, those of them that can be read."""
         named: dict[Address | None, None] = {}
         for ref in refs:
             entries = logs[ref.kind, ref.name]
             named.update(dict.fromkeys((ref.head, *(address for entry in entries for address in (entry.old, entry.new)))))
-        return [self._repository.commit_at(address) for address in named if address is not None]
+        found = []
+        for address in named:
+            try:
+                found += [] if address is None else [self._repository.commit_at(address)]
+            except (MissingObjectError, CorruptObjectError):
+                if not damaged:
+                    raise
+        return found
 
     def check_swept(self) -> None:
         """Raise ``_SweptError`` if gc deleted anything since this pass began."""

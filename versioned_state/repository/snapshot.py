@@ -18,7 +18,7 @@ from versioned_state.values.encoder import Encoder, key_of_cell, order_key
 from versioned_state.values.keys import USER, namespace_prefix, path_of, root_key_of, user_key
 from versioned_state.values.nodes import NodeCache, Nodes, Shape
 from versioned_state.values.opened import open_cell, order_keys, read_key
-from versioned_state.values.path import Index, Key, Path
+from versioned_state.values.path import Index, Key, Path, as_path
 from versioned_state.values.pickles import PicklePolicy
 from versioned_state.values.tree import Tree, iter_cells, iter_items, rank
 
@@ -133,7 +133,7 @@ class Snapshot(Mapping[str, Any]):
 
     def cell_at(self, path: str | Path) -> bytes:
         """The stored form of the value at a path. Raises the same."""
-        path = Path.parse(path) if isinstance(path, str) else path
+        path = as_path(path)
         with self._lock:
             root_key, rest = root_key_of(path)
             cell = rank(self._nodes, self._tree, self._prefix + root_key)[1]

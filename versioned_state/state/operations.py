@@ -19,6 +19,7 @@ from versioned_state.repository.merge import merge_bases
 from versioned_state.repository.reflog import Position
 from versioned_state.repository.refs import Ref
 from versioned_state.repository.repository import backoff
+from versioned_state.repository.revisions import split_range
 from versioned_state.state.slots import Staged
 from versioned_state.state.standing import GIVEN_UP, Settling, Standing
 from versioned_state.values.nodes import Nodes
@@ -128,7 +129,8 @@ def squash(standing: Standing, since: Commit, until: Commit, description: Descri
     message = description.message or "\n".join(dict.fromkeys(commit.message for commit in squashed))
     new = _write(standing, staged, until.tree, (since,), description, message)
     for commit in _line(standing, until, head):
-        new = _write(standing, staged, commit.tree, (new,), _described(commit, Description()), "")
+        others = standing.repository.parents(commit)[1:]  # what a merge brought in is merged still
+        new = _write(standing, staged, commit.tree, (new, *others), _described(commit, Description()), "")
     standing.point_to(new, f"squash {since.short}..{until.short}", staged=staged)
     return new
 
@@ -146,8 +148,8 @@ def undo(standing: Standing, steps: int) -> Commit:
     if found is None or found.commit is None:
         left = "there is nothing to undo" if steps > 0 else "nothing was undone"
         raise UnknownRevisionError(f"{standing.branch}@{{{target}}}" if target >= 0 else call, reason=left)
-    if found.commit != standing.head:
-        standing.point_to(found.commit, f"{_UNDO if steps > 0 else _REDO} {abs(steps)}")
+    # Written down even where the branch is there already: that many moves are undone then.
+    standing.point_to(found.commit, f"{_UNDO if steps > 0 else _REDO} {abs(steps)}")
     return found.commit
 
 
@@ -173,10 +175,10 @@ def _undone(standing: Standing) -> tuple[int, Iterator[Position]]:
 
 def commits_of(standing: Standing, rev: str | Commit, resolve: Any) -> list[Commit]:
     """The commits that a revision means, oldest first: one, or with ``A..B`` those after A up to B by first parents."""
-    if type(rev) is not str or ".." not in rev:
+    ends = split_range(rev) if type(rev) is str else None
+    if ends is None:
         return [resolve(rev)]
-    start, _, end = rev.partition("..")
-    since, until = resolve(start or "HEAD"), resolve(end or "HEAD")
+    since, until = map(resolve, ends)
     if not _is_before(standing, since, until):
         raise InvalidArgumentError(f"{rev}: {since.short} does not come before {until.short} by first parents")
     return _line(standing, since, until)

@@ -12,7 +12,11 @@ from versioned_state.values.path import Index, Key, Namespace, Path, Step
 
 
 def restore_path(state: State, snapshot: Snapshot, path: Path) -> None:
-    """Assign it, or remove what is there where there was nothing. Raises ``UnknownPathError`` where its container is not there."""
+    """Assign it, or remove what is there where there was nothing.
+
+    Raises:
+        UnknownPathError: its container is not there, or it is neither here nor there.
+    """
     if not path.steps or isinstance(path.steps[-1], Namespace):
         raise InvalidArgumentError("restore() takes the path of a key, or of something in it")
     container: Any = state
@@ -27,7 +31,8 @@ def restore_path(state: State, snapshot: Snapshot, path: Path) -> None:
     try:
         value = snapshot.at(path)
     except UnknownPathError:
-        _remove(container, last)
+        if not _remove(container, last):
+            raise
         return
     if isinstance(last, Key) and isinstance(container, State | dict):
         container[key_of(last)] = value
@@ -51,8 +56,12 @@ def key_of(step: Key) -> Any:
     return step.key if step.cell is None else decode_inline(step.cell)
 
 
-def _remove(container: Any, step: Step) -> None:
-    if isinstance(step, Key) and isinstance(container, State | dict):
-        container.pop(key_of(step), None)
-    elif isinstance(step, Index) and type(container) is list and -len(container) <= step.index < len(container):
+def _remove(container: Any, step: Step) -> bool:
+    """Remove what is there; whether there was anything."""
+    if isinstance(step, Key) and isinstance(container, State | dict) and key_of(step) in container:
+        del container[key_of(step)]
+        return True
+    if isinstance(step, Index) and type(container) is list and -len(container) <= step.index < len(container):
         del container[step.index]
+        return True
+    return False
