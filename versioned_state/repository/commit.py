@@ -124,34 +124,39 @@ def new_commit(
     height = parents[0].height + 1 if parents else 0
     merge_height = height if len(parents) > 1 else parents[0].merge_height if parents else 0
     ids = tuple(parent.id for parent in parents)
-    unnamed = Commit("", ids, time, author, message, generation, tree, height, merge_height, jump, meta_cell)
-    raw = _write(unnamed)
+    fields = (ids, time, author, message, generation, tree, height, merge_height, jump, meta_cell)
+    raw = _write(fields)
     signature = None if sign is None else sign(raw)
     if signature is not None:
         raw = raw[:1] + _SIGNED + raw[2:] + _SIGNATURE_HEADER + signature
-    return replace(unnamed, id=address_of(raw).hex(), signature=signature), raw
+    return Commit(address_of(raw).hex(), *fields, signature=signature), raw
 
 
 def with_id(commit: Commit) -> tuple[Commit, bytes]:
     """A commit of these fields under the id that they give it, and its raw bytes, kind first. A signature that it had is left out."""
-    raw = _write(commit)
+    c = commit
+    raw = _write((c.parents, c.time, c.author, c.message, c.generation, c.tree, c.height, c.merge_height, c.jump, c.meta_cell))
     return replace(commit, id=address_of(raw).hex(), signature=None), raw
 
 
-def _write(commit: Commit) -> bytes:
-    """The raw bytes of a commit without a signature; its id has no part in them."""
-    tree, jump = commit.tree, commit.jump
+_Fields = tuple[tuple[str, ...], int, str | None, str, int, Tree, int, int, str | None, bytes | None]
+"""The fields of a ``Commit`` after its id that are stored, in its order, but for the signature."""
+
+
+def _write(fields: _Fields) -> bytes:
+    """The raw bytes of a commit without a signature."""
+    parents, time, author, message, generation, tree, height, merge_height, jump, meta_cell = fields
     body = [
         tree.count,
         tree.top if isinstance(tree.top, bytes) else [write_node(tree.shape, tree.top)],
-        bytes.fromhex("".join(commit.parents)),
-        commit.time,
-        commit.author,
-        commit.message,
-        commit.meta_cell,
-        commit.generation,
-        # Without a merge on the line that comes to the same.
-        [commit.height, commit.merge_height] if commit.merge_height else None,
+        bytes.fromhex("".join(parents)),
+        time,
+        author,
+        message,
+        meta_cell,
+        generation,
+        # Without a merge on the line height and generation are the same.
+        [height, merge_height] if merge_height else None,
         None if jump is None else bytes.fromhex(jump),
     ]
     packed: bytes = msgpack.packb(body, unicode_errors="surrogatepass")
