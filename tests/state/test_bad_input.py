@@ -163,9 +163,16 @@ def test_discard_and_rollback_with_values_that_cannot_be_stored(state):
 
 
 def test_a_transaction_with_a_value_that_cannot_be_stored_before_it(state):
-    state["bad"] = threading.Lock()
+    lock = state["bad"] = threading.Lock()
+
+    def work() -> None:
+        with state.transaction():
+            state["kept"].append(3)
+
     with pytest.raises(UnserializableValueError, match="bad"):
-        state.transaction().__enter__()
+        work()
+    assert state["kept"] == [1, 2]
+    assert state["bad"] is lock
 
 
 # Keys

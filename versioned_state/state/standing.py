@@ -317,8 +317,11 @@ class Standing:
             # Nothing led to our head any more, and it was collected.
             staged, base = self.worktree.replant(theirs.tree)
             expected = self.merged(staged, base, staged.tree, theirs.tree, settling)
-        self.worktree.retarget(staged.tree, expected, base=base, head=theirs.tree, also=staged.replaced)
-        self.head = theirs
+        try:
+            self.worktree.retarget(staged.tree, expected, base=base, head=theirs.tree, also=staged.replaced)
+        finally:
+            if self.worktree.tree is theirs.tree:  # also where an interrupt comes in between
+                self.head = theirs
 
     def recover(self, on_moved: OnMoved, settling: Settling) -> None:
         """See to it that a commit that failed for a missing object can be tried again: what it relied on was collected.

@@ -7,6 +7,8 @@ arrays and plain objects as a whole. What is equal already is not touched.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
+from dataclasses import astuple
+from functools import partial
 from typing import Any
 
 from versioned_state.values.arrays import is_array
@@ -16,7 +18,7 @@ from versioned_state.values.fingerprint import Marker
 
 
 def sync(live: Any, target: Any, marker: Marker, claimed: dict[int, Any]) -> Any:
-    """``live`` with the content of ``target``, in place where it can be; otherwise ``target``. Cost: the size of both.
+    """``live`` with the content of ``target``, in place where it can be, and lets it; otherwise ``target``. Cost: the size of both.
 
     Args:
         target: nobody else's: parts of it become parts of ``live``.
@@ -27,13 +29,22 @@ def sync(live: Any, target: Any, marker: Marker, claimed: dict[int, Any]) -> Any
     if live is target or cls is not type(target) or id(live) in claimed:
         return target
     claimed[id(live)] = live
+    try:
+        return _mended(live, target, marker, claimed)
+    except Exception:  # noqa: BLE001 - its type's own code, or somebody holds its buffer: it is let go, as one of another type is
+        return target
+
+
+def _mended(live: Any, target: Any, marker: Marker, claimed: dict[int, Any]) -> Any:
+    cls = type(live)
     if cls is list:
         _sync_list(live, target, marker, claimed)
     elif isinstance(live, dict):
         _sync_dict(live, target, marker, claimed)
     elif cls is set:
-        # Elements that are equal stay, so that what is in both keeps its identity.
-        live &= target
+        # Elements that are the same stay, so that what is in both keeps its identity; 1 and True are equal, and not the same.
+        wanted = {element: element for element in target}
+        live -= {element for element in live if element not in wanted or not _is_same(element, wanted[element], marker)}
         live |= target
     elif cls is bytearray:
         live[:] = target
@@ -102,21 +113,24 @@ def _sync_list(live: list[Any], target: list[Any], marker: Marker, claimed: dict
     suffix = 0
     while suffix < least - prefix and old[-1 - suffix] == new[-1 - suffix]:
         suffix += 1
-    old_end, new_end = len(old) - suffix, len(new) - suffix
-    result = live[:prefix]
-    claimed.update((id(part), part) for part in live[:prefix])
-    claimed.update((id(part), part) for part in live[old_end:])
-    i = prefix
-    for part in diff_lists(old[prefix:old_end], new[prefix:new_end]):
-        start, end = prefix + part.old_start, prefix + part.old_end
-        new_start, new_stop = prefix + part.new_start, prefix + part.new_end
-        result += live[i:start]
-        both = min(end - start, new_stop - new_start)
+    shift = partial(map, prefix.__add__)
+    parts = [tuple(shift(astuple(part))) for part in diff_lists(old[prefix : len(old) - suffix], new[prefix : len(new) - suffix])]
+    stays = list(zip([0, *(end for _, end, _, _ in parts)], [*(start for start, _, _, _ in parts), len(live)], strict=True))
+    for start, end in stays:
+        # What stays is not to be changed where it stands elsewhere as well.
+        claimed.update((id(part), part) for part in live[start:end])
+    result = live[: stays[0][1]]
+    for (start, end, new_start, new_end), (stay_start, stay_end) in zip(parts, stays[1:], strict=True):
+        both = min(end - start, new_end - new_start)
         result += [sync(live[start + k], target[new_start + k], marker, claimed) for k in range(both)]
-        result += target[new_start + both : new_stop]
-        i = end
-    result += live[i:]
+        result += target[new_start + both : new_end]
+        result += live[stay_start:stay_end]
     live[:] = result
+
+
+def _is_same(a: Any, b: Any, marker: Marker) -> bool:
+    """Whether two elements that are equal are stored alike."""
+    return type(a) is type(b) and (type(a) is str or _mark(a, marker, 0) == _mark(b, marker, 1))
 
 
 def _mark(value: Any, marker: Marker, otherwise: int) -> Any:
