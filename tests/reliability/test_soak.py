@@ -31,7 +31,7 @@ def test_memory_and_descriptors_stay_flat(tmp_path, kind, long_run):
     with Versioned(kind.open(tmp_path / "store")) as state:
         for n in range(1, commits + 1):
             play(state, n)
-            if n % 50:
+            if n % 12:
                 continue
             state.status()
             state.checkout("HEAD~3")["messages"]

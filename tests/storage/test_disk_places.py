@@ -214,3 +214,28 @@ def test_journal_beside_the_store_is_not_played_back(tmp_path):
     with pytest.raises(UnsafeStoreError, match="journal"):
         Disk(victim, read_only=True)
     assert (victim / FILE).read_bytes() == before
+
+
+# A folder that is taken away
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_acknowledged_that_goes_to_a_file_without_a_name(tmp_path: Path, replaced):
+    state = Versioned(Disk(tmp_path / "s"))
+    state["x"] = 1
+    state.commit()
+    shutil.rmtree(tmp_path / "s")
+    if replaced:
+        with Versioned(Disk(tmp_path / "s")) as another:
+            another["y"] = 1
+            another.commit()
+    state["x"] = 2
+    for _ in range(2):
+        with pytest.raises(StorageError, match="removed or replaced"):
+            state.commit()
+    assert state["x"] == 2
+    state.close()
+    assert (tmp_path / "s").exists() is replaced
+    if replaced:
+        with Versioned(Disk(tmp_path / "s")) as again:
+            assert dict(again) == {"y": 1}

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TypeVar
 from weakref import finalize
 
-from versioned_state.errors import CorruptStoreError, InvalidArgumentError, ReadOnlyError, StorageFullError, StoreBusyError
+from versioned_state.errors import (
+    CorruptStoreError,
+    InvalidArgumentError,
+    ReadOnlyError,
+    StorageFullError,
+    StoreBusyError,
+    StoreNotFoundError,
+)
 from versioned_state.storage import mounts, sqlite_file
 from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value
 from versioned_state.storage.pool import Pool
@@ -103,6 +110,7 @@ class Disk(KVStore):
             mounts.check_local(self.path)
         file = self._file = sqlite_file.prepare(self.path, create=create and not read_only)
         self.private = sqlite_file.is_private(self.path, file)
+        self._identity = _identity(file)
 
         def connect() -> Connection:
             if read_only:
@@ -333,6 +341,12 @@ class Disk(KVStore):
             connection = pool.take()
             if transaction:
                 connection.execute("BEGIN IMMEDIATE")
+            # SQLite would go on writing to a file that has no name any more.
+            if _identity(self._file) != self._identity:
+                raise StoreNotFoundError(
+                    f"{self._file} was removed or replaced while it was open; nothing was written",
+                    hint="open the store anew: what is there now is another one",
+                )
             result = work(connection)
             if transaction:
                 connection.execute("COMMIT")
@@ -347,6 +361,15 @@ class Disk(KVStore):
                 pool.give(connection)
             pool.writing.release()
         return result
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Which file of the system it is, whatever its name; None where there is none."""
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _limit(connection: Connection) -> int | None:

@@ -157,8 +157,15 @@ _all_ints: Final = frozenset({int}).issuperset
 _all_bytes: Final = frozenset({bytes}).issuperset
 
 
-NodeCache = OrderedDict[bytes, Node]
-"""Decoded nodes by address, the one used last at the end. Several ``Nodes``, and threads, may share one: a node is never changed."""
+class NodeCache(OrderedDict[bytes, Node]):
+    """At ``most`` so many decoded nodes by address, the one used last at the end.
+
+    Several ``Nodes``, and threads, may share one: a node is never changed.
+    """
+
+    def __init__(self, most: int = 1024) -> None:
+        super().__init__()
+        self.most = most
 
 
 class Nodes:
@@ -167,11 +174,10 @@ class Nodes:
     Cost of a cached node: one dict lookup. Not for two threads at once.
     """
 
-    def __init__(self, reader: Reader, *, staging: Staging | None = None, cache: NodeCache | None = None, max_nodes: int = 1024) -> None:
+    def __init__(self, reader: Reader, *, staging: Staging | None = None, cache: NodeCache | None = None) -> None:
         self.reader: Reader = reader
         self._staging = staging
-        self._max_nodes = max_nodes
-        self._cache: NodeCache = OrderedDict() if cache is None else cache
+        self._cache = NodeCache() if cache is None else cache
 
     def bind(self, staging: Staging) -> None:
         """Go on with another overlay over the same store. What is cached stays: an address means the same everywhere."""
@@ -221,5 +227,5 @@ class Nodes:
         """Have a node that was read in another way at hand for `get`."""
         cache = self._cache
         cache[address] = node
-        if len(cache) > self._max_nodes:
+        if len(cache) > cache.most:
             cache.popitem(last=False)
