@@ -5,6 +5,7 @@ It reads and moves refs; it holds no live values and loads none that it is not a
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import time
@@ -63,6 +64,7 @@ from versioned_state.repository.stats import Stats, stats
 from versioned_state.repository.touches import Touch, iter_touches
 from versioned_state.storage import KVStore, Memory
 from versioned_state.storage.keyring import KEYRING
+from versioned_state.storage.url import redact
 from versioned_state.values.encoder import Encoder
 from versioned_state.values.nodes import NodeCache, Nodes
 from versioned_state.values.path import Path
@@ -76,6 +78,7 @@ FORMAT_VERSION: Final = 1
 
 _MAGIC: Final = b"versioned-state\n"
 _COMMITS_KEPT: Final = 512
+_NODES_KEPT: Final = 512
 _NEAR_HEADS: Final = 8
 
 
@@ -106,6 +109,10 @@ class Repository:
         clock: Callable[[], int] | None = None,
     ) -> None:
         check_text("author", author)
+        if isinstance(store, str | os.PathLike):
+            place = redact(os.fspath(store))
+            hint = f"write versioned_state.open({place!r})" if "://" in place else f"write Disk({place!r})"
+            raise InvalidArgumentError(f"{place!r} is no store", hint=hint)
         self.store: KVStore = Memory() if store is None else store
         self.author = author
         self.signer = signer
@@ -120,7 +127,7 @@ class Repository:
         self.guard = Guard(self.store)
         self._lock = RLock()
         self._commits: OrderedDict[bytes, Commit] = OrderedDict()
-        self._nodes: NodeCache = OrderedDict()  # shared by diffs and snapshots: neighbours have most of them in common
+        self._nodes = NodeCache(_NODES_KEPT)  # shared by diffs and snapshots: neighbours have most of them in common
         self._open()
 
     # Opening
