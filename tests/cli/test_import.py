@@ -248,18 +248,67 @@ def test_a_commit_says_who_and_how_it_begins(message: Any, summary: str):
 
 def test_a_branch_that_exists_is_refused_before_anything_is_written(vstate: Vstate, tmp_path: Path):
     (tmp_path / "chat.json").write_bytes(json.dumps([[HI], [YES]]).encode())
-    (tmp_path / "more.json").write_bytes(json.dumps([[HI], [YES], [BYE]]).encode())
+    (tmp_path / "more.json").write_bytes(json.dumps([[HI], [BYE], [BYE]]).encode())
     store = tmp_path / "store"
     assert vstate("import", "chat.json", store=store).code == 0
     before = vstate("log", "--all", store=store).stdout
     result = vstate("import", "more.json", "--branch-prefix", "chat", store=store)
     assert result.stderr.splitlines() == [
         "nothing was imported",
-        "error: branch 'chat/001' exists already; it was not changed",
-        "hint: --append goes on with it; --branch or --branch-prefix names another",
+        "error: branch 'chat/002' exists already; it was not changed",
+        "hint: it is no beginning of what is imported; --append adds to it; --branch or --branch-prefix names another",
     ]
     assert result.code == 1
     assert vstate("log", "--all", store=store).stdout == before
+
+
+def test_an_import_that_was_interrupted_goes_on(vstate: Vstate, tmp_path: Path):
+    store, file = tmp_path / "store", tmp_path / "chat.jsonl"
+    file.write_bytes(lines(HI, YES) + b"{broken\n")
+    assert vstate("import", "chat.jsonl", store=store).code == 1
+    file.write_bytes(lines(HI, YES, HI, BYE))
+    result = vstate("import", "chat.jsonl", store=store)
+    assert (result.code, result.stderr.partition(", in")[0]) == (0, "imported 2 rounds onto main")
+    assert "(2 were there already)" in result.stderr
+    assert vstate("import", "chat.jsonl", store=store).stderr.startswith("imported 0 rounds onto main")
+    with reopened(store) as repository:
+        assert repository.snapshot("main").copy() == {"messages": [HI, YES, HI, BYE]}
+        assert repository.commit("main").height == 4
+
+
+def test_several_conversations_go_on_each_where_it_was(vstate: Vstate, tmp_path: Path):
+    store, file = tmp_path / "store", tmp_path / "chat.json"
+    first = {"id": 1, "messages": [HI]}, {"id": 2, "messages": []}, {"id": 3, "messages": [HI, YES]}
+    then = {"id": 1, "messages": [HI, YES]}, *first[1:], {"id": 4, "messages": [BYE]}
+    for conversations in (first, then):
+        file.write_bytes(json.dumps(conversations).encode())
+        assert vstate("import", "chat.json", store=store).code == 0
+    with reopened(store) as repository:
+        found = [repository.snapshot(f"chat/{number:03}").copy() for number in range(1, 5)]
+        assert [repository.commit(f"chat/{number:03}").height for number in range(1, 5)] == [2, 1, 2, 1]
+    assert found == list(then)
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        b'{"id": 1, "messages": [1]}',
+        b'{"id": true, "messages": [0]}',
+        b'{"messages": [0]}',
+        b'{"id": 1, "messages": [0, 2, 3]}',
+        b'{"id": 1}',
+        b'{"id": 1, "messages": []}',
+        b'{"id": 1, "messages": [0], "more": 2}',
+    ],
+)
+def test_what_is_no_beginning_is_not_gone_on_with(there: bytes, vstate: Vstate, tmp_path: Path):
+    store = tmp_path / "store"
+    assert vstate("import", "-", "--per-item", store=store, stdin=there).code == 0
+    before = vstate("log", store=store).stdout
+    result = vstate("import", "-", "--messages-key", "messages", store=store, stdin=b'{"id": 1, "messages": [0, 2]}')
+    assert result.code == 1
+    assert "branch 'main' exists already; it was not changed" in result.stderr
+    assert vstate("log", store=store).stdout == before
 
 
 def test_append_goes_on(vstate: Vstate, tmp_path: Path):

@@ -566,3 +566,19 @@ def test_every_error_is_a_state_error_with_facts():
     drawn = [line.split("──")[1].split()[0] for line in (errors.__doc__ or "").splitlines() if "── " in line and "Error" in line]
     defined = [name for name, cls in vars(errors).items() if isinstance(cls, type) and issubclass(cls, StateError)]
     assert sorted([*drawn, "StateError"]) == sorted(defined)
+
+
+@pytest.mark.parametrize(
+    ("place", "hint"),
+    [
+        ("./agent-state", "write Disk('./agent-state')"),
+        (Path("agent-state"), "write Disk('agent-state')"),
+        ("redis://user:secret@host/0", "write versioned_state.open('redis://user:***@host/0')"),
+    ],
+)
+def test_a_place_is_no_store(place, hint):
+    for opened in (Versioned, Repository):
+        with pytest.raises(InvalidArgumentError) as caught:
+            opened(place)
+        assert caught.value.hint == hint
+        assert "secret" not in str(caught.value)

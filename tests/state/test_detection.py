@@ -551,3 +551,14 @@ def test_a_status_that_fails_spoils_nothing():
             state.status()
     del state["bad"]
     assert [str(change) for change in state.status()] == ["+ a[1] = 2"]
+
+
+def test_what_a_sequence_reads_before_the_commit_is_a_value_of_its_own():
+    state = Versioned()
+    log = state.sequence("log")
+    log.extend([{"n": [1]}, {"n": [2]}])
+    for element in (log[0], log[-1], *log[:], *log):
+        element["n"].append("x")
+    assert list(log) == [{"n": [1]}, {"n": [2]}]
+    state.commit()
+    assert state["log"] == [{"n": [1]}, {"n": [2]}]

@@ -141,3 +141,20 @@ def test_objects_are_no_data():
     state["a"] = NotData()
     with pytest.raises(PickleRefusedError, match="NotData"):
         state.diff(first).to_patch()
+
+
+def test_below_a_key_that_equals_nothing():
+    nan = float("nan")
+    state = Versioned()
+    state["d"] = {nan: {"n": 1}, (1, nan): [1], "z": 0}
+    first = state.commit()
+    state["d"][nan]["n"] = 2
+    next(value for value in state["d"].values() if type(value) is list).append(2)
+    state["d"]["z"] = state["d"].pop("z")
+    state["d"][nan] = state["d"].pop(nan)
+    second = state.commit()
+    patch = json.loads(json.dumps(state.diff(first, second).to_patch()))
+    state.reset(first)
+    state.apply(patch)
+    assert repr(state["d"]) == "{(1, nan): [1, 2], 'z': 0, nan: {'n': 2}}"
+    assert not state.diff(second)

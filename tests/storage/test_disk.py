@@ -467,3 +467,13 @@ def test_read_only_store_refuses_writes(tmp_path: Path, write: Callable[[Disk], 
         with pytest.raises(ReadOnlyError):
             write(store)
         assert store.get("k") == b"1"
+
+
+def test_a_path_that_begins_like_a_uri(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in ("file:x", "file:y/z?mode=memory"):
+        with Disk(path) as store:
+            store.apply({}, {"k": b"v"})
+        with Disk(path, create=False) as store:
+            assert store.get("k") == b"v"
+        assert (tmp_path / path).is_dir()

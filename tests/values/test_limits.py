@@ -204,7 +204,12 @@ def test_large_pieces():
 def test_a_failing_status_or_diff_is_a_state_error_too():
     state = Versioned()
     state["deep"] = nest(WRAPS["list"], 1000)
-    for call in (state.status, lambda: state.diff("HEAD"), state.commit, lambda: state.transaction().__enter__()):
+
+    def transact() -> None:
+        with state.transaction():
+            pass
+
+    for call in (state.status, lambda: state.diff("HEAD"), state.commit, transact):
         with pytest.raises(StateError):
             call()
     state.discard()

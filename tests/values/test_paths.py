@@ -175,3 +175,18 @@ def test_a_path_leads_into_a_tuple_of_any_size(size):
     assert snapshot.at("dict.tuple[-1]") == {"n": size - 1}
     with pytest.raises(UnknownPathError):
         snapshot.at(f"dict.tuple[{size}]")
+
+
+@pytest.mark.parametrize("name", ["\ud83d\ude00", "a\udc00", "{#a161}"])
+def test_namespaces_with_surrogates_parse_back(name):
+    state = Versioned()
+    state.namespace(name).namespace("inner")["x"] = 1
+    (change,) = state.status()
+    assert change.path == Path((Namespace(name), Namespace("inner"), Key("x")))
+    assert Path.parse(str(change.path)) == change.path
+
+
+@pytest.mark.parametrize("text", ["d{[1]}", "d{{1: 2}}", "d{{1}}", "d{([1],)}", "d{...}", "d{{[]}}", "@{#a161", "@{#01}.x", "@{1}.x"])
+def test_what_can_be_no_key_or_name_is_no_path(text):
+    with pytest.raises(InvalidPathError):
+        Path.parse(text)

@@ -282,11 +282,22 @@ def test_changes_of_a_registered_value_are_its_data_not_its_pickle():
         ((Plain,), "no dataclass"),
         ((Plain, "x", lambda value: value), "both"),
         ((Plain, "deque", id, Plain), "registered for deque"),
+        ((Plain, 5, id, Plain), "a string of one character or more, not 5"),
+        ((Plain, "", id, Plain), "a string of one character or more, not ''"),
+        ((dict, "x", dict, dict), "dict is data as it is"),
+        ((Decimal, "x", str, Decimal), "Decimal is data as it is"),
+        ((5, "x", id, Plain), "takes a type"),
     ],
 )
 def test_bad_registration(arguments, reason):
     with pytest.raises(InvalidArgumentError, match=reason):
         register(*arguments)
+
+
+@pytest.mark.parametrize("name", [5, None, b"x", ""])
+def test_a_tagged_value_without_a_name(name):
+    with pytest.raises(InvalidArgumentError, match="the name of a registered type"):
+        Tagged(name, 1)
 
 
 def test_to_data_that_fails_names_the_value():

@@ -17,6 +17,8 @@ from hypothesis import example, given
 
 from tests.values.strategies import DTYPES, INTS, SHAPES, STRUCTURED, any_values, exact, make_array, make_large, same, values
 from versioned_state import Memory, Repository, Versioned
+from versioned_state.errors import PickleRefusedError
+from versioned_state.values import arrays
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NAN = float("nan")
@@ -200,3 +202,49 @@ def test_exact_tells_apart_what_equality_does_not():
     alike += [np.zeros(2), np.zeros((2, 1)), np.zeros(2, "f4"), np.zeros(2, ">f8")]
     assert len({repr(exact(value)) for value in alike}) == len(alike)
     assert same(NAN, float("nan"))
+
+
+@pytest.mark.parametrize("value", [np.bytes_(b"ab\0"), np.bytes_(b"\0"), np.str_("ab\0"), np.str_("\0"), np.str_("a\ud800\0")])
+def test_scalars_that_end_with_nul(value):
+    state = Versioned()
+    state["x"], state["in"] = value, [value]
+    state.commit()
+    for back in (state.checkout("HEAD")["x"], state.checkout("HEAD")["in"][0]):
+        assert type(back) is type(value)
+        assert (back.item(), len(back), back.dtype) == (value.item(), len(value), value.dtype)
+
+
+@pytest.mark.parametrize("size", [3, 3000])
+def test_dtypes_that_no_description_gives_back(size):
+    records = np.zeros(size, [("a", "i4"), ("b", "f8"), ("c", "i2")])
+    aligned = np.zeros(size, np.dtype([("a", "i1"), ("b", [("c", "i1"), ("d", "f8")])], align=True))
+    for array in (records[["c", "a"]], aligned, aligned["b"].copy()):
+        state = Versioned()
+        state["x"], state["in"] = array, [records.copy()]
+        state.commit()
+        back = state.checkout("HEAD")["x"]
+        assert back.dtype == array.dtype
+        assert back.dtype.isalignedstruct == array.dtype.isalignedstruct
+        assert (back == array).all()
+        state["in"][0] = array
+        assert [str(change.path) for change in state.status()] == ["in[0]"]
+        refusing = Versioned(pickle="refuse")
+        refusing["x"] = array
+        with pytest.raises(PickleRefusedError, match=r"x of type numpy\.ndarray"):
+            refusing.commit()
+
+
+@pytest.mark.parametrize("value", [range(2**1100), range(-(10**5000), 10**5000, 7), Fraction(1, 10**5000)])
+def test_large_ints_in_other_values(value):
+    state = Versioned()
+    state["x"], state["in"] = value, [value]
+    state.commit()
+    assert state.checkout("HEAD").copy() == {"x": value, "in": [value]}
+
+
+def test_what_lies_between_the_fields_of_a_slice_is_not_stored():
+    padded = np.full(1000 * 16, 0xAA, "u1").view(
+        np.dtype({"names": ["a", "b"], "formats": ["u4", "u8"], "offsets": [0, 8], "itemsize": 16})
+    )
+    bytes_of = bytes(arrays.raw_view(padded[::2]))
+    assert bytes_of == (b"\xaa" * 4 + b"\0" * 4 + b"\xaa" * 8) * 500

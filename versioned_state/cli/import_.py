@@ -48,7 +48,7 @@ class _Plan:
     """What is to be done, and how much of it is done after so many rounds: 0 to 1, or None where nobody knows."""
 
     run: Callable[[Writer], None]
-    branches: list[str]
+    branches: list[tuple[str, Conversation | None]]
     fraction: Callable[[int], float | None]
 
 
@@ -65,7 +65,7 @@ class _Plan:
 @click.option("--key", metavar="KEY", help="The key of the state that messages go under.  [default: messages]")
 @click.option("--author", metavar="NAME", help="The author of the commits.")
 @click.option("--per-item", is_flag=True, help="Make each item or line one whole state, or with --key one value; one commit each.")
-@click.option("--append", is_flag=True, help="Go on with branches that exist.")
+@click.option("--append", is_flag=True, help="Add to branches that exist, whatever is there.")
 @click.pass_obj
 def import_(settings: Settings, /, file: str, **options: Any) -> None:
     """Import FILE, or standard input for -, into the store, which is made if need be (default: ./.vstate).
@@ -73,6 +73,9 @@ def import_(settings: Settings, /, file: str, **options: Any) -> None:
     FILE is JSON or JSON lines, plain or compressed with gzip, bzip2 or xz. A list of messages becomes one branch with a
     commit for each message. A list of conversations, which are lists of messages or objects with one, becomes a branch for
     each; their other fields become keys of the state.
+
+    Run again, after an interrupt or with a file that has grown, it goes on: a branch that has the first messages of its
+    conversation gets the others.
     """
     url = store.locate(settings.store, to_write=True)
     options["branch"] = options["branch"] or settings.current_branch(url) or "main"
@@ -85,8 +88,8 @@ def import_(settings: Settings, /, file: str, **options: Any) -> None:
             repository.signer = signer
             writer = Writer(repository, key=chosen.key or "messages", author=chosen.author, append=chosen.append, told=told)
             try:
-                for branch in plan.branches:
-                    writer.check_free(branch)
+                for branch, conversation in plan.branches:
+                    writer.check_free(branch, conversation)
                 plan.run(writer)
             except BaseException:
                 told.stop()
@@ -108,12 +111,14 @@ def _plan(source: Source, options: _Options) -> _Plan:
         total = len(items) if isinstance(items, list) else None
         return _Plan(
             lambda writer: writer.write_states(options.branch, (item.value for item in items), options.key),
-            [options.branch],
+            [(options.branch, None)],
             _fraction(source, total),
         )
     single, rest = single_conversation(source, options.messages_key)
     if single is not None:
-        return _Plan(lambda writer: writer.write_conversation(options.branch, single), [options.branch], _fraction(source, single.length))
+        return _Plan(
+            lambda writer: writer.write_conversation(options.branch, single), [(options.branch, single)], _fraction(source, single.length)
+        )
     pairs = _name(source, options, list(rest) if source.in_memory else rest)
     named = list(pairs) if source.in_memory else []
     total = sum(conversation.length or 0 for _, conversation in named) if named else None
@@ -122,7 +127,7 @@ def _plan(source: Source, options: _Options) -> _Plan:
         for branch, conversation in named or pairs:
             writer.write_conversation(branch, conversation)
 
-    return _Plan(run, [branch for branch, _ in named], _fraction(source, total))
+    return _Plan(run, list(named), _fraction(source, total))
 
 
 def _name(source: Source, options: _Options, items: list[Item] | Iterator[Item]) -> Iterator[tuple[str, Conversation]]:
@@ -189,7 +194,8 @@ def _progress(output: Output, plan: _Plan) -> Iterator[_Told]:
 def _say_done(settings: Settings, writer: Writer, seconds: float) -> None:
     branches = writer.branches
     which = branches[0] if len(branches) == 1 else f"{len(branches):,} branches, {branches[0]} to {branches[-1]}"
-    settings.output.note(f"imported {plural(writer.rounds, 'round')} onto {which}, in {seconds:.1f} s")
+    there = f" ({writer.skipped:,} were there already)" if writer.skipped else ""
+    settings.output.note(f"imported {plural(writer.rounds, 'round')} onto {which}, in {seconds:.1f} s{there}")
     named = f" --store {shlex.quote(redact(settings.store))}" if settings.store else ""
     settings.output.note(Span(f"see: {program()}{named} log {shlex.quote(branches[0])}", "hint"))
 

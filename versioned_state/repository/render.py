@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import math
+from contextlib import suppress
+from fractions import Fraction
 from typing import Any, Final
 
 from versioned_state.values.arrays import is_array
-from versioned_state.values.pickles import ObjectInfo
-from versioned_state.values.registry import Tagged, find_by_type
+from versioned_state.values.pickles import ObjectInfo, type_name_of
+from versioned_state.values.registry import NotPlainDataError, Tagged, find_by_type
 
 _WIDTH: Final = 100
 
@@ -47,17 +49,39 @@ def _repr(value: Any, budget: int) -> str:
         return _join("{", "}", (f"{_repr(k, budget)}: {_repr(v, budget)}" for k, v in value.items()), len(value), budget)
     if cls is list:
         return _join("[", "]", (_repr(part, budget) for part in value), len(value), budget)
-    if cls is tuple and len(value) != 1:
-        return _join("(", ")", (_repr(part, budget) for part in value), len(value), budget)
+    if cls is tuple:
+        return _join("(", ",)" if len(value) == 1 else ")", (_repr(part, budget) for part in value), len(value), budget)
     if cls in (set, frozenset) and value:
         # Sorted: the order of a set is another one in every process.
         text = _join("{", "}", sorted(_repr(part, budget) for part in value), len(value), budget)
         return text if cls is set else f"frozenset({text})"
     if cls is str and len(value) > budget:
         return repr(value[:budget]) + "…"
-    if cls is int and value.bit_length() > _LONG_INT:
-        return hex(value)
-    return repr(value).replace("\n", " ")
+    if cls is Fraction:
+        return f"Fraction({_int(value.numerator)}, {_int(value.denominator)})"
+    if cls is range:
+        return f"range({_int(value.start)}, {_int(value.stop)}{'' if value.step == 1 else f', {_int(value.step)}'})"
+    if cls is int:
+        return _int(value)
+    if cls is Tagged:
+        return f"Tagged(name={value.name!r}, data={_repr(value.data, budget)})"
+    try:
+        return repr(value).replace("\n", " ")
+    except Exception as error:  # noqa: BLE001 - code of the value's own type, over a value that may hold anything
+        return _described(value, budget, error)
+
+
+def _int(value: int) -> str:
+    return hex(value) if value.bit_length() > _LONG_INT else repr(value)
+
+
+def _described(value: Any, budget: int, error: Exception) -> str:
+    """A value whose own repr raises: its data, where its type is registered."""
+    registration = find_by_type(type(value))
+    if registration is not None:
+        with suppress(Exception):
+            return f"{type(value).__name__}({_repr(registration.to_data(value), budget)})"
+    return f"<{type_name_of(value)}, whose repr raises {type(error).__name__}>"
 
 
 def _join(start: str, end: str, parts: Any, count: int, budget: int) -> str:
@@ -110,5 +134,13 @@ def _other(value: Any) -> Any:
         return {"$ndarray": {"dtype": str(value.dtype), "shape": list(value.shape), **data}}
     registration = find_by_type(type(value))
     if registration is not None:
-        return {"$tagged": {"name": registration.name, "data": json_value(registration.to_data(value))}}
-    return {f"${name}": str(value)}
+        with suppress(NotPlainDataError):
+            return {"$tagged": {"name": registration.name, "data": json_value(registration.to_data(value))}}
+    if type(value) is Fraction:
+        return {"$Fraction": _int(value.numerator) + (f"/{_int(value.denominator)}" if value.denominator != 1 else "")}
+    if type(value) is range:
+        return {"$range": _repr(value, _WIDTH)}
+    try:
+        return {f"${name}": str(value)}
+    except Exception as error:  # noqa: BLE001 - the same as in _repr
+        return {f"${name}": _described(value, _WIDTH, error)}

@@ -109,8 +109,9 @@ class Repository:
         clock: Callable[[], int] | None = None,
     ) -> None:
         check_text("author", author)
-        if isinstance(store, str | os.PathLike):
-            place = redact(os.fspath(store))
+        given: Any = store
+        if isinstance(given, str | os.PathLike):
+            place = redact(os.fspath(given))
             hint = f"write versioned_state.open({place!r})" if "://" in place else f"write Disk({place!r})"
             raise InvalidArgumentError(f"{place!r} is no store", hint=hint)
         self.store: KVStore = Memory() if store is None else store

@@ -78,7 +78,7 @@ def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, mis
         return
     if not isinstance(step, Key) or not isinstance(container, State | dict):
         raise _MisfitError
-    key = key_of(step)
+    key = _held_key(container, key_of(step), same)
     for entry in branch.entries:
         if entry.reordered:
             continue
@@ -92,11 +92,21 @@ def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, mis
         _apply(container[key], branch, same, misfits)
     for entry in branch.entries:
         if entry.reordered:
-            _reorder(container[key], entry.new)
+            _reorder(container[key], entry.new, same)
 
 
-def _reorder(value: Any, keys: list[Any]) -> None:
-    if type(value) is not dict or set(value) != set(keys):
+def _held_key(container: Any, key: Any, same: Same) -> Any:
+    """The key as the container holds it: one with a NaN in it is found by nothing but itself."""
+    if type(container) is not dict or type(key) is str or key in container:
+        return key
+    return next((held for held in container if type(held) is type(key) and same(held, key)), key)
+
+
+def _reorder(value: Any, keys: list[Any], same: Same) -> None:
+    if type(value) is not dict:
+        raise _MisfitError
+    keys = [_held_key(value, key, same) for key in keys]
+    if set(value) != set(keys):
         raise _MisfitError
     for key in keys:
         value[key] = value.pop(key)
@@ -132,7 +142,7 @@ def _apply_to_list(live: list[Any], tree: _Branch, same: Same, misfits: list[str
                 _apply(live[index], branch, same, misfits)
             for entry in branch.entries:
                 if entry.reordered:
-                    _reorder(live[index], entry.new)
+                    _reorder(live[index], entry.new, same)
         except (_MisfitError, IndexError, TypeError):
             misfits += branch.paths()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence as AbstractSequence
 from threading import RLock
 from typing import Any, overload
@@ -15,7 +16,8 @@ class Sequence(AbstractSequence[Any]):
     """A list under a key of a state, as it lies in the store: append, extend, length, items, slices and iteration.
 
     Its cost is O(log n) and what is read, whatever the length. Reads give values of your own; what you do to them is not seen. What was
-    appended is stored as it is at the next commit. While the list is loaded as well (``state[key]``), this is a view of that.
+    appended is stored as it is at the next commit; until then a read gives a deep copy. While the list is loaded as well
+    (``state[key]``), this is a view of that.
     """
 
     def __init__(self, worktree: Worktree, key: bytes, lock: RLock, check_open: Callable[[], None]) -> None:
@@ -80,7 +82,7 @@ class Sequence(AbstractSequence[Any]):
         stored = self._stored()
         values = self._worktree.stored_elements(self._key, start, min(stop, stored)) if start < stored else []
         if stop > stored:
-            values += self._worktree.tail(self._key)[max(start - stored, 0) : stop - stored]
+            values += map(_copy, self._worktree.tail(self._key)[max(start - stored, 0) : stop - stored])
         return values
 
     def __iter__(self) -> Iterator[Any]:
@@ -91,3 +93,10 @@ class Sequence(AbstractSequence[Any]):
 
     def __repr__(self) -> str:
         return f"<Sequence of {len(self)}>"
+
+
+def _copy(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001 - its type's own code; the next commit tells whether it can be stored
+        return value

@@ -399,7 +399,8 @@ def _make_file(file: Path, layout: Layout) -> None:
     descriptor = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
         os.close(descriptor)
-        with translated(unfinished), closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
+        # Absolute: SQLite takes what begins with "file:" for a URI.
+        with translated(unfinished), closing(sqlite3.connect(unfinished.absolute(), isolation_level=None)) as connection:
             # No journal and no waiting: the file is nobody's until it is linked, and synced before.
             connection.executescript(
                 "PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF;"

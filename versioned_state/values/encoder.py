@@ -48,6 +48,7 @@ ENTRY_INLINE: Final = 128
 
 _AS_A_WHOLE: Final = (Pinned, Marked)
 _ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None)})
+_SIZED: Final = frozenset({str, bytes, bytearray})
 _SMALL: Final = frozenset({bool, int, float, complex, type(None)})
 _TREES: Final = {tuple: Code.TUPLE_TREE, set: Code.SET_TREE, frozenset: Code.FROZENSET_TREE}
 
@@ -182,7 +183,10 @@ class Encoder:
         if isinstance(base, Entries):
             return self.marker.same(base.keys_mark, list(value)) and not find_runs(base.groups, list(value.values()), self._same_group)
         assert isinstance(base, Buffer)
-        form, view = self.buffer(value)
+        try:
+            form, view = self.buffer(value)
+        except NotDataError:  # an array that is stored in another way than the one before it
+            return False
         return form == base.form and len(view) == base.size and [fingerprint(view[a:b]) for a, b in binary_cuts(len(view))] == base.prints
 
     def _same_group(self, groups: Groups, group: int, elements: list[Any], start: int) -> bool:
@@ -231,7 +235,7 @@ class Encoder:
 
     def _large(self, value: Any, cls: type, base: Baseline | None) -> tuple[bytes, Baseline | None]:
         limit = MAX_ELEMENTS if cls in CONTAINERS else MAX_BLOB
-        if hasattr(value, "__len__") and len(value) > limit:
+        if (cls in CONTAINERS or cls in _SIZED) and len(value) > limit:
             raise LimitExceededError(f"a {cls.__name__} of {len(value)}", limit=limit)
         if cls is list:
             return self._list(value, base if isinstance(base, Elements) else None)

@@ -1,26 +1,21 @@
 """Fingerprints of live values, in memory only: whether a value is still what it was, at packing speed. Layer: values.
 
-A *mark* is the hash of a run of values packed in one call. Runs of JSON types are packed by MessagePack; all others by pickle
-without a memo, which packs by value and tells bytes from bytearray, 1 from True and a tuple from a list. What a mark says
-to be the same is the same; where it says changed, or cannot say, the value is encoded again, and that settles it.
+A *mark* is the hash of a run of values packed in one call. Runs of JSON types are packed by MessagePack; all others by ``marking``,
+which tells bytes from bytearray, 1 from True and a tuple from a list. What a mark says to be the same is the same; where it says
+changed, or cannot say, the value is encoded again, and that settles it.
 """
 
 from __future__ import annotations
 
-import copyreg
 import os
-import pickle
-from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
-from types import FunctionType
 from typing import Any, Final
 
 import msgpack
 from xxhash import xxh3_64_intdigest
 
-from versioned_state.values import registry
+from versioned_state.values.marking import pack_exactly
 from versioned_state.values.nodes import array_header
 
 GROUP_SIZE: Final = 64
@@ -32,8 +27,6 @@ GROUP_BYTES: Final = 1 << 15
 Mark = int | tuple[bytes, ...] | None
 """An int that is not negative: by MessagePack; negative: by pickle. A tuple: the very leaves that the run was read from, which give
 way to a hash once they were compared, so that loading a list marks nothing. None: cannot be packed, and is always encoded again."""
-
-_REDUCERS: Final = ChainMap(registry.reducers, copyreg.dispatch_table)
 
 # Whoever shapes the values (a user of the agent) must not be able to shape two of one fingerprint.
 _SEED: Final = int.from_bytes(os.urandom(8), "big")
@@ -55,6 +48,7 @@ class Marker:
     def __init__(self) -> None:
         # strict_types: a subclass must not pass as its base. No default: whatever is not a JSON type raises.
         self._pack = msgpack.Packer(strict_types=True).pack
+        self._known: dict[bytes, bytes] = {}  # see pack_exactly
 
     def mark(self, run: list[Any], *, plain: bool) -> tuple[Mark, int]:
         """The mark of a run, and its packed size. ``plain`` says that ``is_plain`` holds for each of its values."""
@@ -65,8 +59,7 @@ class Marker:
                 pass
             else:
                 return fingerprint(packed), len(packed)
-        # A function or class of a script is stored by value, and pickle would mark it by its name.
-        pickled = None if any(isinstance(value, FunctionType | type) for value in run) else _pickled(run)
+        pickled = pack_exactly(run, self._known)
         if pickled is None:
             return None, 0
         return ~fingerprint(pickled), len(pickled)
@@ -82,7 +75,7 @@ class Marker:
                 return fingerprint(self._pack(run)) == mark
             except (TypeError, OverflowError, ValueError):
                 return False
-        pickled = _pickled(run)
+        pickled = pack_exactly(run, self._known)
         return pickled is not None and ~fingerprint(pickled) == mark
 
     def pack_leaves(self, leaves: tuple[bytes, ...], run: list[Any]) -> bytes | None:
@@ -92,18 +85,6 @@ class Marker:
         except (TypeError, OverflowError, ValueError):
             return None
         return packed if packed == array_header(len(run)) + b"".join(map(_elements_of, leaves)) else None
-
-
-def _pickled(run: list[Any]) -> memoryview | None:
-    file = BytesIO()
-    pickler = pickle.Pickler(file, 5)
-    pickler.fast = True
-    pickler.dispatch_table = _REDUCERS
-    try:
-        pickler.dump(run)
-    except Exception:  # noqa: BLE001 - code of the values' own types runs here; encoding them gives the error its path
-        return None
-    return file.getbuffer()
 
 
 def _elements_of(leaf: bytes) -> bytes:

@@ -8,7 +8,7 @@ in a string                   means
 ``[17]``                      the element of a list or tuple
 ``{1}``, ``{(1, "a")}``       a key that is no string, as a Python literal
 ``{#c403d1...}``              a key that has no literal: its cell in hex
-``@worker.``                  a namespace, in front of a state's key
+``@worker.``                  a namespace, in front of a state's key; one that is no identifier is quoted or in hex, as a key is
 ============================  ==============================================================
 """
 
@@ -120,6 +120,8 @@ def _show(step: Step) -> str:
     if isinstance(step, Index):
         return f"[{step.index}]"
     if isinstance(step, Namespace):
+        if _SURROGATE.search(step.name):
+            return f".@{{#{pack_surrogates(step.name).hex()}}}"
         return ".@" + (step.name if _IDENTIFIER.fullmatch(step.name) else json.dumps(step.name))
     if step.cell is not None:
         return f"{{#{step.cell.hex()}}}"
@@ -163,6 +165,10 @@ def parse_step(text: str, position: int, *, first: bool) -> tuple[Step, int]:
         if text[position : position + 1] == '"':
             name, position = _parse_json(text, position)
             return Namespace(name), position
+        if text.startswith("{#", position):
+            key, position = _parse_braces(text, position)
+            if isinstance(key.key, str):
+                return Namespace(key.key), position
         match = _IDENTIFIER.match(text, position)
         if match:
             return Namespace(match.group()), match.end()
@@ -171,6 +177,14 @@ def parse_step(text: str, position: int, *, first: bool) -> tuple[Step, int]:
     if not match or (start == 0 and char == "."):
         raise InvalidPathError(text, position, 'expected a key; one that is no identifier is written ["so"]')
     return Key(match.group()), match.end()
+
+
+def _can_be_key(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return type(value) is str or type(value) in _LITERALS
 
 
 def _parse_json(text: str, position: int) -> tuple[str, int]:
@@ -207,7 +221,7 @@ def _key_of(cell: bytes) -> Key:
     return Key(None, cell)
 
 
-def _parse_braces(text: str, position: int) -> tuple[Step, int]:
+def _parse_braces(text: str, position: int) -> tuple[Key, int]:
     # A literal may hold braces in its strings, so the end is the first '}' up to which it parses.
     end = position
     while (end := text.find("}", end + 1)) > 0:
@@ -219,7 +233,12 @@ def _parse_braces(text: str, position: int) -> tuple[Step, int]:
                 raise InvalidPathError(text, position + 2, "expected hex digits") from error
             return _key_of(cell), end + 1
         try:
-            return Key(ast.literal_eval(inner)), end + 1
+            key = ast.literal_eval(inner)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
+        except TypeError:  # a dict or set within, with what cannot be in one
+            break
+        if not _can_be_key(key):
+            raise InvalidPathError(text, position + 1, f"a {type(key).__name__} like that can be no key")
+        return Key(key), end + 1
     raise InvalidPathError(text, position, "expected a Python literal in braces")

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -15,16 +16,22 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from versioned_state.errors import InvalidArgumentError
+from versioned_state.values.codec import WRITERS
 
 T = TypeVar("T")
+
+_DATA = frozenset({*WRITERS, float, bool, type(None), list, dict, tuple, set, frozenset})
 
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """A value of a type that is not registered here: its registered name and its data."""
+    """A value of a type that is not registered here: its registered name and its data. Raises ``InvalidArgumentError`` for a bad name."""
 
     name: str
     data: Any
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -64,13 +71,22 @@ def register(
         from_data: the way back. It gets exactly what ``to_data`` returned.
 
     Raises:
-        InvalidArgumentError: the name is another type's, one function is missing, or there is no ready-made way.
+        InvalidArgumentError: the name is no string, or another type's; one function is missing, or there is no ready-made way; or
+            the type is one of those that are data without being registered.
     """
+    if not isinstance(type, builtins.type):
+        raise InvalidArgumentError(f"register() takes a type, not {type!r}")
+    if type in _DATA:
+        raise InvalidArgumentError(
+            f"{type.__qualname__} is data as it is, and cannot be registered", hint="make a subclass, or a dataclass that holds one"
+        )
+    if name is not None:
+        _check_name(name)
     if (to_data is None) != (from_data is None):
         raise InvalidArgumentError("register() takes both to_data and from_data, or neither")
     if to_data is None or from_data is None:
         to_data, from_data = _ready_made(type)
-    name = name or f"{type.__module__}.{type.__qualname__}"
+    name = f"{type.__module__}.{type.__qualname__}" if name is None else name
     with _lock:
         known = _by_name.get(name)
         # A module that is imported again (in a notebook, after a reload) makes the same type anew.
@@ -81,6 +97,11 @@ def register(
         reducers[type] = lambda value: (Tagged, (registration.name, registration.to_data(value)))
         _by_name[name] = registration
     return type
+
+
+def _check_name(name: Any) -> None:
+    if type(name) is not str or not name:
+        raise InvalidArgumentError(f"the name of a registered type is a string of one character or more, not {name!r}")
 
 
 def find_by_type(type: type) -> Registration | None:

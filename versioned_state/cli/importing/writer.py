@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, count
-from typing import Any
+from typing import Any, Final
 
 from versioned_state.cli.importing.conversations import Conversation, summarize
 from versioned_state.errors import InvalidArgumentError, RefExistsError
 from versioned_state.repository.repository import Repository
 from versioned_state.state.versioned import Versioned
+
+_NOTHING: Final = object()
 
 
 class Writer:
@@ -18,7 +21,8 @@ class Writer:
 
     Args:
         key: the key of the state that messages go under.
-        append: go on with a branch that is there, instead of refusing it.
+        append: add to a branch that is there. Without it, one that holds the beginning of its conversation gets the rest (an import
+            was interrupted, or the file has grown), and any other is refused.
         told: called after every round.
     """
 
@@ -30,27 +34,61 @@ class Writer:
         self._told = told
         self.branches: list[str] = []
         self.rounds = 0
+        self.skipped = 0  # messages that were there already
         self.complete = True  # the last branch has all that was to go there
         self._began = 0, 0  # rounds written, and height of the last branch, before it
 
-    def check_free(self, branch: str) -> None:
-        """Raise ``RefExistsError`` where a branch is there already and is not to be appended to."""
-        if not self._append and branch in self._repository.branches:
-            error = RefExistsError("branch", branch)
-            error.hint = "--append goes on with it; --branch or --branch-prefix names another"
-            raise error
+    def check_free(self, branch: str, conversation: Conversation | None = None) -> None:
+        """Raise ``RefExistsError`` where a branch is there and is neither to be appended to nor the beginning of this conversation.
+
+        A conversation that comes as a stream, once, is looked at when it is written.
+        """
+        if self._append or branch not in self._repository.branches:
+            return
+        if conversation is not None and (
+            not isinstance(conversation.messages, list) or self._skip(branch, conversation, iter(conversation.messages)) is not None
+        ):
+            return
+        raise self._exists(branch)
+
+    def _exists(self, branch: str) -> RefExistsError:
+        error = RefExistsError("branch", branch)
+        error.hint = "it is no beginning of what is imported; --append adds to it; --branch or --branch-prefix names another"
+        return error
+
+    def _skip(self, branch: str, conversation: Conversation, messages: Iterator[Any]) -> int | None:
+        """Take those messages that a branch has; None where it is not the beginning of this conversation. Cost: reads the branch."""
+        found = self._repository.snapshot(branch, describe=True).copy()
+        held = found.pop(self._key, None)
+        if type(held) is not list or not _is_same(found, {_free_key(name, self._key): part for name, part in conversation.fields.items()}):
+            return None
+        for message in held:
+            if not _is_same(message, next(messages, _NOTHING)):
+                return None
+        # An empty list is what a branch for anything else may begin with.
+        return len(held) if held or next(messages, _NOTHING) is _NOTHING else None
 
     def write_conversation(self, branch: str, conversation: Conversation) -> None:
         """A commit for each message; the first one brings the other fields too. Cost of each: what it adds."""
+        incoming = iter(conversation.messages)
+        skipped = None
+        if not self._append and branch in self._repository.branches:
+            skipped = self._skip(branch, conversation, incoming)
+            if skipped is None:
+                raise self._exists(branch)
         state = self._begin(branch)
+        for _ in range(skipped or 0):
+            self.skipped += 1
+            self._told()
         key = self._key
         messages = state.setdefault(key, [])
         if not isinstance(messages, list):
             raise InvalidArgumentError(f"the key {key!r} of branch {branch!r} holds no list, but a {type(messages).__name__}")
-        for name, value in conversation.fields.items():
-            state[_free_key(name, key)] = value
-        is_empty = True
-        for message in conversation.messages:
+        if skipped is None:
+            for name, value in conversation.fields.items():
+                state[_free_key(name, key)] = value
+        is_empty = skipped is None
+        for message in incoming:
             is_empty = False
             messages.append(message)
             self._commit(state, summarize(message))
@@ -60,6 +98,7 @@ class Writer:
 
     def write_states(self, branch: str, values: Iterable[Any], key: str | None) -> None:
         """A commit for each value: under ``key``, or else an object as the whole state, and any other value under ``value``."""
+        self.check_free(branch)
         state = self._begin(branch)
         for number, value in enumerate(values):
             if key is None and isinstance(value, dict):
@@ -72,7 +111,6 @@ class Writer:
         self.complete = True
 
     def _begin(self, branch: str) -> Versioned:
-        self.check_free(branch)
         state = Versioned(self._repository, branch=branch, author=self._author)
         self.branches.append(branch)
         self.complete = False
@@ -93,6 +131,14 @@ class Writer:
         state.commit(message, allow_empty=True)
         self.rounds += 1
         self._told()
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Whether two values are of JSON types, and the same as JSON: 1, 1.0 and True are three."""
+    try:
+        return json.dumps(a) == json.dumps(b)
+    except (TypeError, ValueError, RecursionError):
+        return False
 
 
 def _free_key(name: str, taken: str) -> str:

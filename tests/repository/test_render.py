@@ -1,0 +1,67 @@
+"""Values as text and as JSON: what Python itself cannot write out, and what its own repr refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import OrderedDict
+from fractions import Fraction
+
+import pytest
+
+from versioned_state import Tagged, Versioned, register
+from versioned_state.repository.render import json_value, one_line
+
+BIG = 10**5000
+
+
+@register
+@dataclasses.dataclass
+class Offer:
+    hotel: object
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ((1,), "(1,)"),
+        ((), "()"),
+        ((BIG,), f"({hex(BIG)},)"),
+        (Fraction(1, 3), "Fraction(1, 3)"),
+        (Fraction(-1, BIG), f"Fraction(-1, {hex(BIG)})"),
+        (range(5), "range(0, 5)"),
+        (range(1, 5, 2), "range(1, 5, 2)"),
+        (range(BIG), f"range(0, {hex(BIG)})"),
+        ({"a": [{BIG}]}, f"{{'a': [{{{hex(BIG)}}}]}}"),
+        (Tagged("x", (BIG,)), f"Tagged(name='x', data=({hex(BIG)},))"),
+        (Offer(BIG), f"Offer({{'hotel': {hex(BIG)}}})"),
+        (OrderedDict(a=BIG), f"OrderedDict({{'a': {hex(BIG)}}})"),
+    ],
+)
+def test_as_text(value, shown):
+    assert one_line(value, width=10**6) == shown
+    state = Versioned()
+    state["x"] = value
+    assert str(state.status())
+    assert json.dumps(json_value(value))
+    assert json.dumps(state.status().to_json())
+
+
+def test_as_json():
+    assert json_value(Fraction(1, BIG)) == {"$Fraction": f"1/{hex(BIG)}"}
+    assert [json_value(Fraction(n, 3)) for n in (1, 3)] == [{"$Fraction": str(Fraction(n, 3))} for n in (1, 3)]
+    assert json_value(range(1, 5, 2)) == {"$range": "range(1, 5, 2)"}
+    assert json_value(range(BIG)) == {"$range": f"range(0, {hex(BIG)})"}
+
+
+def test_a_repr_that_raises():
+    offer = Offer("x")
+    del offer.hotel
+    assert one_line([offer]) == "[Offer({})]"
+
+    class Strange:
+        def __repr__(self):
+            raise RuntimeError
+
+    assert one_line(Strange(), width=200).endswith("Strange, whose repr raises RuntimeError>")
+    assert list(json_value(Strange())) == ["$Strange"]

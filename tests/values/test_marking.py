@@ -1,0 +1,148 @@
+"""Marks of what is no plain data: they change with what would be stored, and with nothing else that a user could tell."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from versioned_state import Versioned
+from versioned_state.values.fingerprint import Marker
+
+MANY = [{"role": "user", "content": f"message {n}"} for n in range(300)]
+
+
+def mark(*run):
+    found = Marker().mark(list(run), plain=False)[0]
+    assert found is not None
+    return found
+
+
+class Agent:
+    plan: Any
+    history: Any
+    me: Any
+
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+
+@pytest.mark.parametrize("more", [[], MANY], ids=["small", "large"])
+class TestSharingInsideAnObject:
+    def test_two_lists_are_not_one(self, more):
+        one: list[int] = []
+        assert mark(Agent(a=one, b=one, more=more)) != mark(Agent(a=[], b=[], more=more))
+
+    def test_which_two_of_three_are_one(self, more):
+        x: list[int] = []
+        y: list[int] = []
+        assert mark(Agent(a=x, b=x, c=y, more=more)) != mark(Agent(a=x, b=y, c=y, more=more))
+
+    def test_deep_inside_other_objects(self, more):
+        inner = Agent(n=1)
+        assert mark([Agent(a=(inner,), b={"k": inner}, more=more)]) != mark([Agent(a=(Agent(n=1),), b={"k": Agent(n=1)}, more=more)])
+
+    def test_equal_strings_and_tuples_may_be_one_or_two(self, more):
+        text, pair = str(10**20), (1, str(10**30))
+        one = Agent(a=text, b=text, c=pair, d=pair, more=more)
+        assert mark(one) == mark(Agent(a=str(10**20), b=text, c=pair, d=(1, str(10**30)), more=more))
+
+    def test_an_object_that_contains_itself(self, more):
+        def looped(n):
+            agent = Agent(n=n, more=more)
+            agent.me = [agent]
+            return agent
+
+        assert mark(looped(1)) == mark(looped(1)) != mark(looped(2))
+
+
+def test_sharing_between_objects_and_in_data_does_not_count():
+    x = [1]
+    assert mark((x, x), {1}) == mark(([1], [1]), {1})
+    agent = Agent(n=1)
+    assert mark(agent, agent) == mark(Agent(n=1), Agent(n=1))
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda f: f, lambda f: [f], lambda f: Agent(f=f), lambda f: Agent(f=f, more=MANY), lambda f: Agent(f=[f].append)]
+)
+def test_a_function_that_is_stored_as_a_whole(wrap):
+    def make(n):
+        def tool():
+            return n
+
+        return tool
+
+    assert mark(wrap(make(1))) != mark(wrap(make(2)))
+    tool = make(1)
+    before = mark(wrap(tool))
+    assert mark(wrap(tool)) == before
+    tool.limit = 5
+    assert mark(wrap(tool)) != before
+
+
+def test_what_is_stored_by_name_is_marked_by_it():
+    assert mark(Agent, len, textwrap.dedent) == mark(Agent, len, textwrap.dedent) != mark(SimpleNamespace, len, textwrap.dedent)
+
+
+def test_attributes_become_one_and_two():
+    state = Versioned()
+    state["agent"] = agent = Agent(plan=[], history=[])
+    state.commit()
+    agent.history = agent.plan
+    assert state.status()
+    back = state.checkout(state.commit())["agent"]
+    assert back.history is back.plan
+    agent.history = []
+    assert state.status()
+    back = state.checkout(state.commit())["agent"]
+    assert back.history is not back.plan
+
+
+SCRIPT = """
+from versioned_state import Disk, Versioned
+class Tool:
+    def call(self): return 1
+def tool(): return 1
+state = Versioned(Disk({path!r}))
+state["in"] = {{"tools": [tool, Tool()], "more": list(range(100))}}
+state["top"] = tool
+first = state.commit()
+assert state.commit() == first
+class Tool:
+    def call(self): return 2
+def tool(): return 2
+state["in"]["tools"][0] = tool
+assert [str(change.path) for change in state.status()] == ["in.tools[0]"], state.status()
+state.commit()
+state["in"]["tools"][1] = Tool()
+assert [str(change.path) for change in state.status()] == ["in.tools[1]"], state.status()
+state.commit()
+tool.limit = 5
+assert [str(change.path) for change in state.status()] == ["in.tools[0]"], state.status()
+state.commit()
+again = Versioned(Disk({path!r}))
+called = [again["in"]["tools"][0](), again["in"]["tools"][1].call(), again["top"]()]
+assert called == [2, 2, 1], called
+assert not again.status(), again.status()
+"""
+
+READER = """
+from versioned_state import Disk, Versioned
+state = Versioned(Disk({path!r}))
+assert state["in"]["tools"][1].call() == 2
+assert not state.status(), state.status()
+state["in"]["more"].append(1)
+state.commit()
+assert not state.status()
+"""
+
+
+def test_a_script_that_defines_its_tools_again(tmp_path):
+    for script in (SCRIPT, READER):
+        done = subprocess.run([sys.executable, "-c", script.format(path=str(tmp_path / "s"))], capture_output=True, text=True, check=False)
+        assert not done.returncode, done.stderr
