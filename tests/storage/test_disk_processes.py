@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -378,3 +379,18 @@ def test_read_only_and_a_log_left_behind(open_folder: Path) -> None:
     with Disk(copy, read_only=True) as store:
         assert store.get("k") == b"in the log"
     shutil.rmtree(copy)
+
+
+def test_a_store_that_another_process_makes_in_between(tmp_path, monkeypatch):
+    """The folder was empty when it was looked at first, and is listed when the store is there."""
+    listing = Path.iterdir
+
+    def late(self: Path) -> Iterator[Path]:
+        monkeypatch.undo()
+        with Disk(tmp_path) as store:
+            store.set("key", b"value")
+        return listing(self)
+
+    monkeypatch.setattr(Path, "iterdir", late)
+    with Disk(tmp_path) as store:
+        assert store.get("key") == b"value"

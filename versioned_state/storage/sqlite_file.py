@@ -98,6 +98,8 @@ def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
         if directory.exists() and not directory.is_dir():
             raise NotAStoreError(f"{directory} is not a directory: a store is a directory; it was not touched")
         if directory.exists() and any(not other.name.startswith(layout.unfinished_prefix) for other in directory.iterdir()):
+            if file.is_file():
+                return file  # another process has made it since
             raise NotAStoreError(
                 f"{directory} holds other files and no store; nothing was touched",
                 hint="a new store wants a directory of its own",
