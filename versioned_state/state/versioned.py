@@ -674,6 +674,7 @@ def _but_for(staged: Staged, commit: Commit) -> Commit:
 
 def _policies(given: Mapping[str, Policy] | None) -> dict[str, Policy]:
     """The policies of a call. A bad one is refused now, and not when it is needed. Raises ``InvalidArgumentError``."""
-    policies = {} if given is None else given
-    Policies(policies)
-    return dict(policies)
+    if given is None or given == {}:
+        return {}
+    Policies(given)
+    return dict(given)
