@@ -4,37 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Vstate
 from tests.cli.test_stores import assert_error
-from versioned_state import Disk, KVStore, Versioned
-from versioned_state.storage.wrapper import Wrapper
-
-
-class Interrupted(Wrapper):
-    """A store to which somebody else commits right before the first move of a ref."""
-
-    def __init__(self, store: KVStore, other: Callable[[], object]) -> None:
-        super().__init__(store)
-        self.other: Callable[[], object] | None = other
-
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
-    ) -> bool:
-        other = self.other
-        if expected and other is not None:
-            self.other = None
-            other()
-        return super().apply(expected, puts, deletes, objects=objects)
+from tests.meddler import Meddler
+from versioned_state import Disk, Versioned
 
 
 @pytest.fixture
@@ -62,7 +40,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setenv("VSTATE_STORE", str(path))
     monkeypatch.setenv("VSTATE_AUTHOR", "tester")
-    monkeypatch.setattr("versioned_state.cli.store.open_store", lambda *_, **__: Interrupted(Disk(path), theirs))
+    monkeypatch.setattr("versioned_state.cli.store.open_store", lambda *_, **__: Meddler(Disk(path), before=theirs))
     return path
 
 
@@ -121,7 +99,8 @@ def test_where_others_did_it_first_nothing_is_claimed(vstate: Vstate, store: Pat
         ("restore notes --from HEAD~1", "no commit"),
     ]:
         monkeypatch.setattr(
-            "versioned_state.cli.store.open_store", lambda *_, command=command, **__: Interrupted(Disk(store), theirs(command.split()[0]))
+            "versioned_state.cli.store.open_store",
+            lambda *_, command=command, **__: Meddler(Disk(store), before=theirs(command.split()[0])),
         )
         result = vstate(*command.split())
         assert (result.code, result.stdout) == (0, ""), command

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from tests.repository.test_history import Clock
 from versioned_state import Cache, Commit, Disk, KVStore, Memory, Repository, Versioned
-from versioned_state.errors import BranchMovedError, InvalidArgumentError, StoreBusyError, UnsafeStoreError
+from versioned_state.errors import BranchMovedError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
 from versioned_state.objects.address import Address
 from versioned_state.objects.envelope import unseal
 from versioned_state.objects.layout import CUTS, object_key
@@ -448,6 +448,18 @@ def test_a_handle_that_stands_on_an_old_commit_goes_on():
     assert report.commits == {}
     assert any("stand on an old commit" in text for text in report.unreached)
     assert not holds(store)
+
+
+def test_what_was_read_of_it_before_is_not_shown_any_more():
+    state = Versioned()
+    state.update({f"key {n}": f"value {n}" * 10 for n in range(100)})
+    state["alice"] = SECRET
+    old = state.commit()
+    repository = state.repository
+    assert repository.snapshot(old)["alice"] == SECRET
+    repository.purge("alice")
+    with pytest.raises(MissingObjectError):
+        repository.snapshot(old)["alice"]
 
 
 # Whole branches

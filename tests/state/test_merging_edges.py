@@ -1,235 +1,25 @@
-"""Where merges and moves between commits are easily got wrong: others in between, failing stores, forms, equal keys, criss-cross."""
+"""Merges at their edges: what conflicts, what settles it, and what is left as it was."""
 
 from __future__ import annotations
 
 import copy
 import datetime as dt
-import itertools
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import pytest
 
-from versioned_state import Memory, Merge, OnMoved, Repository, Versioned
+from tests.meddler import Meddler
+from tests.state.pairs import merge_of, two
+from versioned_state import Memory, OnMoved, Versioned
 from versioned_state.errors import (
     BranchMovedError,
     InvalidArgumentError,
     MergeConflictError,
     StateError,
     TransactionError,
-    UnknownPathError,
     UnserializableValueError,
 )
 from versioned_state.repository.merge import MISSING
-from versioned_state.storage.faulty import Fault, Faulty
-from versioned_state.storage.wrapper import Wrapper
-from versioned_state.values.keys import user_key
-
-
-class AfterMove(Wrapper):
-    """Runs something once, right after a batch that moved a ref."""
-
-    hook: Callable[[], None] | None = None
-
-    def apply(self, expected, puts, deletes=(), *, objects=None):
-        done = self.store.apply(expected, puts, deletes, objects=objects)
-        if done and puts and self.hook:
-            hook, self.hook = self.hook, None
-            hook()
-        return done
-
-
-def two(**values: Any) -> tuple[Versioned, Versioned]:
-    repository = Repository(Memory(), clock=itertools.count(1).__next__)
-    ours = Versioned(repository)
-    ours.update(copy.deepcopy(values))
-    ours.commit("base")
-    return ours, Versioned(repository)
-
-
-def merge_of(error: MergeConflictError) -> Merge:
-    assert error.merge is not None
-    return error.merge
-
-
-class BeforeMove(Wrapper):
-    """Runs something once, right before a batch that moves a ref."""
-
-    hook: Callable[[], None] | None = None
-
-    def apply(self, expected, puts, deletes=(), *, objects=None):
-        if puts and self.hook:
-            hook, self.hook = self.hook, None
-            hook()
-        return self.store.apply(expected, puts, deletes, objects=objects)
-
-
-MOVES = {
-    "reset": lambda s: s.reset("HEAD~1"),
-    "undo": lambda s: s.undo(),
-    "rollback": lambda s: s.rollback(1),
-    "fast-forward": lambda s: s.merge("ahead"),
-    "rebase": lambda s: s.rebase("side"),
-    "squash": lambda s: s.squash("HEAD~2"),
-}
-
-
-@pytest.mark.parametrize("move", MOVES)
-def test_a_commit_right_after_a_move_is_not_lost(move):
-    memory = Memory()
-    store = AfterMove(memory)
-    state = Versioned(store)
-    for n in range(3):
-        state["x"] = n
-        state.commit(f"c{n}")
-    side = state.fork("side", at="HEAD~1")
-    side["s"] = 1
-    side.commit("side")
-    ahead = state.fork("ahead")
-    ahead["a"] = 1
-    ahead.commit("ahead")
-
-    def others() -> None:
-        other = Versioned(memory)
-        other["theirs"] = 1
-        other.commit("theirs")
-
-    store.hook = others
-    MOVES[move](state)
-    state["mine"] = 1
-    state.commit("mine")
-    assert "theirs" in Versioned(memory)
-
-
-@pytest.mark.parametrize("move", MOVES)
-def test_a_move_right_after_a_collection_loses_nothing(move):
-    memory = Memory()
-    store = BeforeMove(memory)
-    state = Versioned(store)
-    for n in range(4):
-        state["x"], state["l"] = n, [{"n": n, "text": "x" * 50} for n in range(100)]
-        state["l"][n] = "changed"
-        state.commit(f"c{n}")
-    side = state.fork("side", at="HEAD~1")
-    side["s"] = ["s" * 100] * 100
-    side.commit("side")
-    ahead = state.fork("ahead")
-    ahead["a"] = 1
-    ahead.commit("ahead")
-    collected = []
-    store.hook = lambda: collected.append(Repository(memory).gc(expire=dt.timedelta(0)))
-    MOVES[move](state)
-    assert collected
-    assert Repository(memory).fsck().ok
-    assert Repository(memory).commit("main") == state.head
-    assert Versioned(memory).copy() == state.copy()
-
-
-@pytest.mark.parametrize("fault", Fault)
-def test_a_commit_that_raised_was_not_made(fault):
-    base = Memory()
-    begin = Versioned(base)
-    begin.update({f"k{n:03}": {"n": n, "p": "q" * 150} for n in range(200)})
-    begin.commit("base")
-    for k in itertools.count(1):
-        memory = Memory()
-        for key, value in base.items():
-            memory.set(key, value)
-        faulty = Faulty(memory)
-        other, state = Versioned(memory), Versioned(faulty)
-        for n in (7, 20, 150):
-            other[f"k{n:03}"]["n"] = -1
-        other.commit("theirs")
-        state["mine"] = [1]
-        faulty.arm(k, fault=fault)
-        with suppress(StateError):
-            state.commit("mine")
-        fired = faulty.fired
-        faulty.arm(None)
-        made = state.commit("mine")
-        assert made.message == "mine", k
-        assert made == state.head == Repository(memory).commit("main"), k
-        assert not state.status()
-        if not fired:
-            break
-
-
-@pytest.mark.parametrize("call", ["rebase", "squash", "undo", "undo 2", "fork", "switch", "merge", "cherry_pick", "fast-forward"])
-@pytest.mark.parametrize("fault", Fault)
-def test_a_move_whose_reply_was_lost_can_be_done_again(call, fault):
-    calls: dict[str, Callable[[Versioned], Any]] = {
-        "rebase": lambda s: s.rebase("side"),
-        "squash": lambda s: s.squash("HEAD~2"),
-        "undo": lambda s: s.undo(),
-        "undo 2": lambda s: s.undo(2),
-        "fork": lambda s: s.fork("forked"),
-        "switch": lambda s: s.switch("switched", create=True),
-        "merge": lambda s: s.merge("side"),
-        "cherry_pick": lambda s: s.cherry_pick("side"),
-        "fast-forward": lambda s: s.merge("ahead"),
-    }
-    for k in itertools.count(1):
-        memory = Memory()
-        begin = Versioned(memory)
-        for n in range(4):
-            begin[f"k{n}"] = ["x" * 300] * 20
-            begin.commit(f"c{n}")
-        side = begin.fork("side", at="HEAD~2")
-        side["s"] = 1
-        side.commit("side")
-        ahead = begin.fork("ahead")
-        ahead["a"] = 1
-        ahead.commit("ahead")
-        faulty = Faulty(memory)
-        state = Versioned(faulty)
-        dict(state)
-        faulty.arm(k, fault=fault)
-        failed = False
-        try:
-            calls[call](state)
-        except StateError:
-            failed = True
-        fired = faulty.fired
-        faulty.arm(None)
-        if failed:
-            calls[call](state)
-        assert Repository(memory).branches[state.branch] == state.head, k
-        assert Versioned(memory, branch=state.branch).copy() == state.copy(), k
-        assert Repository(memory).fsck().ok, k
-        if not fired:
-            break
-
-
-def test_undo_and_redo_do_not_pretend():
-    state, other = two(x=0)
-    state["x"] = 1
-    state.commit("one")
-    other.refresh()
-    other["x"] = 2
-    other.commit("two")
-    with pytest.raises(BranchMovedError):
-        state.undo()  # returns "one" and moves nothing
-
-
-def test_undo_gets_past_a_commit_that_was_given_up():
-    memory = Memory()
-    faulty = Faulty(memory)
-    state = Versioned(faulty)
-    for n in range(2):
-        state["x"] = n
-        state.commit(f"c{n}")
-    state["x"] = 2
-    for at in itertools.count(1):
-        faulty.arm(at, fault=Fault.BEFORE)
-        with pytest.raises(StateError):
-            state.commit("c2")
-        if next(iter(state.repository.reflog("main"))).action == "commit given up":
-            break
-    faulty.arm(None)
-    state.discard()
-    assert [state.undo().message, state["x"]] == ["c0", 0]
 
 
 def test_what_was_settled_by_hand_does_not_hide_a_third_writer():
@@ -384,71 +174,6 @@ def test_criss_cross_merges_lose_nothing():
     assert dict(a) == {"x": 0, "y": 0}
 
 
-@pytest.mark.parametrize("call", ["rebase", "cherry_pick"])
-def test_what_is_made_again_comes_after_what_is_there(call):
-    state, _ = two(log=[])
-    side = state.fork("side")
-    state["log"].append("main, first")
-    state.commit()
-    side["log"].append("side, later")
-    side.commit()
-    if call == "rebase":
-        side.rebase("main", policies={"log": "append"})
-        assert side["log"] == ["main, first", "side, later"]
-    else:
-        state.cherry_pick("side", policies={"log": "append"})
-        assert state["log"] == ["main, first", "side, later"]
-
-
-def test_a_merge_among_rebased_commits_conflicts_with_nothing_that_is_there():
-    """::
-
-    main  base ── m1 ── m2
-             \\      \\
-    side      s1 ── merge ── s2
-    """
-    state, _ = two(x=0, s=0)
-    side = state.fork("side")
-    side["s"] = 1
-    side.commit("s1")
-    state["x"] = 1
-    state.commit("m1")
-    side.merge("main")
-    side["s"] = 2
-    side.commit("s2")
-    state["x"] = 2
-    state.commit("m2")
-    side.rebase("main")
-    assert dict(side) == {"x": 2, "s": 2}
-    assert [commit.message for commit in side.log()] == ["s2", "s1", "m2", "m1", "base"]
-
-
-def test_what_a_merge_brought_in_from_elsewhere_is_rebased_commit_by_commit():
-    """::
-
-    main     base ── m1 ── s1 (picked)
-               ├──── s1 ─────── merge ── s2
-    feature    └──── f1 ── f2 ──┘
-    """
-    state, _ = two(**dict.fromkeys(["m1", "s1", "s2", "f1", "f2"], 0))
-    side, feature = state.fork("side"), state.fork("feature")
-    for handle, names in ((side, ["s1"]), (feature, ["f1", "f2"]), (state, ["m1"])):
-        for name in names:
-            handle[name] = 1
-            handle.commit(name, author=name)
-    side.merge("feature")
-    side["s2"] = 1
-    side.commit("s2")
-    state.cherry_pick("side~2")
-    side.rebase("main")
-    assert set(side.values()) == {1}
-    assert [commit.message for commit in side.log()] == ["s2", "f2", "f1", "s1", "m1", "base"], "s1 is there already"
-    assert all(len(commit.parents) == 1 for commit in side.log())
-    assert side.checkout("HEAD~1")["s2"] == 0
-    assert side.undo().message == "s2"
-    assert len(side.repository.commit("side~1").parents) == 2
-
-
 CALLS = {
     "merge": lambda s: s.merge("side"),
     "cherry_pick": lambda s: s.cherry_pick("side"),
@@ -460,7 +185,7 @@ CALLS = {
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_a_conflict_with_what_others_committed_takes_nothing_of_it_in(call, when):
     memory = Memory()
-    store = BeforeMove(memory)
+    store = Meddler(memory)
     state = Versioned(store)
     state["x"], state["y"] = 0, 0
     state.commit("base")
@@ -479,7 +204,7 @@ def test_a_conflict_with_what_others_committed_takes_nothing_of_it_in(call, when
     if when == "before":
         others()
     else:
-        store.hook = others
+        store.before = others
     with pytest.raises(MergeConflictError) as caught:
         CALLS[call](state)
     assert caught.value.conflicts[0].ours == 2
@@ -492,40 +217,6 @@ def test_a_conflict_with_what_others_committed_takes_nothing_of_it_in(call, when
     assert (state["x"], state["y"], state.head) == (3, 2, made)
     assert state.repository.read(made.parents[0]).message == "others"
     assert Versioned(memory).head == made
-
-
-@pytest.mark.parametrize("call", ["merge", "cherry_pick"])
-def test_what_others_have_done_already_is_taken_in(call):
-    state, other = two(x=0)
-    side = state.fork("side")
-    side["x"] = 1
-    side.commit("side")
-    other["y"] = 1
-    other.commit("others")
-    CALLS[call](other)
-    assert CALLS[call](state) == other.head == state.head
-    assert dict(state) == {"x": 1, "y": 1}
-
-
-def test_a_branch_that_moves_just_before_a_fast_forward_is_merged():
-    memory = Memory()
-    store = BeforeMove(memory)
-    state = Versioned(store)
-    state["x"] = 0
-    state.commit("base")
-    side = state.fork("side")
-    side["x"] = 1
-    there = side.commit("side")
-
-    def others() -> None:
-        other = Versioned(memory)
-        other["y"] = 1
-        other.commit("others")
-
-    store.hook = others
-    merged = state.merge("side")
-    assert [state.repository.read(id).message for id in merged.parents] == ["others", there.message]
-    assert dict(state) == {"x": 1, "y": 1}
 
 
 def test_what_remains_is_said_of_each_call():
@@ -743,151 +434,6 @@ def test_what_cannot_be_stored_gives_way_to_theirs_by_a_policy():
     assert dict(ours) == {"x": 1, "y": 1}
 
 
-def test_what_is_changed_before_a_value_could_be_patched_is_not_lost():
-    for k in range(1, 60):
-        memory = Memory()
-        faulty = Faulty(memory)
-        theirs = Versioned(memory)
-        theirs.update(l=["x" * 300] * 20, m=["x" * 300] * 20)
-        theirs.commit()
-        ours = Versioned(faulty)
-        held, _ = ours["l"], ours["m"]
-        theirs["l"].insert(0, "theirs")
-        theirs["m"][3] = "theirs"
-        theirs.commit()
-        faulty.arm(k)
-        try:
-            ours.refresh()
-        except StateError:
-            continue
-        faulty.arm(None)
-        held.append("ours")
-        ours.commit()
-        assert ours["l"][-1] == "ours", k
-        assert ours["l"][0] == "theirs", k
-
-
-FOLLOWS: dict[str, Callable[[Versioned], Any]] = {
-    "commit": lambda s: (s.update(x=1), s.commit("ours")),
-    "refresh": lambda s: s.refresh(),
-    "merge": lambda s: (s.update(x=1), s.commit(), s.merge("side")),
-    "cherry_pick": lambda s: s.cherry_pick("side"),
-    "fast-forward": lambda s: s.merge("side"),
-    "rebase": lambda s: s.rebase("side"),
-    "reset": lambda s: s.reset("side"),
-    "switch": lambda s: s.switch("side"),
-}
-
-
-def behind(call: str, k: int) -> tuple[Versioned, bool]:
-    """A handle whose live values had to follow the head, while the store failed once, at its k-th call; and whether it did."""
-    memory = Memory()
-    theirs = Versioned(memory)
-    theirs.update({key: ["x" * 300] * 20 for key in ("l", "m", "n", "gone")}, d={"a": 0, "b": 0}, o=[object])
-    theirs.commit()
-    faulty = Faulty(memory)
-    ours = Versioned(faulty)
-    dict(ours)
-    side = theirs.fork("side")
-    for state in (side,) if call not in ("commit", "refresh") else (theirs,):
-        state["l"].insert(0, "theirs")
-        state["m"][3] = "theirs"
-        state["d"]["a"] = "theirs"
-        state["o"].append(1)
-        del state["gone"]
-        state.commit()
-    faulty.arm(k)
-    failed = False
-    try:
-        FOLLOWS[call](ours)
-    except StateError:
-        failed = True
-    fired = faulty.fired
-    faulty.arm(None)
-    if failed:
-        FOLLOWS[call](ours)
-    return ours, fired
-
-
-@pytest.mark.parametrize("then", ["get", "status", "commit", "save"])
-@pytest.mark.parametrize("call", FOLLOWS)
-def test_what_is_changed_before_a_value_could_follow_is_a_change_of_ours(call, then):
-    late = 0
-    for k in itertools.count(1):
-        ours, fired = behind(call, k)
-        held = {key: ours._worktree._slots[user_key(key)].value for key in ("l", "m", "d", "o")}
-        late += held["l"][0] != "theirs"
-        held["l"].append("ours")
-        held["m"][5] = "ours"
-        held["d"]["b"] = "ours"
-        held["o"].insert(0, 0)
-        if then == "get":
-            assert ours["l"] is held["l"]
-        elif then == "status":
-            assert [str(change.path) for change in ours.status()] == ["d.b", "l[21]", "m[5]", "o[0]"], k
-        elif then == "save":
-            with ours.transaction():
-                held["l"].append("more")
-            assert held["l"].pop() == "more"
-        ours.commit()
-        for key, value in held.items():
-            assert ours[key] is value, (k, key)
-        assert (held["l"][0], held["l"][-1], len(held["l"])) == ("theirs", "ours", 22), k
-        assert (held["m"][3], held["m"][5], held["d"], held["o"]) == ("theirs", "ours", {"a": "theirs", "b": "ours"}, [0, object, 1]), k
-        assert "gone" not in ours
-        assert ours.checkout("HEAD").copy() == ours.copy()
-        assert not ours.status()
-        if not fired:
-            break
-    assert late or call == "refresh", "at some call of the store, values could not follow; what is not committed is read before"
-
-
-@pytest.mark.parametrize("settle", ["assign", "assign what is there", "delete", "discard", "mend"])
-def test_what_is_changed_in_the_same_place_before_a_value_could_follow_is_a_conflict(settle):
-    late = 0
-    for k in itertools.count(1):
-        ours, fired = behind("reset", k)
-        held = ours._worktree._slots[user_key("m")].value
-        behind_now = held[3] != "theirs"
-        held[3] = "ours"
-        if behind_now:
-            late += 1
-            for look in (partial(ours.get, "m"), ours.status, ours.commit, partial(ours.merge, "side")):
-                with pytest.raises(MergeConflictError, match=r"m\[3\]") as caught:
-                    look()
-                assert "discard()" in caught.value.hint
-                assert held[3] == "ours"
-        if settle == "assign":
-            ours["m"] = ["mine"]
-        elif settle == "assign what is there":
-            ours["m"] = held
-        elif settle == "delete":
-            del ours["m"]
-        elif settle == "discard":
-            ours.discard()
-            assert held[3] == "theirs"
-        else:
-            held[3] = "theirs"
-        expected = {"assign": ["mine"], "delete": None, "discard": held, "mend": held}.get(settle, held)
-        assert ours.get("m") == expected
-        ours.commit()
-        assert ours.checkout("HEAD").get("m") == ours.get("m") == expected, k
-        assert ours["l"][0] == "theirs"
-        if not fired:
-            break
-    assert late
-
-
-def test_a_dict_with_a_nan_key_follows_the_head():
-    ours, theirs = two(d={float("nan"): 1, "x": 0})
-    theirs["d"]["x"] = 1
-    theirs.commit()
-    held = ours["d"]
-    ours.refresh()
-    assert held["x"] == 1
-    assert not ours.status()
-
-
 @pytest.mark.parametrize("key", [dt.date(2026, 1, 2), frozenset({1, 2})])
 def test_paths_with_keys_that_have_no_literal(key):
     state, _ = two(d={key: "old"})
@@ -913,91 +459,20 @@ def test_a_patch_that_changes_the_type_of_a_key():
     assert state.commit().root == second.root
 
 
-@pytest.mark.parametrize("path", ["l[-1]", "e[-1]"])
-def test_restore_of_a_negative_index(path):
-    state, _ = two(l=[1], e=[])
-    first = state.head
-    state["l"] = []
-    with suppress(StateError):
-        state.restore(path, first)
-
-
 def test_a_patch_with_a_negative_index():
     state, _ = two(l=[1])
     with pytest.raises(StateError):
         state.apply([{"path": "l[-1]", "kind": "added", "new": 9}])
 
 
-@pytest.mark.parametrize("path", ["nope", "d.nope", "l[7]", "@n.nope"])
-def test_restore_of_what_is_neither_here_nor_there(path):
-    state, _ = two(d={}, l=[1])
-    state["x"] = 1
-    state.commit()
-    with pytest.raises(UnknownPathError):
-        state.restore(path, "HEAD~1")
-    assert not state.status()
-
-
-def test_undo_counts_moves_also_where_they_lead_to_where_it_stands():
-    one, other = (two(x=0)[0] for _ in range(2))
-    for state in (one, other):
-        for n in (1, 2):
-            state["x"] = n
-            state.commit()
-        state.reset("HEAD~1")
-        assert state["x"] == 1
-    for _ in range(3):
-        one.undo()
-    other.undo(2)
-    assert other["x"] == 1
-    other.undo()
-    assert one["x"] == other["x"] == 0
-    other.redo(3)
-    assert other["x"] == 1
-
-
-def test_squash_leaves_later_merges_merges():
-    state, _ = two(x=0)
-    for n in (1, 2, 3):
-        state["x"] = n
-        state.commit(f"x{n}")
-    idea = state.fork("idea")
-    idea["plan"] = "theirs"
-    idea.commit("idea")
-    state["y"] = 1
-    state.commit("y")
-    state.merge("idea")
-    state["plan"] = "ours, later"
-    state.commit("later")
-    root = state.head.root
-    state.squash("HEAD~5", "HEAD~3")
-    assert [commit.message for commit in state.log(first_parent=True)][2:4] == ["y", "x2\nx3"]
-    assert state.repository.commit("HEAD~1", head=state.head).parents[1] == idea.head.id
-    assert state.head.root == root
-    assert state.merge("idea") == state.head
-    assert state["plan"] == "ours, later"
-    assert state.repository.fsck().ok
-
-
-@pytest.mark.parametrize("call", ["rebase", "cherry_pick", "revert", "squash"])
-def test_commits_that_one_call_makes_are_found_as_fast_as_others(call):
-    """Each has the jump that it would have, had it been made by itself."""
-    state, _ = two(x=0)
-    topic = state.fork("topic")
-    for n in range(12):
-        topic[f"t{n}"] = n
-        topic.commit()
-    state["y"] = 1
-    state.commit()
-    match call:
-        case "rebase":
-            topic.rebase("main")
-        case "cherry_pick":
-            state.cherry_pick("topic~12..topic")
-        case "revert":
-            topic.revert("topic~12..topic")
-        case _:
-            topic.squash("topic~12", "topic~10")
-    assert state.repository.fsck().findings == ()
-    with pytest.raises(InvalidArgumentError, match="no range"):
-        state.cherry_pick("topic...main")
+@pytest.mark.parametrize("call", ["merge", "cherry_pick"])
+def test_what_others_have_done_already_is_taken_in(call):
+    state, other = two(x=0)
+    side = state.fork("side")
+    side["x"] = 1
+    side.commit("side")
+    other["y"] = 1
+    other.commit("others")
+    CALLS[call](other)
+    assert CALLS[call](state) == other.head == state.head
+    assert dict(state) == {"x": 1, "y": 1}

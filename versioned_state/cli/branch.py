@@ -78,11 +78,11 @@ def _rename(settings: Settings, *names: str) -> None:
 def _list(output: Output, repository: Repository, patterns: Sequence[str], *, verbose: bool, as_json: bool) -> None:
     here = repository.default_branch()
     if not verbose and not as_json:
-        for name in repository.branches:
+        for name in sorted(repository.branches):
             if is_like(name, patterns):
                 output.print("* " if name == here else "  ", Span(name, "ref"))
         return
-    found = [info for info in repository.branches.iter_info() if is_like(info.name, patterns)]
+    found = sorted((info for info in repository.branches.iter_info() if is_like(info.name, patterns)), key=lambda info: info.name)
     if as_json:
         for info in found:
             output.json(_json(info) | {"current": info.name == here})

@@ -122,14 +122,7 @@ def reading(given: str | None, key_file: str | None = None) -> Iterator[Reposito
     Raises:
         StorageError: there is no store, or none of ours.
     """
-    url = locate(given)
-    key = read_key(key_file)
-    try:
-        store = open_store(url, read_only=True, create=False, encryption_key=key)
-    except (StoreNotFoundError, NotAStoreError) as error:
-        error.hint = _HINT
-        raise
-    with _repository(store, Repository) as repository:
+    with _repository(_open(given, key_file, read_only=True), Repository) as repository:
         yield repository
 
 
@@ -143,29 +136,25 @@ def writing(url: str, key_file: str | None = None) -> Iterator[Repository]:
 @contextmanager
 def changing(given: str | None, key_file: str | None = None) -> Iterator[Recording]:
     """The repository of a store that is there, for writing. Raises the same as ``reading``."""
-    url = locate(given)
-    key = read_key(key_file)
-    try:
-        store = open_store(url, create=False, encryption_key=key)
-    except (StoreNotFoundError, NotAStoreError) as error:
-        error.hint = _HINT
-        raise
-    with _repository(store, Recording) as repository:
+    with _repository(_open(given, key_file), Recording) as repository:
         yield repository
 
 
 @contextmanager
 def unchecked(given: str | None, key_file: str | None = None) -> Iterator[KVStore]:
     """The store alone, for reading, whatever is in it: for who looks for damage. Raises ``StorageError`` where there is no store."""
-    url = locate(given)
-    key = read_key(key_file)
+    with _open(given, key_file, read_only=True) as store:
+        yield store
+
+
+def _open(given: str | None, key_file: str | None, *, read_only: bool = False) -> KVStore:
+    """A store that must be there."""
+    url, key = locate(given), read_key(key_file)
     try:
-        store = open_store(url, read_only=True, create=False, encryption_key=key)
+        return open_store(url, read_only=read_only, create=False, encryption_key=key)
     except (StoreNotFoundError, NotAStoreError) as error:
         error.hint = _HINT
         raise
-    with store:
-        yield store
 
 
 def _repository(store: KVStore, kind: type[_R]) -> _R:

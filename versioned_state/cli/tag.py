@@ -58,7 +58,7 @@ def tag(
 
 
 def _list(output: Output, repository: Repository, patterns: Sequence[str], *, as_json: bool) -> None:
-    found = [info for info in repository.tags.iter_info() if is_like(info.name, patterns)]
+    found = sorted((info for info in repository.tags.iter_info() if is_like(info.name, patterns)), key=lambda info: info.name)
     width = max((columns(info.name) for info in found), default=0)
     for info in found:
         if as_json:

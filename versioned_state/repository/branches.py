@@ -24,8 +24,8 @@ from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.layout import RefKind
 from versioned_state.objects.store import Staging
 from versioned_state.repository import history
-from versioned_state.repository.commit import MAX_TEXT, ROOT_ID, Commit
-from versioned_state.repository.reflog import read_entry, write_entry
+from versioned_state.repository.commit import MAX_TEXT, Commit
+from versioned_state.repository.reflog import read_entry
 from versioned_state.repository.refs import Ref, check_name, iter_refs, move_ref, rename_ref, write_ref
 
 if TYPE_CHECKING:
@@ -80,13 +80,13 @@ class _Move:
     """A ref as it was read, where it is to go (None: deleted), why, and the log entry of that, by which the move is known again."""
 
     ref: Ref
-    new: Address | None
+    commit: Commit | None
     action: str
-    raw: bytes
+    entry: bytes
 
 
 class Refs(Mapping[str, Commit]):
-    """The branches, or the tags, of a repository: a mapping from name to commit, in the order of the names.
+    """The branches, or the tags, of a repository: a mapping from name to commit, in the order of the store: on most, of the names.
 
     Looking one up costs one read of the store; ``len`` and iteration cost what they list.
     """
@@ -110,7 +110,7 @@ class Refs(Mapping[str, Commit]):
         return sum(1 for _ in self)
 
     def deleted(self) -> Iterator[str]:
-        """The names of those that were deleted, in order; ``create(name, at="name@{1}")`` brings one back. Cost: what all of them cost."""
+        """The names of those that were deleted; ``create(name, at="name@{1}")`` brings one back. Cost: what all of them cost."""
         return (ref.name for ref in iter_refs(self._repository.store, self._kind, deleted=True) if ref.head is None)
 
     def _live(self, name: str) -> Ref:
@@ -158,14 +158,10 @@ class Refs(Mapping[str, Commit]):
         Raises:
             UnknownOutcomeError: it could not find out. The same call again does.
         """
-        repository = self._repository
-        new = None if commit is None else Address(bytes.fromhex(commit.id))
-        doubt = self._in_doubt.pop(ref.name, None)
-        if doubt is not None and (doubt.ref.stored, doubt.new, doubt.action) == (ref.stored, new, action):
-            raw = doubt.raw  # that request may still be on its way: whichever comes second finds it done
-        else:
-            raw = write_entry(ref, new, time=repository._now(), author=author or repository.author, action=action)
-        move = _Move(ref, new, action, raw)
+        move = self._in_doubt.pop(ref.name, None)
+        # A request that may still be on its way is sent again as it was: whichever comes second finds it done.
+        if move is None or (move.ref.stored, move.commit, move.action) != (ref.stored, commit, action):
+            move = _Move(ref, commit, action, self._repository.log_entry(ref, commit, action=action, author=author))
         try:
             return self._send(move)
         except UnknownOutcomeError as error:
@@ -178,32 +174,25 @@ class Refs(Mapping[str, Commit]):
             return found
 
     def _send(self, move: _Move) -> Ref | None:
-        repository, new = self._repository, move.new
-        staging = Staging(repository.objects)
-        log = staging.add(move.raw)
-
-        def secure() -> None:
-            if new is not None and new.hex() != ROOT_ID:
-                repository._secure_history(repository.commit_at(new), move.ref)
-
-        return move_ref(repository.guard, move.ref, new, log=log, staging=staging, secure=secure)
+        return self._repository.move(move.ref, move.commit, entry=move.entry)
 
     def _find(self, move: _Move) -> Ref | None:
         """The ref as it was once a move was done, if it was, and the ref not deleted since; otherwise None. Cost: a read for each since."""
         ref = self._repository.ref(self._kind, move.ref.name)
-        done, log = address_of(move.raw), ref.log
+        done, log = address_of(move.entry), ref.log
         while log is not None and log not in (done, move.ref.log):
             entry = read_entry(log, self._repository.objects.read(log))
             log = None if entry.new is None else entry.previous
         if log != done:
             return None
         # Not as it is now: others may have gone on, and whoever stands there is to see that.
-        return replace(ref, head=move.new, log=done, stored=write_ref(ref.kind, ref.name, move.new, done))
+        head = None if move.commit is None else Address(bytes.fromhex(move.commit.id))
+        return replace(ref, head=head, log=done, stored=write_ref(ref.kind, ref.name, head, done))
 
     def _done_before(self, ref: Ref, commit: Commit | None, action: str) -> Ref | None:
         """The ref as it was then, if an earlier call made this very move, and could not find that out."""
         doubt = self._in_doubt.get(ref.name)
-        if doubt is None or (doubt.new and doubt.new.hex(), doubt.action) != (commit and commit.id, action):
+        if doubt is None or (doubt.commit, doubt.action) != (commit, action):
             return None
         found = self._find(doubt)
         if found is not None:
@@ -212,7 +201,7 @@ class Refs(Mapping[str, Commit]):
 
 
 class Branches(Refs):
-    """The branches of a repository: a mapping from name to head, in the order of the names.
+    """The branches of a repository: a mapping from name to head.
 
     Names may begin alike (``a`` beside ``a/b``), which git does not allow.
     """
@@ -283,8 +272,7 @@ class Branches(Refs):
     def _farewell(self, source: Ref, target: Ref) -> bytes:
         # What was at the new name must not go lost, and the log of a record is one list, in order of time: so the names swap their pasts.
         left = source if target.log is None else replace(source, head=None, log=target.log)
-        repository = self._repository
-        return write_entry(left, None, time=repository._now(), author=repository.author, action=f"rename to {target.name}")
+        return self._repository.log_entry(left, None, action=f"rename to {target.name}")
 
     def _swap(self, source: Ref, target: Ref) -> bool:
         """Move the record from one name to another; False where either was moved meanwhile."""
@@ -336,7 +324,7 @@ class Branches(Refs):
 
 
 class Tags(Refs):
-    """The tags of a repository: a mapping from name to commit, in the order of the names. A tag does not move."""
+    """The tags of a repository: a mapping from name to commit. A tag does not move."""
 
     _kind = "tag"
 

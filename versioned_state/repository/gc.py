@@ -116,7 +116,7 @@ def collect(
     if compact and not isinstance(base, _Compacting):
         raise InvalidArgumentError(f"{base!r} cannot be compacted")
     start = time.monotonic()
-    cutoff = max(repository._now() - expire // timedelta(microseconds=1), 0)
+    cutoff = max(repository.now() - expire // timedelta(microseconds=1), 0)
     with AddressSet(in_memory=in_memory) as seen:
         marking = _Marking(repository, seen, progress)
         if dry_run:
@@ -244,7 +244,7 @@ class _Sweep:
         while True:
             stored = self._store.get(GC)
             record = self._read(stored)
-            now = self._repository._now()
+            now = self._repository.now()
             if record.owner is not None and not self._force and 0 <= now - record.beat < TAKEOVER_US:
                 raise StoreBusyError(
                     f"another gc is at work, and gave a sign of life {(now - record.beat) // 1_000_000} s ago; nothing was deleted",
@@ -269,7 +269,7 @@ class _Sweep:
             if not self._force:
                 raise
             # Numbers that no record before it can have had, so that nobody takes it for one that he knows.
-            now = self._repository._now()
+            now = self._repository.now()
             return GcRecord(epoch=now, sweeps=now)
 
     def _put(self, before: bytes | None, after: GcRecord, deletes: list[str] | None = None) -> bool:
@@ -298,7 +298,7 @@ class _Sweep:
             record = self._look()
             self._marking.mark_published(record.published)
             # Where a writer came in between, it is done the next time.
-            self._put(record.stored, record.but(beat=self._repository._now(), published=()))
+            self._put(record.stored, record.but(beat=self._repository.now(), published=()))
         finally:
             self._beating = False
 
@@ -325,7 +325,7 @@ class _Sweep:
                 # They may lead to what was garbage when this batch was listed.
                 self._marking.mark_published(record.published)
                 batch = [key for key in batch if address_in(key) not in self._marking.seen]
-            after = record.but(sweeps=record.sweeps + 1, beat=self._repository._now(), hold=False, published=())
+            after = record.but(sweeps=record.sweeps + 1, beat=self._repository.now(), hold=False, published=())
             if not batch:
                 return 0, 0
             if self._put(record.stored, after, batch):

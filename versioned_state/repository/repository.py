@@ -372,15 +372,23 @@ class Repository:
     def _read_log(self, address: Address) -> LogEntry:
         return read_entry(address, self.objects.read(address))
 
-    def move(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> Ref | None:
+    def log_entry(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> bytes:
+        """The raw bytes of the log entry for pointing a ref to a commit (None: to nothing) now."""
+        return write_entry(ref, _address_of(commit), time=self.now(), author=author or self.author, action=action)
+
+    def move(
+        self, ref: Ref, commit: Commit | None, *, action: str = "", author: str | None = None, entry: bytes | None = None
+    ) -> Ref | None:
         """Point a ref elsewhere (None: delete it) and write that down in its reflog, in one batch.
 
         Returns the ref as it is then; None where it no longer stood where ``ref`` says, and nothing was changed.
+
+        Args:
+            entry: what ``log_entry`` gave, instead of an entry made now: by it a move is known again whose reply was lost.
         """
-        new = None if commit is None else Address(bytes.fromhex(commit.id))
-        raw = write_entry(ref, new, time=self._now(), author=author or self.author, action=action)
+        new = _address_of(commit)
         staging = Staging(self.objects)
-        log = staging.add(raw)
+        log = staging.add(self.log_entry(ref, commit, action=action, author=author) if entry is None else entry)
 
         def secure() -> None:
             if commit is not None and commit.id != ROOT_ID:
@@ -450,7 +458,7 @@ class Repository:
         commit, raw = new_commit(
             tree,
             parents,
-            time=self._now(),
+            time=self.now(),
             author=self.author if author is None else author,
             message=message,
             meta_cell=self.meta_cell(meta) if meta else None,
@@ -460,7 +468,8 @@ class Repository:
         staging.add(raw)
         return commit
 
-    def _now(self) -> int:
+    def now(self) -> int:
+        """What the clock says. Raises ``InvalidArgumentError`` where that is no time."""
         now = self.clock()
         if type(now) is not int or not EARLIEST <= now <= LATEST:
             raise InvalidArgumentError(f"the clock gave {now!r}, which is no int of microseconds between the years 1 and 9999")
@@ -486,7 +495,7 @@ class Repository:
         """
         head, log = Address(bytes.fromhex(commit.id)), ref.log
         if action is not None:
-            log = staging.add(write_entry(ref, head, time=self._now(), author=author or self.author, action=action))
+            log = staging.add(self.log_entry(ref, commit, action=action, author=author))
         # What a staging relies on was there when the ref was read that it was first to move, or was sent since.
         since = staging.since = ref.sweeps if staging.since is None else min(ref.sweeps, staging.since)
         made = _made(commit, staging)
@@ -556,6 +565,10 @@ class Repository:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _address_of(commit: Commit | None) -> Address | None:
+    return None if commit is None else Address(bytes.fromhex(commit.id))
 
 
 def _made(commit: Commit, staging: Staging) -> list[Commit]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from versioned_state.errors import InvalidArgumentError, MissingObjectError, StateError
+from versioned_state.errors import InvalidArgumentError, MissingObjectError
 from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.repository.reach import iter_new, references_of_cell
 from versioned_state.state.holdings import Holdings
 from versioned_state.state.slots import UNSTORABLE, Pack, Staged, Unstorable, Update
 from versioned_state.values.codec import Code, code_of
@@ -93,14 +94,12 @@ class Detector:
         return Staged(edit_map(self._nodes, base, ours), staging, changes, {}, loose, {}, failed), base
 
     def _is_whole(self, cell: bytes | None) -> bool:
-        """Whether the store has all that a cell refers to. Cost: reading the value."""
+        """Whether the store has all that a cell refers to. Nothing is decoded. Cost: reading the value."""
         try:
-            if cell is not None:
-                self._decoder.decode(cell)
+            for _ in iter_new(self._nodes.reader, (), references_of_cell(cell) if cell is not None else ()):
+                pass
         except MissingObjectError:
             return False
-        except StateError:
-            return True
         return True
 
     def _suspects(self, loose: list[Pack]) -> Iterator[bytes]:

@@ -331,10 +331,9 @@ class Standing:
         Raises:
             BranchMovedError, MergeConflictError: nothing was changed.
         """
-        ref = self.read_ref()
-        theirs = self._theirs(ref)
+        ref, theirs = self.now()
         if theirs != self.head and on_moved is OnMoved.REFUSE:
-            raise BranchMovedError(self.branch, expected=self.head.id, actual=theirs.id, remains=settling.remains)
+            raise self.moved(settling)
         if theirs != self.head and on_moved is OnMoved.MERGE:
             self._take_in(self.head.tree, theirs, settling)
             self.ref = ref

@@ -7,6 +7,7 @@ finite, where one item is repeated endlessly. These numbers are part of the form
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import repeat
 from typing import Final
@@ -31,7 +32,7 @@ _KEY_MARK: Final = (1 << 64) // NODE_SCALE
 _CHILD_MARK: Final = 256 // NODE_SCALE
 
 
-class Chunker:
+class Chunker(ABC):
     """Cuts one level of a tree, fed from left to right.
 
     ``feed`` returns how many items belong to each node that it completed, the first of them counting the items that
@@ -47,9 +48,9 @@ class Chunker:
         self._weight = 0
         self.pending = 0
 
+    @abstractmethod
     def marks(self, items: list[bytes], keys: list[bytes] | None) -> list[bool]:
         """For each item, whether it is marked."""
-        raise NotImplementedError
 
     def weights(self, items: list[bytes]) -> Iterable[int]:
         """For each item, its weight."""
