@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from tests.servers.postgres import PostgresServer
-    from tests.servers.redis import RedisServer
-    from tests.servers.s3 import S3Server
+    from tests.support.servers.postgres import PostgresServer
+    from tests.support.servers.redis import RedisServer
+    from tests.support.servers.s3 import S3Server
 
 
 class Servers:
@@ -29,7 +29,7 @@ class Servers:
     @cached_property
     def redis(self) -> RedisServer:
         """Valkey or Redis."""
-        from tests.servers.redis import RedisServer
+        from tests.support.servers.redis import RedisServer
 
         server = RedisServer(appendonly="yes")
         self._stack.callback(server.close)
@@ -38,7 +38,7 @@ class Servers:
     @cached_property
     def postgres(self) -> PostgresServer:
         """PostgreSQL."""
-        from tests.servers.postgres import PostgresServer
+        from tests.support.servers.postgres import PostgresServer
 
         server = PostgresServer(fsync="on", full_page_writes="on", autovacuum="on", shared_buffers="128MB")
         self._stack.callback(server.close)
@@ -47,7 +47,7 @@ class Servers:
     @cached_property
     def s3(self) -> S3Server:
         """The tests' own server of the S3 protocol."""
-        from tests.servers.s3 import S3Server
+        from tests.support.servers.s3 import S3Server
 
         server = S3Server()
         self._stack.callback(server.stop)

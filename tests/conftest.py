@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from benchmarks import data
-from tests.servers.postgres import postgres_server  # noqa: F401 - a fixture
-from tests.servers.redis import redis_server  # noqa: F401 - a fixture
-from tests.servers.s3 import s3_server  # noqa: F401 - a fixture
+from tests.support.servers.postgres import postgres_server  # noqa: F401 - a fixture
+from tests.support.servers.redis import redis_server  # noqa: F401 - a fixture
+from tests.support.servers.s3 import s3_server  # noqa: F401 - a fixture
 
 CI = bool(os.environ.get("CI"))
 

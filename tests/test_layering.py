@@ -42,14 +42,14 @@ ONLY_IN_CLI = {
 
 # Modules of storage that import more than the standard library: the adapters of drivers, and the contract's tests.
 STORAGE_EXTRAS = {
-    "cipher": {"cryptography"},
-    "guarded_cache": {"diskcache"},
-    "redis_errors": {"redis"},
-    "redis_link": {"redis"},
-    "postgres_connections": {"psycopg"},
-    "s3_client": {"obstore"},
-    "testing": {"pytest", "hypothesis"},
-    "testing_model": {"pytest", "hypothesis"},
+    "storage.local.guarded_cache": {"diskcache"},
+    "storage.postgres.connections": {"psycopg"},
+    "storage.redis.connection": {"redis"},
+    "storage.redis.errors": {"redis"},
+    "storage.s3.client": {"obstore"},
+    "storage.testing.contract": {"pytest", "hypothesis"},
+    "storage.testing.model": {"pytest", "hypothesis"},
+    "storage.wrappers.encrypted.cipher": {"cryptography"},
 }
 
 
@@ -142,8 +142,7 @@ def quiet(module: Module) -> Iterator[str]:
 
 def storage_is_python_only(module: Module) -> Iterator[str]:
     """Imports in storage of more than the standard library."""
-    last = module.name.rpartition(".")[2]
-    allowed = sys.stdlib_module_names | {"versioned_state"} | STORAGE_EXTRAS.get(last, set())
+    allowed = sys.stdlib_module_names | {"versioned_state"} | STORAGE_EXTRAS.get(module.name, set())
     for each in imports(module):
         if module.part == "storage" and each.target.partition(".")[0] not in allowed:
             yield f"{module.name}:{each.line}: {each.target} is not in the standard library"
@@ -177,7 +176,7 @@ CASES: list[tuple[Rule, str, str, str]] = [
     (one_way, "services.history", "from versioned_state.cli import main", "versioned_state.cli.main"),
     (one_way, "newcomer", "", "does not say where 'newcomer' stands"),
     (one_way, "storage.disk", "from versioned_state.errors import StorageError\nfrom .kv import KVStore\nimport sqlite3", ""),
-    (one_way, "errors", "if TYPE_CHECKING:\n    from versioned_state.repository.merge import Conflict", ""),
+    (one_way, "errors", "if TYPE_CHECKING:\n    from versioned_state.repository.merging.merge import Conflict", ""),
     (one_way, "errors", "if typing.TYPE_CHECKING:\n    pass\nelse:\n    from .storage import KVStore", "versioned_state.storage.KVStore"),
     (one_way, "tasks.run", "from versioned_state.events import record", ""),
     (one_way, "__init__", "from versioned_state.view import view", ""),
@@ -198,7 +197,7 @@ CASES: list[tuple[Rule, str, str, str]] = [
     (storage_is_python_only, "storage.disk", "import msgpack", "storage.disk:1: msgpack"),
     (storage_is_python_only, "storage.disk", "def late():\n    from diskcache import Cache", "diskcache.Cache"),
     (storage_is_python_only, "storage.disk", "import sqlite3\nfrom .kv import KVStore\nimport versioned_state.errors", ""),
-    (storage_is_python_only, "storage.guarded_cache", "import diskcache", ""),
+    (storage_is_python_only, "storage.local.guarded_cache", "import diskcache", ""),
     (storage_is_python_only, "objects.compress", "import zstandard", ""),
 ]
 

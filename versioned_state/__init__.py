@@ -16,23 +16,23 @@ seen; and a round costs what changed, not what there is.
 """
 
 from versioned_state.errors import StateError
-from versioned_state.repository.bisect import Skip
-from versioned_state.repository.commit import Commit
-from versioned_state.repository.diff import Change, Diff
-from versioned_state.repository.merge import MISSING, Conflict, Merge
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.history.signing import Signer
+from versioned_state.repository.inspect.bisect import Skip
+from versioned_state.repository.merging.merge import MISSING, Conflict, Merge
 from versioned_state.repository.repository import Repository
-from versioned_state.repository.signing import Signer
-from versioned_state.repository.snapshot import Snapshot
+from versioned_state.repository.views.diff import Change, Diff
+from versioned_state.repository.views.snapshot import Snapshot
+from versioned_state.state.branch_handle import OnMoved
 from versioned_state.state.live import Live
-from versioned_state.state.mapping import State
-from versioned_state.state.opening import open  # noqa: A004 - read as versioned_state.open
+from versioned_state.state.open import open  # noqa: A004 - read as versioned_state.open
 from versioned_state.state.sequence import Sequence
-from versioned_state.state.standing import OnMoved
+from versioned_state.state.state import State
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Cache, Disk, KVStore, Memory, open_store
-from versioned_state.values.path import Path
-from versioned_state.values.pickles import ObjectInfo
-from versioned_state.values.registry import Tagged, register
+from versioned_state.values.codec.pickles import ObjectInfo
+from versioned_state.values.codec.registry import Tagged, register
+from versioned_state.values.paths.path import Path
 
 __all__ = [
     "MISSING",

@@ -123,7 +123,7 @@ class InS3(Backend):
     def size(self) -> int:
         from obstore.store import S3Store
 
-        from tests.servers.s3_server import BUCKET
+        from tests.support.servers.s3_server import BUCKET
 
         options = {**self._servers.s3.options(), "client_options": {"allow_http": True}}
         bucket = S3Store(BUCKET, **options)

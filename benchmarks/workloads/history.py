@@ -231,7 +231,7 @@ def _count(folder: Folder, history: History, edits: Edits) -> Table:
 
 def _reads_table(asked: AskedOurs) -> Table:
     """What each question read at the most, beside the objects that the tree of one commit has."""
-    from versioned_state.repository.reach import AddressSet, references_of_tree, walk
+    from versioned_state.repository.history.reach import AddressSet, references_of_tree, walk
 
     with asked.opened() as repository, AddressSet() as seen:
         head = repository.commit(TIP)

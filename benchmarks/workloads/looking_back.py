@@ -23,7 +23,7 @@ from benchmarks.workloads.base import require_equal
 from benchmarks.workloads.long_history import ASIDE, BOTH, KEYS, LINE, TIP, Edits, History, Neighbours
 from versioned_state import Disk, KVStore, Repository, Versioned
 from versioned_state.storage import Counting
-from versioned_state.values.path import Index, Key, Path
+from versioned_state.values.paths.path import Index, Key, Path
 
 DIFF_KEYS, DIFF_BOTH = "diff of keys", "diff of a key and a message"
 DIFF_KEY_LEVEL = f"{DIFF_BOTH}, told by key alone"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.stores import Trip, make_hostile, make_trip
+from tests.support.trips import Trip, make_hostile, make_trip
 from versioned_state import Disk, Versioned
 from versioned_state.cli.main import vstate as group
 

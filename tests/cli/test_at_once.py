@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Vstate
 from tests.cli.test_stores import assert_error
-from tests.meddler import Meddler
+from tests.support.meddler import Meddler
 from versioned_state import Disk, Versioned
 
 
@@ -40,7 +40,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setenv("VSTATE_STORE", str(path))
     monkeypatch.setenv("VSTATE_AUTHOR", "tester")
-    monkeypatch.setattr("versioned_state.cli.store.open_store", lambda *_, **__: Meddler(Disk(path), before=theirs))
+    monkeypatch.setattr("versioned_state.cli.shared.store.open_store", lambda *_, **__: Meddler(Disk(path), before=theirs))
     return path
 
 
@@ -99,7 +99,7 @@ def test_where_others_did_it_first_nothing_is_claimed(vstate: Vstate, store: Pat
         ("restore notes --from HEAD~1", "no commit"),
     ]:
         monkeypatch.setattr(
-            "versioned_state.cli.store.open_store",
+            "versioned_state.cli.shared.store.open_store",
             lambda *_, command=command, **__: Meddler(Disk(store), before=theirs(command.split()[0])),
         )
         result = vstate(*command.split())

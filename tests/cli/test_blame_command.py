@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.cli.conftest import Vstate
-from tests.cli.stores import Trip
+from tests.support.trips import Trip
 from versioned_state import Disk, Repository, Versioned
 
 

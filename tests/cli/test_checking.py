@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Vstate
-from tests.cli.stores import Trip, control_characters
+from tests.support.trips import Trip, control_characters
 from versioned_state import Disk, Repository, Versioned
-from versioned_state.objects.layout import ref_key
-from versioned_state.repository.epoch import GcRecord
+from versioned_state.objects.keys import ref_key
+from versioned_state.repository.refs.gc_fence import GcRecord
 
 
 def drop(path: Path) -> None:

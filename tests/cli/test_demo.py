@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.cli.conftest import Vstate
-from tests.cli.processes import run, run_in_terminal
-from tests.cli.stores import control_characters
+from tests.support.terminal import run, run_in_terminal
+from tests.support.trips import control_characters
 from versioned_state import Disk, Repository
 
 IDS = re.compile(r"\b(?:[0-9a-f]{12}|[0-9a-f]{48})\b")

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.cli.conftest import Vstate
-from tests.cli.stores import Trip
 from tests.cli.test_stores import assert_error
+from tests.support.trips import Trip
 from versioned_state import Disk, Versioned
-from versioned_state.cli.export import _state_lines
+from versioned_state.cli.commands.read.export import _state_lines
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Vstate, speaks_python
-from tests.cli.stores import Trip
 from tests.cli.test_stores import assert_error
+from tests.support.trips import Trip
 from versioned_state import errors
-from versioned_state.cli.hints import hint_of, message_of
+from versioned_state.cli.shared.hints import hint_of, message_of
 
 
 def test_what_was_deleted_is_brought_back_by_the_hint(vstate: Vstate, own_trip: Trip, monkeypatch: pytest.MonkeyPatch):

@@ -15,15 +15,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.cli.conftest import SNAPSHOTS, Vstate
-from tests.cli.processes import run_in_terminal
-from tests.cli.stores import ESCAPES, MINUTE, START, Bomb, Trip, control_characters, plant
 from tests.cli.test_process import complete
 from tests.cli.test_stores import assert_error
+from tests.support.terminal import run_in_terminal
+from tests.support.trips import ESCAPES, MINUTE, START, Bomb, Trip, control_characters, plant
 from versioned_state import Commit, Disk, Repository, Snapshot, Versioned
-from versioned_state.cli import current, text
-from versioned_state.cli.output import Span
-from versioned_state.cli.words import _parts, _text_lines
-from versioned_state.repository.signing import Signer
+from versioned_state.cli.render import text
+from versioned_state.cli.render.output import Span
+from versioned_state.cli.render.words import _parts, _text_lines
+from versioned_state.cli.shared import current
+from versioned_state.repository.history.signing import Signer
 
 Tell = Callable[..., str]
 
@@ -388,7 +389,7 @@ def test_objects_are_merged_without_being_unpickled(vstate: Vstate, tmp_path: Pa
         state.commit("ours")
     target.unlink(missing_ok=True)  # these handles may unpickle what they made
     result = vstate("merge", "other", store=store)
-    assert "    ours    <object tests.cli.stores.Bomb" in result.stdout
+    assert "    ours    <object tests.support.trips.Bomb" in result.stdout
     assert_error(result, "1 conflict")
     assert vstate("merge", "other", "--theirs", "both", store=store).code == 0
     assert not target.exists()
@@ -461,7 +462,7 @@ def test_a_command_that_writes_makes_no_store_and_no_branch(command: str, vstate
 
 def test_a_store_that_cannot_be_written_is_one_line(vstate: Vstate, fork: Path, monkeypatch: pytest.MonkeyPatch):
     # Who is root writes to whatever is there, so the store refuses by itself.
-    monkeypatch.setattr("versioned_state.cli.store.open_store", lambda url, **_: Disk(url, read_only=True))
+    monkeypatch.setattr("versioned_state.cli.shared.store.open_store", lambda url, **_: Disk(url, read_only=True))
     before = heads(fork)
     for command in WRITING:
         if command not in ("redo", "apply patch.json", "sign"):

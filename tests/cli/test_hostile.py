@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Vstate
-from tests.cli.stores import ESCAPES, control_characters, make_hostile, plant
+from tests.support.trips import ESCAPES, control_characters, make_hostile, plant
 from versioned_state import Disk, Repository, Versioned
-from versioned_state.cli.output import columns
+from versioned_state.cli.render.output import columns
 
 KEY = '["key' + json.dumps(ESCAPES)[1:-1] + '"]'
 
@@ -115,9 +115,9 @@ def test_a_lone_surrogate_is_shown(vstate: Vstate, hostile: Path):
 
 
 def test_an_object_shows_as_what_it_is(vstate: Vstate, hostile: Path):
-    assert vstate("get", "list[1]", store=hostile).stdout.startswith("<object tests.cli.stores.Bomb, ")
+    assert vstate("get", "list[1]", store=hostile).stdout.startswith("<object tests.support.trips.Bomb, ")
     shown = json.loads(vstate("get", "list[1]", "--json", store=hostile).stdout)
-    assert shown["$object"]["type"] == "tests.cli.stores.Bomb"
+    assert shown["$object"]["type"] == "tests.support.trips.Bomb"
     assert shown["$object"]["imports"] == ["posix.system"]
 
 

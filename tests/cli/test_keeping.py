@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Vstate
-from tests.cli.processes import run_in_terminal
-from tests.cli.stores import Trip
+from tests.support.terminal import run_in_terminal
+from tests.support.trips import Trip
 from versioned_state import Disk, Repository
-from versioned_state.cli.stats import sparkline
+from versioned_state.cli.commands.read.stats import sparkline
 
 
 def test_prune_says_what_it_would_do_then_does_it_and_the_log_says_so(vstate: Vstate, own_trip: Trip):

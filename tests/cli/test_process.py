@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import COMMAND, ROOT, environment, run
-from tests.cli.stores import Trip
+from tests.support.terminal import COMMAND, ROOT, environment, run
+from tests.support.trips import Trip
 
 
 def bash(script: str, *, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
@@ -79,7 +79,7 @@ def test_a_terminal_that_knows_few_characters(encoding: str, trip: Trip, tmp_pat
 
 def test_an_unexpected_error_is_one_line_unless_the_traceback_is_asked_for(trip: Trip, tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text(
-        "from versioned_state.cli import text\ndef broken(*_):\n    raise RuntimeError('broken\\x1b[2J')\ntext.iter_refs = broken\n"
+        "from versioned_state.cli.render import text\ndef broken(*_):\n    raise RuntimeError('broken\\x1b[2J')\ntext.iter_refs = broken\n"
     )
     more = {"VSTATE_STORE": str(trip.path), "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     done = run("log", cwd=tmp_path, **more)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Vstate
-from tests.cli.processes import run
-from tests.cli.stores import Trip
+from tests.support.terminal import run
+from tests.support.trips import Trip
 from versioned_state import Commit, Disk, Repository, Versioned
-from versioned_state.cli.graph import Graph, shown_parents
+from versioned_state.cli.render.graph import Graph, shown_parents
 
 # The graph
 

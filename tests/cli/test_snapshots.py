@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.cli.conftest import SNAPSHOTS, Vstate
-from tests.cli.stores import MINUTE, START, Trip
-from versioned_state.cli import text
+from tests.support.trips import MINUTE, START, Trip
+from versioned_state.cli.render import text
 
 COMMANDS = {
     "log": "log",

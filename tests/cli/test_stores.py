@@ -14,7 +14,7 @@ import pytest
 from blake3 import blake3
 
 from tests.cli.conftest import Result, Vstate
-from tests.cli.stores import Trip
+from tests.support.trips import Trip
 from versioned_state import Disk, Versioned
 
 READING = ["log", "show", "diff", "get notes", "keys", "status", "export", "log --json", "status --json"]

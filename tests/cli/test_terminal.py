@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.processes import run, run_in_terminal
-from tests.cli.stores import Trip
+from tests.support.terminal import run, run_in_terminal
+from tests.support.trips import Trip
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.cli.stores import START, Trip, control_characters
-from versioned_state.cli import text
+from tests.support.trips import START, Trip, control_characters
 from versioned_state.cli.importing.writer import clean
-from versioned_state.cli.output import Output, Span, columns, crop, join, to_json
-from versioned_state.cli.place import split_place
-from versioned_state.repository.refs import check_name
+from versioned_state.cli.render import text
+from versioned_state.cli.render.output import Output, Span, columns, crop, join, to_json
+from versioned_state.cli.shared.place import split_place
+from versioned_state.repository.refs.ref import check_name
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text() | st.binary(),

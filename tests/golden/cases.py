@@ -20,9 +20,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from blake3 import blake3
 
-from tests.values.raw import Bench
+from tests.support.raw import Bench
 from versioned_state import Disk, KVStore, Memory, Repository, Tagged, Versioned
-from versioned_state.repository.commit import ROOT_ID
+from versioned_state.repository.history.commit import ROOT_ID
 
 FOLDER = Path(__file__).parent
 HASHES = FOLDER / "hashes.txt"

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from tests.golden.cases import HASHES, STORE, VALUES, fill, table
-from tests.values.strategies import exact
+from tests.support.strategies import exact
 from versioned_state import Disk, Memory, ObjectInfo, Repository, Versioned
 from versioned_state.errors import PickleRefusedError
 from versioned_state.objects.address import ADDRESS_SIZE
 from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
-from versioned_state.repository.commit import MAX_TEXT
+from versioned_state.repository.history.commit import MAX_TEXT
 from versioned_state.repository.repository import FORMAT_VERSION
-from versioned_state.values.blob import CHUNK_BYTES
-from versioned_state.values.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE, NODE_GREATEST, NODE_LEAST, NODE_SCALE
-from versioned_state.values.codec import MAX_DEPTH, MAX_KEY, Code
-from versioned_state.values.encoder import ELEMENT_INLINE, ENTRY_INLINE
-from versioned_state.values.tree import INLINE_TOP
+from versioned_state.values.codec.scalars import MAX_DEPTH, MAX_KEY, Code
+from versioned_state.values.encode import ELEMENT_INLINE, ENTRY_INLINE
+from versioned_state.values.trees.blob import CHUNK_BYTES
+from versioned_state.values.trees.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE, NODE_GREATEST, NODE_LEAST, NODE_SCALE
+from versioned_state.values.trees.tree import INLINE_TOP
 
 
 def test_hashes_are_what_they_were():

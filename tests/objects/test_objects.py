@@ -13,7 +13,7 @@ from versioned_state import Memory
 from versioned_state.errors import CorruptObjectError, LimitExceededError, MissingObjectError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of, expect
 from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
-from versioned_state.objects.layout import address_in, birth_key, object_key, ref_key
+from versioned_state.objects.keys import address_in, birth_key, object_key, ref_key
 from versioned_state.objects.store import ObjectStore, Staging
 
 RAWS = [b"", b"\x10", b"\x14" + b"x" * 99, b"\x14" + b"x" * 5000, b"\x14" + random.Random(1).randbytes(70_000), b"\0" * MAX_OBJECT]

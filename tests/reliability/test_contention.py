@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.reliability.rounds import check_objects
-from tests.storage.processes import fork
+from tests.support.processes import fork
+from tests.support.rounds import check_objects
 from versioned_state import Disk, KVStore, Repository, Versioned
 from versioned_state.errors import BranchMovedError
 from versioned_state.storage import DiskCache, Postgres, Redis

@@ -11,8 +11,8 @@ from functools import cache
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from tests.reliability.decoders import DECODERS, Decoder
-from tests.storage.processes import ROOT
+from tests.support.decoders import DECODERS, Decoder
+from tests.support.processes import ROOT
 from versioned_state import StateError
 
 FUZZED_FOR_S = 3600
@@ -70,7 +70,7 @@ def test_fuzzer_finds_nothing(name, tmp_path):
     corpus.mkdir()
     options = [f"-max_total_time={seconds}", "-rss_limit_mb=1024", "-timeout=20", "-max_len=4096", "-print_final_stats=1", "-seed=1"]
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.reliability.decoders", name, corpus, *options],
+        [sys.executable, "-m", "tests.support.decoders", name, corpus, *options],
         cwd=tmp_path,  # where it would write what it found
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

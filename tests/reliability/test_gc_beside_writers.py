@@ -19,11 +19,11 @@ import pytest
 
 from tests.reliability.test_contention import Opener, postgres, redis
 from tests.repository.test_gc import insist
-from tests.storage.processes import fork, join
-from tests.values.strategies import exact, make_large
+from tests.support.processes import fork, join
+from tests.support.strategies import exact, make_large
 from versioned_state import Disk, Repository, Versioned
 from versioned_state.errors import StoreBusyError
-from versioned_state.state import worktree
+from versioned_state.state.worktree import worktree
 from versioned_state.storage import DiskCache
 
 SHARED: dict[str, Callable[[pytest.FixtureRequest, Path], Opener]] = {

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.servers.postgres import PostgresServer
-from tests.servers.proxy import Fault, Proxy
-from tests.servers.redis import RedisServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.proxy import Fault, Proxy
+from tests.support.servers.redis import RedisServer
 from versioned_state import KVStore, Versioned
 from versioned_state.errors import CommitInDoubtError, UnreachableStoreError
 from versioned_state.storage import Postgres, Redis

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.reliability.rounds import KINDS, Kind, check_objects
-from tests.storage.processes import ROOT
+from tests.support.processes import ROOT
+from tests.support.rounds import KINDS, Kind, check_objects
 from versioned_state import Repository, Versioned
 from versioned_state.errors import StorageFullError
 
@@ -64,7 +64,7 @@ def test_full_file_keeps_what_was_acknowledged(tmp_path, kind):
 FULL_DISK = """
 import sys
 from pathlib import Path
-from tests.reliability.rounds import KINDS
+from tests.support.rounds import KINDS
 from tests.reliability.test_no_space import check, fill
 from versioned_state import Versioned
 from versioned_state.errors import StorageFullError

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, strategies as st
 
 from benchmarks import data
-from tests.values.strategies import exact
+from tests.support.strategies import exact
 from versioned_state import Commit, Memory, ObjectInfo, Repository, Versioned
 from versioned_state.errors import InvalidPathError, UnknownPathError
 from versioned_state.objects.store import Staging
-from versioned_state.repository.commit import ROOT_ID
-from versioned_state.repository.reach import AddressSet, references_of_tree, walk
+from versioned_state.repository.history.commit import ROOT_ID
+from versioned_state.repository.history.reach import AddressSet, references_of_tree, walk
 from versioned_state.storage import Counting
-from versioned_state.values.encoder import ENTRY_INLINE, Encoder
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.encode import ENTRY_INLINE, Encoder
 from versioned_state.values.keys import ENGINE, namespace_prefix, user_key
-from versioned_state.values.nodes import Nodes, Shape
-from versioned_state.values.pickles import PicklePolicy
-from versioned_state.values.tree import edit_map, empty
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.tree import edit_map, empty
 
 MISSING = object()
 

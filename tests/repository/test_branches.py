@@ -21,8 +21,8 @@ from versioned_state.errors import (
     UnknownRevisionError,
     UnmergedBranchError,
 )
-from versioned_state.repository import history
-from versioned_state.repository.commit import ROOT_ID
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.storage import Counting, Fault, Faulty, Wrapper
 
 
@@ -164,7 +164,7 @@ def test_what_may_be_deleted_is_what_a_naive_walk_finds(seed):
 def test_deleting_what_main_has_does_not_look_at_other_branches():
     store = Memory()
     commits = make_graph(Repository(store), 1500, merges=0, seed=1)
-    line = list(history.first_parents(commits[-1], Repository(store).read))
+    line = list(graph.first_parents(commits[-1], Repository(store).read))
     repository = Repository(store)
     repository.branches.create("main", line[0])
     for n in range(100):
@@ -439,15 +439,15 @@ def test_ahead_and_behind_are_what_naive_sets_say(seed):
     for _ in range(60):
         a, b = rng.choice(commits), rng.choice(commits)
         ours, theirs = ancestors(repository, a) - {ROOT_ID}, ancestors(repository, b) - {ROOT_ID}
-        assert history.ahead_behind([a], b, repository.read) == [(len(ours - theirs), len(theirs - ours))]
-        only = list(history.only_in(a, b, repository.read))
+        assert graph.ahead_behind([a], b, repository.read) == [(len(ours - theirs), len(theirs - ours))]
+        only = list(graph.only_in(a, b, repository.read))
         assert {commit.id for commit in only} - {ROOT_ID} == ours - theirs
         places = {commit.id: place for place, commit in enumerate(only)}
         assert all(places[commit.id] < places[id] for commit in only for id in commit.parents if id in places)
     heads = rng.choices(commits, k=30)
     sets = [ancestors(repository, head) - {ROOT_ID} for head in heads]
-    assert history.ahead_behind(heads, b, repository.read) == [(len(each - theirs), len(theirs - each)) for each in sets]
-    assert history.ahead_behind([], b, repository.read) == []
+    assert graph.ahead_behind(heads, b, repository.read) == [(len(each - theirs), len(theirs - each)) for each in sets]
+    assert graph.ahead_behind([], b, repository.read) == []
 
 
 def test_where_history_was_cut_the_rest_is_compared(repository):

@@ -13,22 +13,22 @@ import pytest
 from blake3 import blake3
 
 from tests.repository.test_gc import Between
-from tests.values.mutations import sample
-from tests.values.strategies import make_large
+from tests.support.mutations import sample
+from tests.support.strategies import make_large
 from versioned_state import Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import FormatError
 from versioned_state.objects.address import Address, Kind, address_of
 from versioned_state.objects.envelope import seal
-from versioned_state.objects.layout import address_in, object_key
+from versioned_state.objects.keys import address_in, object_key
 from versioned_state.objects.store import Staging
-from versioned_state.repository.commit import ROOT_ID, Commit
-from versioned_state.repository.cuts import Cut, write_cuts
-from versioned_state.repository.epoch import GcRecord
-from versioned_state.repository.fsck import MAX_FINDINGS, Finding, check
-from versioned_state.repository.refs import read_ref, write_ref
+from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.history.shallow import Cut, write_cuts
+from versioned_state.repository.maintenance.fsck import MAX_FINDINGS, Finding, check
+from versioned_state.repository.refs.gc_fence import GcRecord
+from versioned_state.repository.refs.ref import read_ref, write_ref
 from versioned_state.storage import Cache
-from versioned_state.values.nodes import Node, Nodes, Shape, read_node, write_node
-from versioned_state.values.tree import Tree
+from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node, write_node
+from versioned_state.values.trees.tree import Tree
 
 T = TypeVar("T", bound=KVStore)
 

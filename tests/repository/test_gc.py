@@ -14,7 +14,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from tests.repository.test_stores import Least
-from tests.values.strategies import exact, make_large
+from tests.support.strategies import exact, make_large
 from versioned_state import Cache, Commit, Disk, KVStore, Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import (
     BranchMovedError,
@@ -28,13 +28,13 @@ from versioned_state.errors import (
     UnknownRevisionError,
     UnsafeStoreError,
 )
-from versioned_state.objects.layout import GC
-from versioned_state.repository import epoch
-from versioned_state.repository.commit import ROOT_ID
-from versioned_state.repository.epoch import GcRecord, read_gc_record
-from versioned_state.repository.gc import TAKEOVER_US
-from versioned_state.repository.prune import prune
-from versioned_state.state import worktree
+from versioned_state.objects.keys import GC
+from versioned_state.repository.history.commit import ROOT_ID
+from versioned_state.repository.maintenance.gc import TAKEOVER_US
+from versioned_state.repository.maintenance.prune import prune
+from versioned_state.repository.refs import gc_fence
+from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
+from versioned_state.state.worktree import worktree
 from versioned_state.storage import Counting, Fault, Faulty, InjectedCrash
 
 NOW = timedelta(0)
@@ -325,7 +325,7 @@ def test_gc_runs_before_each_call_of_a_writer(name, flush_at, monkeypatch):
 def test_a_sweep_in_many_batches_beside_a_large_commit(monkeypatch):
     """The writer's objects go ahead, and gc deletes some of them: it is told, or they are sent again."""
     monkeypatch.setattr(worktree, "_FLUSH_AT", 5000)
-    monkeypatch.setattr("versioned_state.repository.gc._BATCH", 7)
+    monkeypatch.setattr("versioned_state.repository.maintenance.gc._BATCH", 7)
     for k in itertools.count(1, 3):
         store = Memory()
         prepare(store)
@@ -410,7 +410,7 @@ def test_nothing_can_point_to_what_was_collected(how):
 @pytest.mark.parametrize("crash", [False, True], ids=["fails", "crashes"])
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.value)
 def test_gc_that_fails_at_any_call_leaves_a_whole_store(fault, crash, monkeypatch):
-    monkeypatch.setattr("versioned_state.repository.gc._BATCH", 40)
+    monkeypatch.setattr("versioned_state.repository.maintenance.gc._BATCH", 40)
     for k in itertools.count(1):
         store = Memory()
         prepare(store)
@@ -436,7 +436,7 @@ def test_gc_that_fails_at_any_call_leaves_a_whole_store(fault, crash, monkeypatc
 
 def test_a_gc_whose_place_was_taken_deletes_nothing_more(monkeypatch):
     """It sleeps before any of its calls; meanwhile another gc runs, and a writer puts back what both took for garbage."""
-    monkeypatch.setattr("versioned_state.repository.gc._BATCH", 40)
+    monkeypatch.setattr("versioned_state.repository.maintenance.gc._BATCH", 40)
     stopped = 0
     for k in itertools.count(1):
         store = Memory()
@@ -534,7 +534,7 @@ def test_writers_put_down_where_refs_go_while_gc_is_at_work(monkeypatch):
     assert published() == [state.head.id, side.head.id]
     state.reset("HEAD~1")
     assert len(published()) == 4, "the entry of the reflog, and where it goes"
-    monkeypatch.setattr(epoch, "MAX_PUBLISHED", 4)
+    monkeypatch.setattr(gc_fence, "MAX_PUBLISHED", 4)
     Versioned(store, branch="third").repository.branches.create("third", "main")
     record = read_gc_record(store.get(GC))
     assert (record.owner, record.published) == (None, ()), "so many wait only where it has died: it is called off"
@@ -586,8 +586,8 @@ class Watched(Memory):
 
 def test_a_gc_that_looks_for_long_says_that_it_lives(monkeypatch):
     """And takes note of what was published meanwhile, so that the record stays short."""
-    monkeypatch.setattr("versioned_state.repository.gc._BEAT_S", 0.0)
-    monkeypatch.setattr("versioned_state.repository.reach.BATCH", 5)
+    monkeypatch.setattr("versioned_state.repository.maintenance.gc._BEAT_S", 0.0)
+    monkeypatch.setattr("versioned_state.repository.history.reach.BATCH", 5)
     store = Watched()
     prepare(store)
     between = Between(store, lambda: append(store), at=12)

@@ -11,8 +11,8 @@ import pytest
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import AmbiguousRevisionError, InvalidArgumentError, UnknownRevisionError
 from versioned_state.objects.store import Staging
-from versioned_state.repository import history
-from versioned_state.repository.commit import ROOT_ID
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.storage import Counting
 
 
@@ -96,12 +96,12 @@ def test_merge_base_and_ancestry_are_what_sets_say(seed):
     for a, b in [rng.choices(commits, k=2) for _ in range(400)]:
         common = over[a.id] & over[b.id]
         best = {id for id in common if not any(id in over[other] and other != id for other in common)}
-        bases = list(history.iter_merge_bases(a, b, repository.read))
+        bases = list(graph.iter_merge_bases(a, b, repository.read))
         assert {base.id for base in bases} == best
         assert bases == sorted(bases, key=lambda commit: (-commit.generation, -commit.time))
         assert repository.merge_base(a, b) == bases[0]
         assert repository.merge_base(a, b) == repository.merge_base(b, a)
-        assert history.is_ancestor(a, b, repository.read) == (a.id in over[b.id])
+        assert graph.is_ancestor(a, b, repository.read) == (a.id in over[b.id])
 
 
 @pytest.mark.parametrize("merges", [0, 0.05, 0.4])

@@ -20,12 +20,12 @@ from hypothesis import settings, strategies as st
 from hypothesis.internal.conjecture import engine
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from tests.values.mutations import containers, fresh, mutate
-from tests.values.strategies import clone, exact, make_large
+from tests.support.mutations import containers, fresh, mutate
+from tests.support.strategies import clone, exact, make_large
 from tests.values.test_merge import Bench
 from versioned_state import Commit, Disk, KVStore, Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import BranchMovedError, MergeConflictError, RefExistsError, UnknownRevisionError
-from versioned_state.repository.commit import ROOT_ID
+from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.storage import DiskCache, Encrypted, Postgres, Redis
 
 KEYS = ("a", "b", "é", "")

@@ -12,14 +12,14 @@ from hypothesis import given, strategies as st
 from tests.repository.test_history import Clock, make_graph
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import CorruptRefError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnknownRevisionError
-from versioned_state.objects.layout import CUTS, object_key
+from versioned_state.objects.keys import CUTS, object_key
 from versioned_state.objects.store import Staging
-from versioned_state.repository import history
-from versioned_state.repository.commit import ROOT_ID
-from versioned_state.repository.prune import logged_commits, prune
-from versioned_state.repository.refs import iter_refs
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import ROOT_ID
+from versioned_state.repository.maintenance.prune import logged_commits, prune
+from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.storage import Counting, Fault, Faulty, KVStore
-from versioned_state.storage.faulty import InjectedFaultError
+from versioned_state.storage.wrappers.faulty import InjectedFaultError
 
 
 def line(repository: Repository, size: int, *, branch: str = "main") -> list[Commit]:
@@ -38,7 +38,7 @@ def collect(repository: Repository) -> int:
     for ref in (ref for kind in ("branch", "tag") for ref in iter_refs(repository.store, kind, deleted=True)):
         roots += [repository.commit_at(ref.head)] if ref.head else []
         roots += logged_commits(repository, ref)
-    kept = {commit.id for commit in history.walk(roots, repository.read)} | {ROOT_ID}
+    kept = {commit.id for commit in graph.walk(roots, repository.read)} | {ROOT_ID}
     gone = [a for a in repository.objects.iter_addresses("") if repository.find_commit(a) is not None and a.hex() not in kept]
     repository.store.apply({}, {}, [object_key(address) for address in gone])
     return len(gone)
@@ -92,7 +92,7 @@ def test_revisions_beyond_it_say_so(cut):
     with pytest.raises(UnknownRevisionError, match="history was cut"):
         repository.commit("main~9^")
     with pytest.raises(UnknownRevisionError, match="history was cut"):
-        history.ancestor_at(repository.commit("main"), 5, repository.read)
+        graph.ancestor_at(repository.commit("main"), 5, repository.read)
 
 
 def test_the_reflog_ends_there(cut):
@@ -107,10 +107,10 @@ def test_ancestry_ends_there(cut):
     repository, commits = cut
     head = repository.commit("main")
     for old in commits[90:]:
-        assert history.is_ancestor(old, head, repository.read)
+        assert graph.is_ancestor(old, head, repository.read)
     if CUTS in repository.store and len(repository.cuts):
         for old in commits[:90]:
-            assert not history.is_ancestor(old, head, repository.read)
+            assert not graph.is_ancestor(old, head, repository.read)
 
 
 def test_what_goes_on_from_there_is_history_as_ever(cut):
@@ -134,7 +134,7 @@ def test_two_branches_whose_base_was_cut_are_not_merged_over_the_empty_state():
     ours, theirs = line(repository, 30)[-1], line(repository, 30, branch="side")[-1]
     assert repository.merge_base("main", "side") == base
     prune(repository, keep_last=5)
-    assert history.find_merge_base(repository.commit(ours), repository.commit(theirs), repository.read) is None
+    assert graph.find_merge_base(repository.commit(ours), repository.commit(theirs), repository.read) is None
     with pytest.raises(UnknownRevisionError, match="in common is not kept"):
         repository.merge_base("main", "side")
 
@@ -428,8 +428,8 @@ def test_against_a_naive_model(seed: int, keep: int, merges: float, rounds: int)
     for _ in range(30):
         x, y = rng.choice(some), rng.choice(some)
         over_x, over_y = reach(left, [x.id]), reach(left, [y.id])
-        assert history.is_ancestor(x, y, repository.read) == (x.id in over_y)
-        base = history.find_merge_base(x, y, repository.read)
+        assert graph.is_ancestor(x, y, repository.read) == (x.id in over_y)
+        base = graph.find_merge_base(x, y, repository.read)
         common = over_x & over_y
         best = {id for id in common if not any(other != id and id in reach(left, [other]) for other in common)}
         assert (base is None and not best) or (base is not None and base.id in best)

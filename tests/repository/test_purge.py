@@ -18,14 +18,14 @@ from versioned_state import Cache, Commit, Disk, KVStore, Memory, Repository, Ve
 from versioned_state.errors import BranchMovedError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
 from versioned_state.objects.address import Address
 from versioned_state.objects.envelope import unseal
-from versioned_state.objects.layout import CUTS, object_key
+from versioned_state.objects.keys import CUTS, object_key
 from versioned_state.objects.store import Staging
-from versioned_state.repository.commit import ROOT_ID
-from versioned_state.repository.prune import prune
-from versioned_state.repository.purge import PurgeReport, purge
-from versioned_state.repository.signing import Signer
+from versioned_state.repository.history.commit import ROOT_ID
+from versioned_state.repository.history.signing import Signer
+from versioned_state.repository.maintenance.prune import prune
+from versioned_state.repository.maintenance.purge import PurgeReport, purge
 from versioned_state.storage import Counting, DiskCache, Encrypted, Fault, Faulty
-from versioned_state.storage.faulty import InjectedCrash, InjectedFaultError
+from versioned_state.storage.wrappers.faulty import InjectedCrash, InjectedFaultError
 
 SECRET = "Alice Example, 17 Chestnut Row"
 LONG = "\n".join(f"{n}: {SECRET} said something long {n * 7919}" for n in range(400))
@@ -379,7 +379,7 @@ def test_a_writer_that_comes_in_between_any_two_calls_loses_nothing_and_keeps_no
 
 
 def test_a_gc_that_comes_in_between_any_two_calls_takes_nothing_that_is_needed(monkeypatch):
-    monkeypatch.setattr("versioned_state.repository.purge._FLUSH_AT", 200)
+    monkeypatch.setattr("versioned_state.repository.maintenance.purge._FLUSH_AT", 200)
     for k in itertools.count(1):
         store = Memory()
         small(Repository(store, clock=Clock()))

@@ -10,18 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.values.mutations import sample
-from tests.values.raw import Bench
-from tests.values.strategies import any_values, make_large
+from tests.support.mutations import sample
+from tests.support.raw import Bench
+from tests.support.strategies import any_values, make_large
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, MissingObjectError
 from versioned_state.objects.address import Address
-from versioned_state.objects.layout import address_in, object_key
+from versioned_state.objects.keys import address_in, object_key
 from versioned_state.objects.store import ObjectStore
-from versioned_state.repository.commit import ROOT_ID
-from versioned_state.repository.gc import collect
-from versioned_state.repository.prune import prune
-from versioned_state.repository.reach import (
+from versioned_state.repository.history.commit import ROOT_ID
+from versioned_state.repository.history.reach import (
     AddressSet,
     Reference,
     Role,
@@ -31,13 +29,15 @@ from versioned_state.repository.reach import (
     references_of_tree,
     walk,
 )
+from versioned_state.repository.maintenance.gc import collect
+from versioned_state.repository.maintenance.prune import prune
 from versioned_state.storage import Counting
-from versioned_state.values.codec import Code, extension
-from versioned_state.values.decoder import Decoder
-from versioned_state.values.encoder import Encoder
-from versioned_state.values.nodes import Nodes
-from versioned_state.values.pickles import PicklePolicy
-from versioned_state.values.tree import iter_items
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.codec.scalars import Code, extension
+from versioned_state.values.decode import Decoder
+from versioned_state.values.encode import Encoder
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.tree import iter_items
 
 
 class Recording:

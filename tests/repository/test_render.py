@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 from versioned_state import Tagged, Versioned, register
-from versioned_state.repository.render import json_value, one_line
+from versioned_state.repository.views.render import json_value, one_line
 
 BIG = 10**5000
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import data
 from versioned_state import Memory, Repository, Versioned
-from versioned_state.repository.history import jump_height
+from versioned_state.repository.history.graph import jump_height
 from versioned_state.storage import Counting
 
 

@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.values.strategies import exact
+from tests.support.strategies import exact
 from versioned_state import Commit, Memory, Repository, Snapshot, Versioned, register
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, InvalidPathError, LimitExceededError, UnknownPathError
 from versioned_state.objects.store import Staging
-from versioned_state.repository.grep import Match
+from versioned_state.repository.inspect.grep import Match
 from versioned_state.storage import Counting
-from versioned_state.values.decoder import Decoder
-from versioned_state.values.encoder import Encoder
-from versioned_state.values.nodes import Nodes
-from versioned_state.values.occurrences import Needle
+from versioned_state.values.changes.occurrences import Needle
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.decode import Decoder
+from versioned_state.values.encode import Encoder
 from versioned_state.values.parts import Parts
-from versioned_state.values.path import Path
-from versioned_state.values.pickles import PicklePolicy
+from versioned_state.values.paths.path import Path
+from versioned_state.values.trees.nodes import Nodes
 
 START = 1_795_219_200_000_000  # 2026-11-21 00:00 UTC
 HOUR = 3_600_000_000

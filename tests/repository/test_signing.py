@@ -23,10 +23,10 @@ from versioned_state import Commit, Disk, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingDependencyError, MissingObjectError
 from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.envelope import seal
-from versioned_state.objects.layout import object_key, ref_key
-from versioned_state.repository.commit import read_commit
-from versioned_state.repository.refs import write_ref
-from versioned_state.repository.signing import SignatureStatus, Signer, Verification, iter_signatures, key_id
+from versioned_state.objects.keys import object_key, ref_key
+from versioned_state.repository.history.commit import read_commit
+from versioned_state.repository.history.signing import SignatureStatus, Signer, Verification, iter_signatures, key_id
+from versioned_state.repository.refs.ref import write_ref
 
 KEY = bytes(range(32))
 PUBLIC = bytes.fromhex("03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8")

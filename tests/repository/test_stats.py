@@ -12,11 +12,11 @@ from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.address import Address
 from versioned_state.objects.envelope import unseal
-from versioned_state.objects.layout import object_key
+from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import Staging
-from versioned_state.repository.prune import prune
-from versioned_state.repository.reach import AddressSet, Reference, Role, walk
-from versioned_state.repository.stats import Size, stats
+from versioned_state.repository.history.reach import AddressSet, Reference, Role, walk
+from versioned_state.repository.inspect.stats import Size, stats
+from versioned_state.repository.maintenance.prune import prune
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.values.mutations import mutate, sample
-from tests.values.strategies import clone, exact, make_large
+from tests.support.mutations import mutate, sample
+from tests.support.strategies import clone, exact, make_large
 from versioned_state import Cache, Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import StorageError
 from versioned_state.storage import Counting, Fault, Faulty, InjectedCrash, SingleProcessStore

@@ -14,8 +14,8 @@ import msgpack
 import pytest
 from blake3 import blake3
 
-from tests.values.mutations import sample
-from tests.values.strategies import exact, make_large
+from tests.support.mutations import sample
+from tests.support.strategies import exact, make_large
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import (
     CorruptObjectError,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.storage.processes import fork, join
+from tests.support.processes import fork, join
 from versioned_state import Disk, Live, Memory, Merge, Repository, Versioned, errors
 from versioned_state.errors import (
     CorruptStoreError,

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.values.mutations import Str, Thing, mutate, sample
-from tests.values.strategies import any_values, clone, exact, make_large
+from tests.support.mutations import Str, Thing, mutate, sample
+from tests.support.strategies import any_values, clone, exact, make_large
 from versioned_state import Commit, Disk, Memory, Repository, Versioned
 
 

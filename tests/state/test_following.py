@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from versioned_state import Memory, Versioned, register
-from versioned_state.values import registry
+from versioned_state.values.codec import registry
 
 MOVES: dict[str, Callable[[Versioned], object]] = {
     "refresh": lambda state: state.refresh(),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.values.strategies import make_large
+from tests.support.strategies import make_large
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.storage import Counting, Counts
 

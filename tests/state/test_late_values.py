@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.state.pairs import two
+from tests.support.pairs import two
 from versioned_state import Memory, Versioned
 from versioned_state.errors import (
     MergeConflictError,
     StateError,
 )
-from versioned_state.storage.faulty import Faulty
+from versioned_state.storage.wrappers.faulty import Faulty
 from versioned_state.values.keys import user_key
 
 

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from tests.values.strategies import exact
+from tests.support.strategies import exact
 from versioned_state import Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import (
     BranchMovedError,
@@ -17,7 +17,7 @@ from versioned_state.errors import (
     UncommittedChangesError,
     UnknownRevisionError,
 )
-from versioned_state.repository.merge import MISSING, Merge
+from versioned_state.repository.merging.merge import MISSING, Merge
 from versioned_state.storage import Counting, Disk
 
 MESSAGES = [{"role": "user", "content": f"{n} " + "x" * 60} for n in range(200)]

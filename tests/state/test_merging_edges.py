@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.meddler import Meddler
-from tests.state.pairs import merge_of, two
+from tests.support.meddler import Meddler
+from tests.support.pairs import merge_of, two
 from versioned_state import Memory, OnMoved, Versioned
 from versioned_state.errors import (
     BranchMovedError,
@@ -19,7 +19,7 @@ from versioned_state.errors import (
     TransactionError,
     UnserializableValueError,
 )
-from versioned_state.repository.merge import MISSING
+from versioned_state.repository.merging.merge import MISSING
 
 
 def test_what_was_settled_by_hand_does_not_hide_a_third_writer():

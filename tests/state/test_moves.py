@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.meddler import Meddler
-from tests.state.pairs import two
+from tests.support.meddler import Meddler
+from tests.support.pairs import two
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import (
     BranchMovedError,
@@ -19,7 +19,7 @@ from versioned_state.errors import (
     StateError,
     UnknownPathError,
 )
-from versioned_state.storage.faulty import Fault, Faulty
+from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
 MOVES = {
     "reset": lambda s: s.reset("HEAD~1"),

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 import versioned_state
-from tests.values.mutations import Thing
-from tests.values.strategies import exact
+from tests.support.mutations import Thing
+from tests.support.strategies import exact
 from tests.values.test_round_trip import CONTAINERS, SCALARS
 from versioned_state import Cache, Disk, Memory, ObjectInfo, Versioned
 from versioned_state.errors import PickleRefusedError, StateError
 from versioned_state.storage import Counting, ReadOnly, SingleProcessStore
-from versioned_state.values.decoder import Decoder
-from versioned_state.values.encoder import Encoder
-from versioned_state.values.nodes import Nodes
+from versioned_state.values.decode import Decoder
+from versioned_state.values.encode import Encoder
+from versioned_state.values.trees.nodes import Nodes
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
@@ -72,7 +72,7 @@ def test_who_may_write_and_read_objects(store, options, allowed):
             with pytest.raises(PickleRefusedError, match=r"object\.at\[0\].*Thing") as caught:
                 call()
             assert caught.value.path == "object.at[0]"
-            assert caught.value.type_name == "tests.values.mutations.Thing"
+            assert caught.value.type_name == "tests.support.mutations.Thing"
             assert caught.value.hint
             assert "nothing was committed" in str(caught.value)
         assert state["object"] is thing
@@ -123,8 +123,8 @@ def test_a_refused_read_does_not_spoil_its_neighbours(store, writer, reader, ref
     state.commit("beside")
     described = state.repository.snapshot("HEAD", describe=True)
     assert isinstance(described["object"], ObjectInfo)
-    assert described["object"].type_name == "tests.values.mutations.Thing"
-    assert "tests.values.mutations.Thing" in described["object"].imports
+    assert described["object"].type_name == "tests.support.mutations.Thing"
+    assert "tests.support.mutations.Thing" in described["object"].imports
     assert "Thing" in str(state.diff("HEAD~2", "HEAD"))
     del state["object"]
     state.commit("without")
@@ -184,7 +184,7 @@ def test_a_mac_covers_type_and_content():
     cell = state.checkout(state.commit()).cell_at("a")
     decoder = Decoder(Encoder(Nodes(repository.objects), repository.policy))
     assert decoder.decode(cell).name == "first"
-    for old, new in ((b"first", b"fist!"), (b"tests.values", b"tests,values"), (b"name", b"nome")):
+    for old, new in ((b"first", b"fist!"), (b"tests.support", b"tests,support"), (b"name", b"nome")):
         assert old in cell
         with pytest.raises(StateError):
             decoder.decode(cell.replace(old, new))
@@ -217,4 +217,4 @@ def test_nothing_else_in_the_package_unpickles():
         for line in path.read_text().splitlines()
         if any(word in line.replace("literal_eval(", "") for word in words)
     ]
-    assert [line.partition("  #")[0] for line in found] == ["values/pickles.py: return pickle.loads(data, buffers=buffers)"]
+    assert [line.partition("  #")[0] for line in found] == ["values/codec/pickles.py: return pickle.loads(data, buffers=buffers)"]

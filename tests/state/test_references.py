@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.values.mutations import Thing, mutate, sample
-from tests.values.strategies import clone, exact, make_large
+from tests.support.mutations import Thing, mutate, sample
+from tests.support.strategies import clone, exact, make_large
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import MergeConflictError
 

@@ -11,8 +11,8 @@ import pytest
 
 from versioned_state import Commit, Live, Memory, OnMoved, Path, Repository, Sequence, Snapshot, State, Versioned
 from versioned_state.errors import BranchMovedError, MergeConflictError, TransactionError
-from versioned_state.repository.commit import ROOT_ID
-from versioned_state.repository.merge import MISSING
+from versioned_state.repository.history.commit import ROOT_ID
+from versioned_state.repository.merging.merge import MISSING
 from versioned_state.storage import Counting
 
 

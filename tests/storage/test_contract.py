@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.storage.stores import DictStore, OneCondition
+from tests.support.stores import DictStore, OneCondition
 from versioned_state.storage import Cache, Counting, Disk, Faulty, KVStore, Memory
-from versioned_state.storage.testing import KVStoreContract
+from versioned_state.storage.testing.contract import KVStoreContract
 
 
 class TestMemory(KVStoreContract):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.processes import run, without_rights
+from tests.support.processes import run, without_rights
 from versioned_state.errors import (
     CorruptStoreError,
     FormatError,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.processes import ROOT, fork, join
+from tests.support.processes import ROOT, fork, join
 from versioned_state.errors import CorruptStoreError, NotAStoreError, StateError, StorageError, StorageFullError
 from versioned_state.storage import Disk
 

@@ -13,10 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.storage.processes import NOBODY, ROOT, fork, join
+from tests.support.processes import NOBODY, ROOT, fork, join
 from versioned_state import Versioned
 from versioned_state.errors import PickleRefusedError, StorageError, UnsafeStoreError
-from versioned_state.storage import Disk, DiskCache, mounts
+from versioned_state.storage import Disk, DiskCache
+from versioned_state.storage.local import mounts
 
 FILE = "store.sqlite3"
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.processes import fork, join, run, start, without_rights
+from tests.support.processes import fork, join, run, start, without_rights
 from versioned_state.errors import ReadOnlyError, StorageError, StoreBusyError
 from versioned_state.storage import Disk, KVStore
-from versioned_state.storage.sqlite_file import Connection
+from versioned_state.storage.local.sqlite_file import Connection
 
 FILE = "store.sqlite3"
 

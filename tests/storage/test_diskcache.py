@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.processes import ROOT, fork, join, without_rights
+from tests.support.processes import ROOT, fork, join, without_rights
 from versioned_state import Versioned
 from versioned_state.errors import (
     FormatError,
@@ -33,7 +33,7 @@ from versioned_state.errors import (
     StoreNotFoundError,
 )
 from versioned_state.storage import DiskCache, KVStore
-from versioned_state.storage.testing import KVStoreContract
+from versioned_state.storage.testing.contract import KVStoreContract
 
 FILE = "cache.db"
 

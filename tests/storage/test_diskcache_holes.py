@@ -20,7 +20,8 @@ import pytest
 
 from versioned_state import Versioned
 from versioned_state.errors import CorruptRefError, CorruptStoreError, NotAStoreError, StorageError, StoreBusyError, UnsafeStoreError
-from versioned_state.storage import DiskCache, guarded_cache
+from versioned_state.storage import DiskCache
+from versioned_state.storage.local import guarded_cache
 
 FILE = "cache.db"
 

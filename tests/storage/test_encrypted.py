@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 from tests.repository.test_stores import work
-from tests.storage.stores import DictStore, OneCondition
+from tests.support.stores import DictStore, OneCondition
 from versioned_state import Versioned
 from versioned_state.errors import (
     CorruptObjectError,
@@ -25,9 +25,9 @@ from versioned_state.errors import (
     WrongKeyError,
 )
 from versioned_state.storage import Cache, Counting, Disk, Encrypted, Fault, Faulty, InjectedFaultError, KVStore, Memory, ReadOnly
-from versioned_state.storage.cipher import Cipher, EntryNames
-from versioned_state.storage.keyring import KEYRING
-from versioned_state.storage.testing import KVStoreContract
+from versioned_state.storage.testing.contract import KVStoreContract
+from versioned_state.storage.wrappers.encrypted.cipher import Cipher, EntryNames
+from versioned_state.storage.wrappers.encrypted.keyring import KEYRING
 
 KEY, NEW, OTHER = (sha256(name).digest() for name in (b"key", b"new", b"other"))
 ADDRESS = "o/" + "ab" * 24

@@ -15,9 +15,9 @@ import psycopg
 import pytest
 
 from benchmarks import data
-from tests.servers.postgres import PostgresServer
-from tests.servers.proxy import Proxy
-from tests.storage.processes import run
+from tests.support.processes import run
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.proxy import Proxy
 from versioned_state import Versioned
 from versioned_state.errors import (
     CorruptStoreError,
@@ -35,9 +35,9 @@ from versioned_state.errors import (
     UnsafeStoreError,
 )
 from versioned_state.storage import Cache, KVStore
-from versioned_state.storage.postgres import MAX_KEY, Postgres
-from versioned_state.storage.postgres_schema import MAX_VALUE, gate_number
-from versioned_state.storage.testing import KVStoreContract
+from versioned_state.storage.postgres.schema import MAX_VALUE, gate_number
+from versioned_state.storage.postgres.store import MAX_KEY, Postgres
+from versioned_state.storage.testing.contract import KVStoreContract
 
 
 class TestPostgres(KVStoreContract):
@@ -585,7 +585,7 @@ def test_closed_and_forgotten_stores_leave_no_connection(postgres_server: Postgr
 def test_store_forgotten_until_exit_closes_itself_without_a_warning(postgres_server: PostgresServer, schema: str) -> None:
     program = """
         import sys
-        from versioned_state.storage.postgres import Postgres
+        from versioned_state.storage.postgres.store import Postgres
         store = Postgres(sys.argv[1], schema=sys.argv[2])
         store.set("k", b"1")
         other = [Postgres(sys.argv[1], schema=sys.argv[2])]
@@ -641,7 +641,7 @@ def test_driver_that_is_not_installed() -> None:
     program = """
         import sys
         sys.modules["psycopg"] = None
-        import versioned_state.storage.postgres as module
+        import versioned_state.storage.postgres.store as module
         from versioned_state.errors import MissingDependencyError
         try:
             module.Postgres("postgresql://h/d")

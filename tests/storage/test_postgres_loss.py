@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.servers.postgres import PostgresServer
-from tests.servers.proxy import Fault, Proxy
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.proxy import Fault, Proxy
 from versioned_state import Versioned
 from versioned_state.errors import StorageError, UnknownOutcomeError, UnreachableStoreError
-from versioned_state.storage.postgres import Postgres
+from versioned_state.storage.postgres.store import Postgres
 
 
 @pytest.fixture

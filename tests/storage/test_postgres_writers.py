@@ -11,10 +11,10 @@ from functools import partial
 
 import pytest
 
-from tests.servers.postgres import PostgresServer
-from tests.storage.processes import fork, join, start
-from versioned_state.storage.postgres import Postgres
-from versioned_state.storage.postgres_schema import gate_number, lock_number
+from tests.support.processes import fork, join, start
+from tests.support.servers.postgres import PostgresServer
+from versioned_state.storage.postgres.schema import gate_number, lock_number
+from versioned_state.storage.postgres.store import Postgres
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def count_up(store: Postgres, times: int) -> None:
 COUNTER = """
     import sys
     from tests.storage.test_postgres_writers import count_up
-    from versioned_state.storage.postgres import Postgres
+    from versioned_state.storage.postgres.store import Postgres
     with Postgres(sys.argv[1], schema=sys.argv[2], timeout=60) as store:
         count_up(store, int(sys.argv[3]))
 """

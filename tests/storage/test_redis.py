@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.redis import RedisServer
+from tests.support.servers.redis import RedisServer
 from versioned_state.storage import Cache, KVStore
-from versioned_state.storage.redis import Redis
-from versioned_state.storage.testing import KVStoreContract
+from versioned_state.storage.redis.store import Redis
+from versioned_state.storage.testing.contract import KVStoreContract
 
 
 class OnRedis(KVStoreContract):

@@ -14,12 +14,12 @@ from types import FrameType
 import pytest
 import redis
 
-from tests.servers.proxy import Fault, Proxy
-from tests.servers.redis import RedisServer
-from tests.storage.processes import fork, join, start
+from tests.support.processes import fork, join, start
+from tests.support.servers.proxy import Fault, Proxy
+from tests.support.servers.redis import RedisServer
 from versioned_state import Versioned
 from versioned_state.errors import StorageError, StoreBusyError, StoreClosedError, UnknownOutcomeError, UnreachableStoreError
-from versioned_state.storage.redis import Redis
+from versioned_state.storage.redis.store import Redis
 
 Cut = tuple[Proxy, Redis, Redis]
 
@@ -462,7 +462,7 @@ def _connections(server: RedisServer, name: str) -> int:
 
 COUNTER = """
     import sys
-    from versioned_state.storage.redis import Redis
+    from versioned_state.storage.redis.store import Redis
     with Redis(sys.argv[1], prefix=sys.argv[2]) as store:
         for _ in range(int(sys.argv[3])):
             while True:

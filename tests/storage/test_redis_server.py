@@ -21,8 +21,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.servers.proxy import Proxy
-from tests.servers.redis import RedisServer
+from tests.support.servers.proxy import Proxy
+from tests.support.servers.redis import RedisServer
 from versioned_state.errors import (
     CorruptStoreError,
     FormatError,
@@ -39,8 +39,8 @@ from versioned_state.errors import (
     UnreachableStoreError,
     UnsafeStoreError,
 )
-from versioned_state.storage import redis_errors
-from versioned_state.storage.redis import MAX_VALUE_BYTES, Redis, _info, check_server
+from versioned_state.storage.redis import errors
+from versioned_state.storage.redis.store import MAX_VALUE_BYTES, Redis, _info, check_server
 
 SECRET = "hunter2-%/?#@"
 SECRET_QUOTED = "hunter2-%25%2F%3F%23%40"
@@ -396,7 +396,7 @@ def test_persistence(own_server: RedisServer, admin: redis.Redis) -> None:
     ],
 )
 def test_words_of_the_server(said: str, error: type[StateError]) -> None:
-    assert type(redis_errors.refusal(redis.ResponseError(said), "here")) is error
+    assert type(errors.refusal(redis.ResponseError(said), "here")) is error
 
 
 def test_server_that_is_demoted_and_comes_back(own_server: RedisServer, admin: redis.Redis) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks.data import Message
-from tests.servers.s3 import SECRET, Fault, S3Server
+from tests.support.servers.s3 import SECRET, Fault, S3Server
 from versioned_state import Versioned
 from versioned_state.errors import (
     CorruptObjectError,
@@ -33,7 +33,7 @@ from versioned_state.errors import (
     UnsafeStoreError,
 )
 from versioned_state.storage import S3, Cache, open_store
-from versioned_state.storage.s3_format import name_of
+from versioned_state.storage.s3.format import name_of
 
 FOREVER = 10**9
 

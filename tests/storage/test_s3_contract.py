@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.s3 import S3Server
+from tests.support.servers.s3 import S3Server
 from versioned_state.storage import KVStore
-from versioned_state.storage.testing import KVStoreContract
+from versioned_state.storage.testing.contract import KVStoreContract
 
 
 class TestS3(KVStoreContract):

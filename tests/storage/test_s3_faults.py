@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from tests.servers.s3 import Fault, S3Server
+from tests.support.servers.s3 import Fault, S3Server
 from versioned_state.errors import StoreBusyError, UnknownOutcomeError, UnreachableStoreError
 from versioned_state.storage import S3
-from versioned_state.storage.s3_format import HISTORY
+from versioned_state.storage.s3.format import HISTORY
 
 FOREVER = 10**9
 DECISION = "/t/[0-9a-f]{32}!"

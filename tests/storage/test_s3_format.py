@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from versioned_state.storage.s3_format import (
+from versioned_state.storage.s3.format import (
     ABSENT,
     HISTORY,
     PRESENT,
@@ -22,7 +22,7 @@ from versioned_state.storage.s3_format import (
     read_cell,
     write_cell,
 )
-from versioned_state.storage.testing import ODD_KEYS, ODD_OBJECTS
+from versioned_state.storage.testing.contract import ODD_KEYS, ODD_OBJECTS
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 long_starts = st.integers(480, 610).map("k".__mul__) | st.integers(80, 102).map(lambda count: "o/" + "é" * count)

@@ -14,11 +14,11 @@ from uuid import uuid4
 import pytest
 
 import versioned_state
-from tests.servers.postgres import PostgresServer
-from tests.servers.redis import RedisServer
-from tests.servers.s3 import SECRET, S3Server
-from tests.servers.s3_server import BUCKET
-from tests.storage.processes import ROOT
+from tests.support.processes import ROOT
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.redis import RedisServer
+from tests.support.servers.s3 import SECRET, S3Server
+from tests.support.servers.s3_server import BUCKET
 from versioned_state import storage
 from versioned_state.errors import (
     InvalidArgumentError,
@@ -312,4 +312,4 @@ def test_the_library_does_not_need_what_only_tests_need() -> None:
     program = "import sys, versioned_state.storage; assert not {'pytest', 'hypothesis'} & set(sys.modules); print('ok')"
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert ended.stdout == "ok\n", ended.stderr
-    assert importlib.import_module("versioned_state.storage.testing").KVStoreContract
+    assert importlib.import_module("versioned_state.storage.testing.contract").KVStoreContract

@@ -12,7 +12,7 @@ from time import sleep
 
 import pytest
 
-from tests.storage.stores import DictStore, OneCondition
+from tests.support.stores import DictStore, OneCondition
 from versioned_state.errors import InvalidArgumentError, ReadOnlyError, StorageError, StoreClosedError
 from versioned_state.storage import (
     Cache,

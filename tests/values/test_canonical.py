@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.storage.processes import run
-from tests.values.mutations import mutate, sample
-from tests.values.strategies import any_values, clone, keys, make_large
+from tests.support.mutations import mutate, sample
+from tests.support.processes import run
+from tests.support.strategies import any_values, clone, keys, make_large
 from tests.values.test_diff import exact_data
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.storage import Counting
@@ -138,8 +138,8 @@ def test_what_differs_in_any_way_has_a_hash_of_its_own():
 def test_the_hash_does_not_depend_on_hash_randomisation():
     program = """
         import random
-        from tests.values.mutations import sample
-        from tests.values.strategies import make_large
+        from tests.support.mutations import sample
+        from tests.support.strategies import make_large
         from versioned_state import Versioned
         state = Versioned(pickle="refuse")
         state["sample"] = sample(random.Random(1), 60)

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.values.mutations import mutate, sample
-from tests.values.raw import Bench
-from tests.values.strategies import any_values, clone, exact, json_values, make_large, values
+from tests.support.mutations import mutate, sample
+from tests.support.raw import Bench
+from tests.support.strategies import any_values, clone, exact, json_values, make_large, values
 from versioned_state import Change, Diff, Memory, Repository, Versioned
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.storage import Counting
-from versioned_state.values import prefetch
-from versioned_state.values.diff import diff_maps
-from versioned_state.values.nodes import Nodes, Shape
-from versioned_state.values.path import Index, Key
-from versioned_state.values.tree import edit_map, empty
+from versioned_state.values.changes.diff import diff_maps
+from versioned_state.values.paths.path import Index, Key
+from versioned_state.values.trees import prefetch
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.tree import edit_map, empty
 
 # Applying a diff
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.values.mutations import sample
+from tests.support.mutations import sample
 from versioned_state import Memory, Versioned, register
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.values.codec import Code
-from versioned_state.values.decoder import Decoder
-from versioned_state.values.encoder import ELEMENT_INLINE, ENTRY_INLINE, Encoder
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.codec.scalars import Code
+from versioned_state.values.decode import Decoder
+from versioned_state.values.encode import ELEMENT_INLINE, ENTRY_INLINE, Encoder
 from versioned_state.values.forms import Forms
-from versioned_state.values.nodes import Nodes
 from versioned_state.values.opened import open_cell, order_keys
-from versioned_state.values.pickles import PicklePolicy
-from versioned_state.values.tree import iter_cells, iter_items
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.tree import iter_cells, iter_items
 
 
 class Pickled:

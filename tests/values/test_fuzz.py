@@ -20,20 +20,20 @@ import pytest
 import zstandard
 from blake3 import blake3
 
-from tests.storage.processes import run
-from tests.values.mutations import sample
-from tests.values.raw import Bench
-from tests.values.strategies import make_large
+from tests.support.mutations import sample
+from tests.support.processes import run
+from tests.support.raw import Bench
+from tests.support.strategies import make_large
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, StateError
 from versioned_state.objects.address import address_of
 from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
-from versioned_state.objects.layout import object_key
-from versioned_state.repository.reflog import LogEntry, read_entry
-from versioned_state.repository.refs import Ref, parse_ref
+from versioned_state.objects.keys import object_key
+from versioned_state.repository.refs.ref import Ref, parse_ref
+from versioned_state.repository.refs.reflog import LogEntry, read_entry
 from versioned_state.repository.repository import read_format
-from versioned_state.values.codec import Code, array, extension
-from versioned_state.values.nodes import Node, Shape, read_node
+from versioned_state.values.codec.scalars import Code, array, extension
+from versioned_state.values.trees.nodes import Node, Shape, read_node
 
 ROUNDS = 1500
 """Damaged versions of each sample."""
@@ -374,9 +374,9 @@ def test_nesting_of_extensions_without_end(code):
     program = """
         import sys
         import msgpack
-        from tests.values.raw import Bench
+        from tests.support.raw import Bench
         from versioned_state.errors import StateError
-        from versioned_state.values.codec import Code, array, extension
+        from versioned_state.values.codec.scalars import Code, array, extension
         for depth in (100, 130, 400, 3000):
             cell = b"\\x01"
             for _ in range(depth):
@@ -402,12 +402,12 @@ LAUGHS = """
     import resource, sys
     resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
     import msgpack
-    from tests.values.raw import Bench
+    from tests.support.raw import Bench
     from versioned_state import Memory
     from versioned_state.errors import StateError
     from versioned_state.objects.address import Kind, address_of
     from versioned_state.objects.envelope import seal
-    from versioned_state.values.codec import Code, extension
+    from versioned_state.values.codec.scalars import Code, extension
     store = Memory()
 
     def put(raw):

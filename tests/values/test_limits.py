@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.storage.processes import run
-from tests.values.strategies import exact
+from tests.support.processes import run
+from tests.support.strategies import exact
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import LimitExceededError, StateError
-from versioned_state.values.codec import MAX_DEPTH, MAX_KEY
+from versioned_state.values.codec.scalars import MAX_DEPTH, MAX_KEY
 
 
 def nest(wrap: Callable[[Any], Any], depth: int, innermost: Any = 1) -> Any:

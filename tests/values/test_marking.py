@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from versioned_state import Versioned
-from versioned_state.values.fingerprint import Marker
+from versioned_state.values.detection.fingerprints import Marker
 
 MANY = [{"role": "user", "content": f"message {n}"} for n in range(300)]
 

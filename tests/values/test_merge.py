@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from tests.values.mutations import mutate, sample
-from tests.values.strategies import clone, exact
+from tests.support.mutations import mutate, sample
+from tests.support.strategies import clone, exact
 from versioned_state import Memory
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.repository.merge import MISSING, Conflict, Resolution, merge_trees
-from versioned_state.repository.policies import Policies
-from versioned_state.values.decoder import Decoder
-from versioned_state.values.encoder import Encoder
+from versioned_state.repository.merging.merge import MISSING, Conflict, Resolution, merge_trees
+from versioned_state.repository.merging.policies import Policies
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.decode import Decoder
+from versioned_state.values.encode import Encoder
 from versioned_state.values.keys import user_key
-from versioned_state.values.nodes import Nodes, Shape, write_node
-from versioned_state.values.path import Path
-from versioned_state.values.pickles import PicklePolicy
-from versioned_state.values.tree import Tree, edit_map, empty, iter_items
+from versioned_state.values.paths.path import Path
+from versioned_state.values.trees.nodes import Nodes, Shape, write_node
+from versioned_state.values.trees.tree import Tree, edit_map, empty, iter_items
 
 PICKLES = PicklePolicy("allow", private=True)
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.values.strategies import keys, text
+from tests.support.strategies import keys, text
 from versioned_state import Path, Versioned, register
 from versioned_state.errors import InvalidPathError, UnknownPathError
-from versioned_state.values.path import Index, Key, Namespace
+from versioned_state.values.paths.path import Index, Key, Namespace
 
 SHOWN = [
     ("messages", Path().key("messages")),

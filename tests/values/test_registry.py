@@ -13,10 +13,10 @@ import numpy as np
 import pydantic
 import pytest
 
-from tests.values.strategies import exact, same
+from tests.support.strategies import exact, same
 from versioned_state import Memory, ObjectInfo, Repository, Tagged, Versioned, register
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError, StateError, UnserializableValueError
-from versioned_state.values import registry
+from versioned_state.values.codec import registry
 
 
 class Colour(enum.Enum):

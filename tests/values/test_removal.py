@@ -13,9 +13,9 @@ from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import InvalidPathError
 from versioned_state.objects.store import Staging
 from versioned_state.storage import Counting
-from versioned_state.values.nodes import Nodes
-from versioned_state.values.path import Index, Key, Path
-from versioned_state.values.removal import Remover, target_of, target_of_prefix
+from versioned_state.values.changes.removal import Remover, target_of, target_of_prefix
+from versioned_state.values.paths.path import Index, Key, Path
+from versioned_state.values.trees.nodes import Nodes
 
 
 def root_of(content: dict[str, Any], repository: Repository | None = None) -> tuple[Repository, Commit]:

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 
-from tests.values.strategies import DTYPES, INTS, SHAPES, STRUCTURED, any_values, exact, make_array, make_large, same, values
+from tests.support.strategies import DTYPES, INTS, SHAPES, STRUCTURED, any_values, exact, make_array, make_large, same, values
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import PickleRefusedError
-from versioned_state.values import arrays
+from versioned_state.values.codec import arrays
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NAN = float("nan")

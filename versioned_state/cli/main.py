@@ -14,42 +14,42 @@ from typing import Any, NoReturn
 
 import click
 
-from versioned_state.cli.apply import apply
-from versioned_state.cli.bisect import bisect
-from versioned_state.cli.blame import blame
-from versioned_state.cli.branch import branch
-from versioned_state.cli.completion import completion
-from versioned_state.cli.demo import demo
-from versioned_state.cli.diff import diff
-from versioned_state.cli.export import export
-from versioned_state.cli.fsck import fsck
-from versioned_state.cli.gc import gc
-from versioned_state.cli.get import get
-from versioned_state.cli.grep import grep
-from versioned_state.cli.hints import hint_of, message_of
-from versioned_state.cli.history import history
-from versioned_state.cli.import_ import import_
-from versioned_state.cli.keys import keys
-from versioned_state.cli.log import log
-from versioned_state.cli.merge import merge
-from versioned_state.cli.picks import cherry_pick, revert
-from versioned_state.cli.policy import policy
-from versioned_state.cli.prune import prune
-from versioned_state.cli.purge import purge
-from versioned_state.cli.rebase import rebase
-from versioned_state.cli.reflog import reflog
-from versioned_state.cli.reset import reset
-from versioned_state.cli.restore import restore
-from versioned_state.cli.settings import Settings, Verbs
-from versioned_state.cli.show import show
-from versioned_state.cli.sign import sign
-from versioned_state.cli.squash import squash
-from versioned_state.cli.stats import stats
-from versioned_state.cli.status import status
-from versioned_state.cli.switch import switch
-from versioned_state.cli.tag import tag
-from versioned_state.cli.undo import redo, undo
-from versioned_state.cli.verify import verify
+from versioned_state.cli.commands.change.apply import apply
+from versioned_state.cli.commands.change.import_ import import_
+from versioned_state.cli.commands.change.merge import merge
+from versioned_state.cli.commands.change.picks import cherry_pick, revert
+from versioned_state.cli.commands.change.rebase import rebase
+from versioned_state.cli.commands.change.reset import reset
+from versioned_state.cli.commands.change.restore import restore
+from versioned_state.cli.commands.change.squash import squash
+from versioned_state.cli.commands.change.switch import switch
+from versioned_state.cli.commands.change.undo import redo, undo
+from versioned_state.cli.commands.names.branch import branch
+from versioned_state.cli.commands.names.policy import policy
+from versioned_state.cli.commands.names.reflog import reflog
+from versioned_state.cli.commands.names.sign import sign
+from versioned_state.cli.commands.names.tag import tag
+from versioned_state.cli.commands.names.verify import verify
+from versioned_state.cli.commands.read.bisect import bisect
+from versioned_state.cli.commands.read.blame import blame
+from versioned_state.cli.commands.read.diff import diff
+from versioned_state.cli.commands.read.export import export
+from versioned_state.cli.commands.read.get import get
+from versioned_state.cli.commands.read.grep import grep
+from versioned_state.cli.commands.read.history import history
+from versioned_state.cli.commands.read.keys import keys
+from versioned_state.cli.commands.read.log import log
+from versioned_state.cli.commands.read.show import show
+from versioned_state.cli.commands.read.stats import stats
+from versioned_state.cli.commands.read.status import status
+from versioned_state.cli.commands.store.completion import completion
+from versioned_state.cli.commands.store.fsck import fsck
+from versioned_state.cli.commands.store.gc import gc
+from versioned_state.cli.commands.store.prune import prune
+from versioned_state.cli.commands.store.purge import purge
+from versioned_state.cli.demo.demo import demo
+from versioned_state.cli.shared.hints import hint_of, message_of
+from versioned_state.cli.shared.settings import Settings, Verbs
 from versioned_state.errors import StateError
 from versioned_state.repository.repository import FORMAT_VERSION
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from versioned_state.errors import CorruptObjectError, MissingObjectError
 from versioned_state.objects.address import Address, address_of, is_address_of
 from versioned_state.objects.envelope import seal, unseal
-from versioned_state.objects.layout import OBJECTS, address_in, object_key
+from versioned_state.objects.keys import OBJECTS, address_in, object_key
 from versioned_state.storage import KVStore
 
 

@@ -35,44 +35,44 @@ from versioned_state.errors import (
 )
 from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.envelope import seal
-from versioned_state.objects.layout import CUTS, FORMAT, GC, RefKind, object_key
+from versioned_state.objects.keys import CUTS, FORMAT, GC, RefKind, object_key
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.repository import history
 from versioned_state.repository.arguments import check_text, count, integer
-from versioned_state.repository.bisect import Bisection, bisect
-from versioned_state.repository.blame import Blame, blame
-from versioned_state.repository.branches import Branches, Tags
-from versioned_state.repository.commit import EARLIEST, LATEST, ROOT_ID, ROOT_RAW, Commit, new_commit, read_commit
-from versioned_state.repository.cuts import Cuts, read_cuts
-from versioned_state.repository.diff import Diff
-from versioned_state.repository.epoch import Guard
-from versioned_state.repository.filters import Filters, select
-from versioned_state.repository.fsck import FsckReport, check
-from versioned_state.repository.gc import DEFAULT_EXPIRE, GcReport, Progress, collect
-from versioned_state.repository.grep import Match, grep
-from versioned_state.repository.policies import PolicyName, read_policies, write_policy
-from versioned_state.repository.prune import PruneReport, prune
-from versioned_state.repository.purge import Progress as PurgeProgress, PurgeReport, purge
-from versioned_state.repository.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
-from versioned_state.repository.refs import Ref, move_ref, read_ref
-from versioned_state.repository.resend import resend_history, resend_tree
-from versioned_state.repository.resolve import resolve
-from versioned_state.repository.revisions import split_range
-from versioned_state.repository.signing import Signer, Verification, verify
-from versioned_state.repository.snapshot import Snapshot
-from versioned_state.repository.stats import Stats, stats
-from versioned_state.repository.touches import Touch, iter_touches
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ID, ROOT_RAW, Commit, new_commit, read_commit
+from versioned_state.repository.history.shallow import Cuts, read_cuts
+from versioned_state.repository.history.signing import Signer, Verification, verify
+from versioned_state.repository.inspect.bisect import Bisection, bisect
+from versioned_state.repository.inspect.blame import Blame, blame
+from versioned_state.repository.inspect.grep import Match, grep
+from versioned_state.repository.inspect.log_filters import Filters, select
+from versioned_state.repository.inspect.path_log import Touch, iter_touches
+from versioned_state.repository.inspect.stats import Stats, stats
+from versioned_state.repository.maintenance.fsck import FsckReport, check
+from versioned_state.repository.maintenance.gc import DEFAULT_EXPIRE, GcReport, Progress, collect
+from versioned_state.repository.maintenance.prune import PruneReport, prune
+from versioned_state.repository.maintenance.purge import Progress as PurgeProgress, PurgeReport, purge
+from versioned_state.repository.merging.policies import PolicyName, read_policies, write_policy
+from versioned_state.repository.names.branches import Branches, Tags
+from versioned_state.repository.names.resolve import resolve
+from versioned_state.repository.names.syntax import split_range
+from versioned_state.repository.refs.gc_fence import Guard
+from versioned_state.repository.refs.ref import Ref, move_ref, read_ref
+from versioned_state.repository.refs.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
+from versioned_state.repository.refs.resend import resend_history, resend_tree
+from versioned_state.repository.views.diff import Diff
+from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.storage import KVStore, Memory
-from versioned_state.storage.keyring import KEYRING
 from versioned_state.storage.url import redact
-from versioned_state.values.encoder import Encoder
-from versioned_state.values.nodes import NodeCache, Nodes
-from versioned_state.values.path import Path
-from versioned_state.values.pickles import PickleMode, PicklePolicy
-from versioned_state.values.tree import Tree
+from versioned_state.storage.wrappers.encrypted.keyring import KEYRING
+from versioned_state.values.codec.pickles import PickleMode, PicklePolicy
+from versioned_state.values.encode import Encoder
+from versioned_state.values.paths.path import Path
+from versioned_state.values.trees.nodes import NodeCache, Nodes
+from versioned_state.values.trees.tree import Tree
 
 if TYPE_CHECKING:
-    from versioned_state.repository.signing import PublicKey
+    from versioned_state.repository.history.signing import PublicKey
 
 FORMAT_VERSION: Final = 1
 
@@ -205,7 +205,7 @@ class Repository:
 
     def parents(self, commit: Commit) -> list[Commit]:
         """The parents of a commit that history still has: none where it was cut. Cost: one read for each."""
-        return history.parents_of(commit, self.read)
+        return graph.parents_of(commit, self.read)
 
     def forget(self) -> None:
         """Let go of the commits and nodes that are kept in memory."""
@@ -287,10 +287,10 @@ class Repository:
         ends = split_range(rev) if isinstance(rev, str) else None
         if ends is not None:
             since, until = (self.commit(end, head=head, branch=branch) for end in ends)
-            commits = history.only_in(until, since, self.read, first_parent=first_parent)
+            commits = graph.only_in(until, since, self.read, first_parent=first_parent)
         else:
             start = self.commit(rev, head=head, branch=branch)
-            commits = history.first_parents(start, self.read) if first_parent else history.walk([start], self.read)
+            commits = graph.first_parents(start, self.read) if first_parent else graph.walk([start], self.read)
         chosen = commits if include_root else (commit for commit in commits if commit.id != ROOT_ID)
         return islice(select(self, chosen, filters, first_parent=first_parent) if filters else chosen, limit)
 
@@ -321,7 +321,7 @@ class Repository:
         Raises:
             UnknownRevisionError: history was cut, and they have nothing in common any more.
         """
-        return history.merge_base(self.commit(a), self.commit(b), self.read)
+        return graph.merge_base(self.commit(a), self.commit(b), self.read)
 
     @property
     def merge_policies(self) -> dict[str, PolicyName]:
@@ -462,7 +462,7 @@ class Repository:
             author=self.author if author is None else author,
             message=message,
             meta_cell=self.meta_cell(meta) if meta else None,
-            jump=history.jump_of(parents[0], read),
+            jump=graph.jump_of(parents[0], read),
             sign=None if self.signer is None else self.signer.sign,
         )
         staging.add(raw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from versioned_state.state.mapping import State
+from versioned_state.state.state import State
 from versioned_state.values.keys import namespace_prefix, user_key
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from versioned_state.state.locking import locked
-from versioned_state.state.mapping import State
 from versioned_state.state.sequence import Sequence
-from versioned_state.state.worktree import Worktree
+from versioned_state.state.state import State
+from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.keys import USER, namespace_prefix, user_key
 
 if TYPE_CHECKING:

@@ -12,18 +12,18 @@ from itertools import islice
 from typing import Any
 
 from versioned_state.errors import BranchMovedError, InvalidArgumentError, MergeConflictError, UnknownRevisionError
-from versioned_state.repository import history
 from versioned_state.repository.arguments import check_text
-from versioned_state.repository.commit import Commit
-from versioned_state.repository.merge import merge_bases
-from versioned_state.repository.reflog import Position
-from versioned_state.repository.refs import Ref
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.merging.merge import merge_bases
+from versioned_state.repository.names.syntax import split_range
+from versioned_state.repository.refs.ref import Ref
+from versioned_state.repository.refs.reflog import Position
 from versioned_state.repository.repository import backoff
-from versioned_state.repository.revisions import split_range
-from versioned_state.state.slots import Staged
-from versioned_state.state.standing import GIVEN_UP, Settling, Standing
-from versioned_state.values.nodes import Nodes
-from versioned_state.values.tree import Tree, same
+from versioned_state.state.branch_handle import GIVEN_UP, Settling, Standing
+from versioned_state.state.worktree.entries import Staged
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.tree import Tree, same
 
 _ATTEMPTS = 100
 
@@ -70,12 +70,12 @@ def merge(standing: Standing, theirs: Commit, description: Description, settling
 def _base_tree(standing: Standing, staged: Staged, ours: Commit, theirs: Commit) -> Tree:
     """What two commits are merged over: where they have several best common ancestors, those merged, over what these have in common."""
     read = standing.repository.read
-    bases = list(history.iter_merge_bases(ours, theirs, read))
+    bases = list(graph.iter_merge_bases(ours, theirs, read))
     if len(bases) < 2:
         return bases[0].tree
     base = bases[0]
     for other in bases[1:]:
-        base = history.merge_base(base, other, read)
+        base = graph.merge_base(base, other, read)
     nodes = Nodes(staged.staging, staging=staged.staging)
     return merge_bases(nodes, base.tree, [commit.tree for commit in bases])
 
@@ -185,14 +185,14 @@ def commits_of(standing: Standing, rev: str | Commit, resolve: Any) -> list[Comm
 
 
 def _is_before(standing: Standing, old: Commit, new: Commit) -> bool:
-    return old.height <= new.height and history.descend(new, old.height, standing.repository.read) == old
+    return old.height <= new.height and graph.descend(new, old.height, standing.repository.read) == old
 
 
 def _line(standing: Standing, since: Commit, until: Commit) -> list[Commit]:
     """The commits after one up to another by first parents, oldest first; where they part, down to the first that ``since`` has too."""
     line = []
-    for commit in history.first_parents(until, standing.repository.read):
-        if commit.generation <= since.generation and history.is_ancestor(commit, since, standing.repository.read):
+    for commit in graph.first_parents(until, standing.repository.read):
+        if commit.generation <= since.generation and graph.is_ancestor(commit, since, standing.repository.read):
             break
         line.append(commit)
     return line[::-1]
@@ -201,7 +201,7 @@ def _line(standing: Standing, since: Commit, until: Commit) -> list[Commit]:
 def _beyond(standing: Standing, onto: Commit, head: Commit) -> list[Commit]:
     """The commits that lead to ``head`` and not to ``onto``, in the order in which they are made again: parents first, lines unmixed."""
     read = standing.repository.read
-    left = {commit.id: commit for commit in history.only_in(head, onto, read)}
+    left = {commit.id: commit for commit in graph.only_in(head, onto, read)}
     made = []
     pending = [head.id]
     while pending:

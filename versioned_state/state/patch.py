@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from versioned_state.errors import PatchConflictError
-from versioned_state.repository.patch import PatchEntry
-from versioned_state.state.mapping import State
+from versioned_state.repository.views.patch import PatchEntry
 from versioned_state.state.restore import key_of
-from versioned_state.values.path import Index, Key, Namespace, Step
+from versioned_state.state.state import State
+from versioned_state.values.paths.path import Index, Key, Namespace, Step
 
 Same = Callable[[Any, Any], bool]
 

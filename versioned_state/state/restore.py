@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from versioned_state.errors import InvalidArgumentError, UnknownPathError
-from versioned_state.repository.snapshot import Snapshot
-from versioned_state.state.mapping import State
-from versioned_state.values.decoder import decode_inline
-from versioned_state.values.path import Index, Key, Namespace, Path, Step
+from versioned_state.repository.views.snapshot import Snapshot
+from versioned_state.state.state import State
+from versioned_state.values.decode import decode_inline
+from versioned_state.values.paths.path import Index, Key, Namespace, Path, Step
 
 
 def restore_path(state: State, snapshot: Snapshot, path: Path) -> None:

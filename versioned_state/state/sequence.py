@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence as AbstractSe
 from threading import RLock
 from typing import Any, overload
 
-from versioned_state.state.worktree import Worktree
+from versioned_state.state.worktree.worktree import Worktree
 
 _BATCH = 256
 

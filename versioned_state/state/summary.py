@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from versioned_state.state.slots import Staged
-from versioned_state.state.worktree import Worktree
-from versioned_state.values.codec import Code, code_of
-from versioned_state.values.decoder import unpack_payload
+from versioned_state.state.worktree.entries import Staged
+from versioned_state.state.worktree.worktree import Worktree
+from versioned_state.values.codec.scalars import Code, code_of
+from versioned_state.values.decode import unpack_payload
 from versioned_state.values.keys import is_internal, path_of
 
 _NAMED: Final = 5

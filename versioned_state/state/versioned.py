@@ -19,36 +19,36 @@ from versioned_state.errors import (
     TransactionError,
 )
 from versioned_state.repository.arguments import check_text, count
-from versioned_state.repository.bisect import Bisection
-from versioned_state.repository.blame import Blame
-from versioned_state.repository.commit import Commit
-from versioned_state.repository.diff import Diff
-from versioned_state.repository.filters import Filters
-from versioned_state.repository.grep import Match
-from versioned_state.repository.merge import Resolutions
-from versioned_state.repository.patch import read_patch
-from versioned_state.repository.policies import Policies, Policy
-from versioned_state.repository.refs import check_name
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.history.signing import Signer
+from versioned_state.repository.inspect.bisect import Bisection
+from versioned_state.repository.inspect.blame import Blame
+from versioned_state.repository.inspect.grep import Match
+from versioned_state.repository.inspect.log_filters import Filters
+from versioned_state.repository.inspect.path_log import Touch
+from versioned_state.repository.merging.merge import Resolutions
+from versioned_state.repository.merging.policies import Policies, Policy
+from versioned_state.repository.refs.ref import check_name
 from versioned_state.repository.repository import Repository
-from versioned_state.repository.signing import Signer
-from versioned_state.repository.snapshot import Snapshot
-from versioned_state.repository.touches import Touch
+from versioned_state.repository.views.diff import Diff
+from versioned_state.repository.views.patch import read_patch
+from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state import operations
+from versioned_state.state.branch_handle import UNCHANGED, OnMoved, Settling, Standing
 from versioned_state.state.locking import locked
-from versioned_state.state.mapping import State
 from versioned_state.state.namespace import Namespace
 from versioned_state.state.patch import apply_patch
 from versioned_state.state.restore import restore_path
 from versioned_state.state.sequence import Sequence
-from versioned_state.state.slots import Savepoint, Staged
-from versioned_state.state.standing import UNCHANGED, OnMoved, Settling, Standing
+from versioned_state.state.state import State
 from versioned_state.state.summary import summarize
-from versioned_state.state.worktree import Worktree
+from versioned_state.state.worktree.entries import Savepoint, Staged
+from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.storage import KVStore
+from versioned_state.values.codec.pickles import PickleMode
 from versioned_state.values.keys import USER, namespace_prefix, user_key
-from versioned_state.values.path import Path, as_path
-from versioned_state.values.pickles import PickleMode
-from versioned_state.values.tree import Tree
+from versioned_state.values.paths.path import Path, as_path
+from versioned_state.values.trees.tree import Tree
 
 
 class Versioned(State):
@@ -400,7 +400,7 @@ class Versioned(State):
         try:
             commit()
         except StateError as error:
-            error.leaving("the transaction was undone")
+            error.remains = "the transaction was undone"
             if isinstance(error, MergeConflictError):
                 error.hint = "refresh(), and do it again; or give it policies="
             raise

@@ -14,20 +14,20 @@ if __name__ == "storage":
     raise ImportError("import versioned_state.storage, not storage")
 
 from versioned_state.storage.base import KVStore
-from versioned_state.storage.cache import Cache
-from versioned_state.storage.counting import Counting, Counts
-from versioned_state.storage.disk import Disk
-from versioned_state.storage.diskcache import DiskCache
-from versioned_state.storage.encrypted import Encrypted
-from versioned_state.storage.faulty import Fault, Faulty, InjectedCrash, InjectedFaultError
-from versioned_state.storage.memory import Memory
-from versioned_state.storage.postgres import Postgres
-from versioned_state.storage.readonly import ReadOnly
-from versioned_state.storage.redis import Redis
-from versioned_state.storage.s3 import S3
-from versioned_state.storage.single import SingleProcessStore
+from versioned_state.storage.local.disk import Disk
+from versioned_state.storage.local.diskcache import DiskCache
+from versioned_state.storage.local.memory import Memory
+from versioned_state.storage.local.single_process import SingleProcessStore
+from versioned_state.storage.postgres.store import Postgres
+from versioned_state.storage.redis.store import Redis
+from versioned_state.storage.s3.store import S3
 from versioned_state.storage.url import open_store
 from versioned_state.storage.wrapper import Wrapper
+from versioned_state.storage.wrappers.cache import Cache
+from versioned_state.storage.wrappers.counting import Counting, Counts
+from versioned_state.storage.wrappers.encrypted.store import Encrypted
+from versioned_state.storage.wrappers.faulty import Fault, Faulty, InjectedCrash, InjectedFaultError
+from versioned_state.storage.wrappers.readonly import ReadOnly
 
 __all__ = [
     "S3",

@@ -3,7 +3,7 @@
 `str` keys, `bytes` values, and two kinds of key, which is all that storage knows of what it keeps:
 a key that starts with `o/` is an **object**, immutable, its value a function of its key; any other
 is **mutable** (refs and markers, few). The bottom layer: it imports nothing but `errors`.
-`versioned_state.storage.testing.KVStoreContract` tests every promise made here.
+`versioned_state.storage.testing.contract.KVStoreContract` tests every promise made here.
 """
 
 from __future__ import annotations

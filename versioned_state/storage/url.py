@@ -10,10 +10,10 @@ from urllib.parse import unquote
 
 from versioned_state.errors import InvalidArgumentError, StoreNotFoundError
 from versioned_state.storage.base import KVStore
-from versioned_state.storage.disk import Disk
-from versioned_state.storage.encrypted import Encrypted
-from versioned_state.storage.memory import Memory
-from versioned_state.storage.readonly import ReadOnly
+from versioned_state.storage.local.disk import Disk
+from versioned_state.storage.local.memory import Memory
+from versioned_state.storage.wrappers.encrypted.store import Encrypted
+from versioned_state.storage.wrappers.readonly import ReadOnly
 
 # Two letters at least, so that `C:\state` is a path; no dot or slash, so that `./a:b` is one too.
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+-]+):(.*)", re.DOTALL)
@@ -96,28 +96,28 @@ def _open(url: str | os.PathLike[str], *, read_only: bool, create: bool) -> KVSt
 
 
 def _disk_cache(path: str, *, read_only: bool, create: bool) -> KVStore:
-    from versioned_state.storage.diskcache import DiskCache
+    from versioned_state.storage.local.diskcache import DiskCache
 
     store = DiskCache(path, create=create)
     return ReadOnly(store) if read_only else store
 
 
 def _redis(url: str, *, create: bool) -> KVStore:
-    from versioned_state.storage.redis import Redis
+    from versioned_state.storage.redis.store import Redis
 
     rest, options = _take_options(url, {"prefix": unquote, "timeout": float})
     return Redis(rest, create=create, **options)
 
 
 def _postgres(url: str, *, create: bool) -> KVStore:
-    from versioned_state.storage.postgres import Postgres
+    from versioned_state.storage.postgres.store import Postgres
 
     rest, options = _take_options(url, {"schema": unquote, "timeout": float, "max_connections": int})
     return Postgres(rest, create=create, **options)
 
 
 def _s3(url: str, *, create: bool) -> KVStore:
-    from versioned_state.storage.s3 import S3
+    from versioned_state.storage.s3.store import S3
 
     # The driver takes no URL, so all options are ours here.
     names = [option.partition("=")[0] for option in url.partition("?")[2].split("&")]

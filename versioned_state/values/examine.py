@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from versioned_state.values.arrays import is_array
-from versioned_state.values.codec import MAX_DEPTH
-from versioned_state.values.path import Path
+from versioned_state.values.codec.arrays import is_array
+from versioned_state.values.codec.scalars import MAX_DEPTH
+from versioned_state.values.paths.path import Path
 
 CONTAINERS: Final = frozenset({list, dict, tuple, set, frozenset})
 _SCALARS: Final = frozenset({bool, int, float, type(None)})

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Final
 
-from versioned_state.values.blob import read_blob, write_bytes
-from versioned_state.values.codec import Code, array, code_of, extension, payload_of
-from versioned_state.values.decoder import Decoder, tree_of
-from versioned_state.values.encoder import ELEMENT_INLINE, ENTRY_INLINE, Encoder, tree_cell, tree_parts
-from versioned_state.values.nodes import Node, Nodes, Shape, array_header, map_header
+from versioned_state.values.codec.scalars import Code, array, code_of, extension, payload_of
+from versioned_state.values.decode import Decoder, tree_of
+from versioned_state.values.encode import ELEMENT_INLINE, ENTRY_INLINE, Encoder, tree_cell, tree_parts
 from versioned_state.values.opened import Opened, open_cell, order_keys, split_cells
-from versioned_state.values.tree import Edit, Tree, edit_map, empty, iter_cells, nodes_from, splice
+from versioned_state.values.trees.blob import read_blob, write_bytes
+from versioned_state.values.trees.nodes import Node, Nodes, Shape, array_header, map_header
+from versioned_state.values.trees.tree import Edit, Tree, edit_map, empty, iter_cells, nodes_from, splice
 
 LIMITS: Final = {Shape.SEQUENCE: ELEMENT_INLINE, Shape.MAP: ENTRY_INLINE}
 """Bytes up to which what stands in a container of each shape is inline."""

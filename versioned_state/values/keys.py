@@ -14,8 +14,8 @@ The keys of one kind and namespace are a range, in the order of their characters
 from __future__ import annotations
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError
-from versioned_state.values.codec import MAX_KEY
-from versioned_state.values.path import Key, Namespace, Path
+from versioned_state.values.codec.scalars import MAX_KEY
+from versioned_state.values.paths.path import Key, Namespace, Path
 
 USER = b"k"
 NAMESPACE = b"n"

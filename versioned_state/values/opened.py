@@ -7,12 +7,12 @@ from typing import Any
 
 import msgpack
 
-from versioned_state.values.blob import read_blob
-from versioned_state.values.codec import Code, code_of
-from versioned_state.values.decoder import Decoder, order_of, read_tree, tree_of, unpack_payload
-from versioned_state.values.encoder import key_of_cell
-from versioned_state.values.nodes import Node, Nodes, Shape
-from versioned_state.values.tree import Tree, iter_cells, iter_items
+from versioned_state.values.codec.scalars import Code, code_of
+from versioned_state.values.decode import Decoder, order_of, read_tree, tree_of, unpack_payload
+from versioned_state.values.encode import key_of_cell
+from versioned_state.values.trees.blob import read_blob
+from versioned_state.values.trees.nodes import Node, Nodes, Shape
+from versioned_state.values.trees.tree import Tree, iter_cells, iter_items
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,15 @@ from typing import Final, NamedTuple
 import msgpack
 
 from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
-from versioned_state.values.blob import iter_blob, read_blob
-from versioned_state.values.codec import MAX_DEPTH, Code, code_of, payload_of
-from versioned_state.values.decoder import Decoder, read_tree, tree_of, unpack_payload
-from versioned_state.values.encoder import key_of_cell
+from versioned_state.values.codec.scalars import MAX_DEPTH, Code, code_of, payload_of
+from versioned_state.values.decode import Decoder, read_tree, tree_of, unpack_payload
+from versioned_state.values.encode import key_of_cell
 from versioned_state.values.forms import is_reference, key_cell
-from versioned_state.values.nodes import Nodes, Shape
 from versioned_state.values.opened import read_key, split_cells
-from versioned_state.values.path import Path
-from versioned_state.values.tree import iter_cells, iter_items
+from versioned_state.values.paths.path import Path
+from versioned_state.values.trees.blob import iter_blob, read_blob
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.tree import iter_cells, iter_items
 
 _LISTS: Final = frozenset({Code.TUPLE, Code.LIST_TREE, Code.TUPLE_TREE})
 _INLINE: Final = frozenset({Code.TUPLE, Code.SET, Code.FROZENSET})

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, BinaryIO, Final
 
-from versioned_state.cli.hints import json_reason
+from versioned_state.cli.shared.hints import json_reason
 from versioned_state.errors import InvalidArgumentError
 
 

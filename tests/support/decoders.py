@@ -1,0 +1,158 @@
+"""The decoders of what is stored, as functions of bytes, with samples of what each is given. Run by itself it fuzzes one of them.
+
+``python -m tests.support.decoders NAME CORPUS [options of libFuzzer]`` needs atheris. A decoder gives a value or raises a
+``StateError``; anything else is a finding.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    import atheris
+
+    # What is imported within counts its branches, by which the fuzzer steers.
+    instrumented: Any = atheris.instrument_imports(include=["versioned_state"])
+else:
+    instrumented = nullcontext()
+
+with instrumented:
+    from blake3 import blake3
+
+    from tests.support.mutations import sample
+    from tests.support.raw import Bench
+    from tests.support.strategies import make_large
+    from versioned_state import Memory, Repository, StateError, Versioned
+    from versioned_state.objects.address import address_of
+    from versioned_state.objects.envelope import seal, unseal
+    from versioned_state.objects.keys import object_key
+    from versioned_state.repository.refs.ref import parse_ref
+    from versioned_state.repository.refs.reflog import read_entry
+    from versioned_state.repository.repository import read_format
+    from versioned_state.values.trees.nodes import Shape, read_node
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """One decoder, and bytes that it takes."""
+
+    decode: Callable[[bytes], Any]
+    samples: tuple[bytes, ...]
+
+
+def _cells() -> Decoder:
+    bench = Bench()
+    values = [
+        sample(random.Random(1), 2),
+        [None, True, 1, 2**70, 0.5, 1 + 2j, "text", b"bytes", bytearray(b"b"), (1, [2]), {1, "a"}, frozenset({1}), range(1, 9, 2)],
+        *(make_large(kind, 300, 1) for kind in ("list", "dict", "text", "array", "set")),
+    ]
+    # One store for all: what a cell refers to is there, and a cell that is made up finds it.
+    return Decoder(bench.decode, tuple(bench.encode(value) for value in values))
+
+
+def _nodes() -> Decoder:
+    """The first byte says the shape."""
+    bench = Bench()
+    for kind in ("list", "dict", "text"):
+        bench.encode(make_large(kind, 300, 1))
+    shapes = list(Shape)
+    raws = [unseal(value) for _, value in bench.kv.items("o/")][:12]
+
+    def decode(data: bytes) -> Any:
+        return read_node(shapes[data[0] % len(shapes)], data[1:]) if data else None
+
+    return Decoder(decode, tuple(bytes([number]) + raw[:600] for raw in raws for number in range(len(shapes))))
+
+
+def _envelopes() -> Decoder:
+    def decode(data: bytes) -> bytes:
+        try:
+            return unseal(data)
+        except ValueError as error:  # of which the object store makes an error of ours, since it knows the address
+            raise StateError(str(error)) from error
+
+    return Decoder(decode, (seal(b"short"), seal(b"long " * 300), seal(random.Random(1).randbytes(500)), seal(b"")))
+
+
+def _commits() -> Decoder:
+    state = Versioned(author="someone")
+    state["a"] = {"b": [1]}
+    state.commit("first", meta={"task": "plan", "n": 1})
+    state.commit("second \ud800", allow_empty=True)
+    raws = [state.repository.objects.read(address_of_commit(commit.id)) for commit in state.log()]
+
+    def decode(raw: bytes) -> Any:
+        store = Memory()
+        repository = Repository(store)
+        address = address_of(raw)
+        store.set(object_key(address), seal(raw))
+        commit = repository.read(address.hex())
+        return repr(commit), commit.datetime, dict(commit.meta)
+
+    return Decoder(decode, tuple(raws))
+
+
+def address_of_commit(id: str) -> Any:
+    return bytes.fromhex(id)
+
+
+def _log_entries() -> Decoder:
+    state = Versioned()
+    state.commit(allow_empty=True)
+    state.reset("HEAD~1")
+    log = state.repository.ref("branch", "main").log
+    assert log is not None
+    return Decoder(lambda raw: read_entry(address_of(raw), raw), (state.repository.objects.read(log),))
+
+
+def _refs() -> Decoder:
+    """Without the checksum, which is put under whatever comes."""
+    state = Versioned()
+    state.commit(allow_empty=True)
+    stored = state.repository.store.get("ref/branch/main") or b""
+    return Decoder(
+        lambda body: parse_ref("branch", "main", body + blake3(b"ref/branch/main\0" + body).digest(length=8)),
+        (stored[:-8],),
+    )
+
+
+def _formats() -> Decoder:
+    store = Memory()
+    Repository(store)
+    return Decoder(lambda body: read_format(body + blake3(body).digest(length=8)), ((store.get("format") or b"")[:-8],))
+
+
+DECODERS: dict[str, Callable[[], Decoder]] = {
+    "cells": _cells,
+    "nodes": _nodes,
+    "envelopes": _envelopes,
+    "commits": _commits,
+    "log entries": _log_entries,
+    "refs": _refs,
+    "format records": _formats,
+}
+
+
+def main() -> None:
+    name, corpus, *options = sys.argv[1:]
+    decoder = DECODERS[name]()
+    for number, data in enumerate(decoder.samples):
+        (Path(corpus) / f"sample-{number}").write_bytes(data)
+
+    def one(data: bytes) -> None:
+        with suppress(StateError):
+            decoder.decode(data)
+
+    atheris.Setup([sys.argv[0], *options, corpus], one)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""The engine's parts below the public names, put together for tests that look at bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from versioned_state import KVStore, Memory
+from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.decode import Decoder
+from versioned_state.values.encode import Encoder
+from versioned_state.values.trees.nodes import Nodes
+
+
+class Bench:
+    """A codec over one store, which pickles nothing."""
+
+    def __init__(self, kv: KVStore | None = None) -> None:
+        self.kv: KVStore = Memory() if kv is None else kv
+        self.objects = ObjectStore(self.kv)
+
+    def encode(self, value: Any) -> bytes:
+        """The cell of a value, with all that it refers to stored."""
+        staging = Staging(self.objects)
+        encoder = Encoder(Nodes(staging, staging=staging), PicklePolicy("refuse", private=False))
+        cell, _ = encoder.encode(value, None, "value")
+        self.kv.apply({}, {}, objects=staging.sealed())
+        return cell
+
+    def decode(self, cell: bytes) -> Any:
+        encoder = Encoder(Nodes(self.objects), PicklePolicy("refuse", private=False))
+        return Decoder(encoder, describe=True).decode(cell)

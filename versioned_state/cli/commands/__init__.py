@@ -1,0 +1,1 @@
+"""The commands of vstate, a file each. Layer: cli."""

@@ -1,0 +1,1 @@
+"""Commands that change what a branch holds. Layer: cli."""

@@ -1,0 +1,209 @@
+"""``vstate import``: a file of messages, conversations or states becomes commits. Layer: cli.
+
+The file is read and its shape is known before the store is opened, so most errors leave no trace. After that each commit is
+complete, and an error, or Ctrl-C, says how far it came.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from versioned_state.cli.importing.conversations import Conversation, conversation_in, single_conversation
+from versioned_state.cli.importing.source import Item, Source, open_source
+from versioned_state.cli.importing.writer import BranchNames, Writer
+from versioned_state.cli.render.output import Output, Span
+from versioned_state.cli.render.text import plural
+from versioned_state.cli.shared import store
+from versioned_state.cli.shared.settings import Settings, program, verb
+from versioned_state.errors import StateError
+from versioned_state.storage.url import redact
+
+_STEP = 16  # rounds between two looks at the progress bar: looking costs about as much as a round
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What the command line says about the file and where it goes."""
+
+    branch: str
+    branch_prefix: str | None
+    name_key: str | None
+    messages_key: str | None
+    key: str | None
+    author: str | None
+    per_item: bool
+    append: bool
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be done, and how much of it is done after so many rounds: 0 to 1, or None where nobody knows."""
+
+    run: Callable[[Writer], None]
+    branches: list[tuple[str, Conversation | None]]
+    fraction: Callable[[int], float | None]
+
+
+@verb(
+    "import", "Turn a file of conversations or states into commits.", example="vstate --store ./agent-state import conversations.jsonl.gz"
+)
+@click.argument("file")
+@click.option(
+    "-b", "--branch", metavar="NAME", help="The branch of a single conversation, or of --per-item.  [default: the current one, or main]"
+)
+@click.option("--branch-prefix", metavar="TEXT", help="What the branches of several conversations begin with.  [default: the file's name]")
+@click.option("--name-key", metavar="FIELD", help="Name those branches by this field instead of numbers.")
+@click.option("--messages-key", metavar="FIELD", help="The field of a conversation that has its messages.  [default: found]")
+@click.option("--key", metavar="KEY", help="The key of the state that messages go under.  [default: messages]")
+@click.option("--author", metavar="NAME", help="The author of the commits.")
+@click.option("--per-item", is_flag=True, help="Make each item or line one whole state, or with --key one value; one commit each.")
+@click.option("--append", is_flag=True, help="Add to branches that exist, whatever is there.")
+@click.pass_obj
+def import_(settings: Settings, /, file: str, **options: Any) -> None:
+    """Import FILE, or standard input for -, into the store, which is made if need be (default: ./.vstate).
+
+    FILE is JSON or JSON lines, plain or compressed with gzip, bzip2 or xz. A list of messages becomes one branch with a
+    commit for each message. A list of conversations, which are lists of messages or objects with one, becomes a branch for
+    each; their other fields become keys of the state.
+
+    Run again, after an interrupt or with a file that has grown, it goes on: a branch that has the first messages of its
+    conversation gets the others.
+    """
+    url = store.locate(settings.store, to_write=True)
+    options["branch"] = options["branch"] or settings.current_branch(url) or "main"
+    chosen = _Options(**options)
+    signer = store.read_signer(settings.sign_key)
+    start = time.monotonic()
+    with open_source(file) as source:
+        plan = _plan(source, chosen)
+        with store.writing(url, settings.key_file) as repository, _progress(settings.output, plan) as told:
+            repository.signer = signer
+            writer = Writer(repository, key=chosen.key or "messages", author=chosen.author, append=chosen.append, told=told)
+            try:
+                for branch, conversation in plan.branches:
+                    writer.check_free(branch, conversation)
+                plan.run(writer)
+            except BaseException:
+                told.stop()
+                with suppress(StateError):  # the store may be what failed
+                    writer.recount()
+                _say_how_far(settings.output, writer)
+                raise
+    _say_done(settings, writer, time.monotonic() - start)
+
+
+def _plan(source: Source, options: _Options) -> _Plan:
+    """Look at the file, and say what is to be done with it. Of a file that is in memory, everything is looked at.
+
+    Raises:
+        InvalidArgumentError: it is not what the options say it is.
+    """
+    if options.per_item:
+        items = list(source.items) if source.in_memory else source.items
+        total = len(items) if isinstance(items, list) else None
+        return _Plan(
+            lambda writer: writer.write_states(options.branch, (item.value for item in items), options.key),
+            [(options.branch, None)],
+            _fraction(source, total),
+        )
+    single, rest = single_conversation(source, options.messages_key)
+    if single is not None:
+        return _Plan(
+            lambda writer: writer.write_conversation(options.branch, single), [(options.branch, single)], _fraction(source, single.length)
+        )
+    pairs = _name(source, options, list(rest) if source.in_memory else rest)
+    named = list(pairs) if source.in_memory else []
+    total = sum(conversation.length or 0 for _, conversation in named) if named else None
+
+    def run(writer: Writer) -> None:
+        for branch, conversation in named or pairs:
+            writer.write_conversation(branch, conversation)
+
+    return _Plan(run, list(named), _fraction(source, total))
+
+
+def _name(source: Source, options: _Options, items: list[Item] | Iterator[Item]) -> Iterator[tuple[str, Conversation]]:
+    """Each conversation with the name of its branch."""
+    prefix = _stem(source.name) if options.branch_prefix is None else options.branch_prefix
+    names = BranchNames(prefix, name_key=options.name_key, expected=len(items) if isinstance(items, list) else None)
+    for index, item in enumerate(items):
+        conversation = conversation_in(source, item, options.messages_key)
+        yield names.name(index, conversation), conversation
+
+
+def _stem(name: str) -> str:
+    """``tau_airline`` for ``data/tau_airline.json.xz``."""
+    return Path(name).name.removeprefix(".").partition(".")[0] or "import"
+
+
+def _fraction(source: Source, total: int | None) -> Callable[[int], float | None]:
+    return (lambda rounds: rounds / total) if total else (lambda _: source.fraction())
+
+
+# What is told of it
+
+
+class _Told:
+    """Counts rounds, and moves the progress bar every few of them."""
+
+    def __init__(self, show: Callable[[int], None] | None = None, stop: Callable[[], None] | None = None) -> None:
+        self._show = show
+        self._rounds = 0
+        self.stop = stop or (lambda: None)
+
+    def __call__(self) -> None:
+        self._rounds += 1
+        if self._show is not None and self._rounds % _STEP == 0:
+            self._show(self._rounds)
+
+
+@contextmanager
+def _progress(output: Output, plan: _Plan) -> Iterator[_Told]:
+    """A progress bar on stderr where that is a terminal. It leaves nothing behind."""
+    console = output.console(stderr=True)
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield _Told()
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("importing"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rounds]:,} rounds"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=None, rounds=0)
+
+        def show(rounds: int) -> None:
+            fraction = plan.fraction(rounds)
+            progress.update(task, total=None if fraction is None else 1.0, completed=fraction or 0.0, rounds=rounds)
+
+        yield _Told(show, progress.stop)
+
+
+def _say_done(settings: Settings, writer: Writer, seconds: float) -> None:
+    branches = writer.branches
+    which = branches[0] if len(branches) == 1 else f"{len(branches):,} branches, {branches[0]} to {branches[-1]}"
+    there = f" ({writer.skipped:,} were there already)" if writer.skipped else ""
+    settings.output.note(f"imported {plural(writer.rounds, 'round')} onto {which}, in {seconds:.1f} s{there}")
+    named = f" --store {shlex.quote(redact(settings.store))}" if settings.store else ""
+    settings.output.note(Span(f"see: {program()}{named} log {shlex.quote(branches[0])}", "hint"))
+
+
+def _say_how_far(output: Output, writer: Writer) -> None:
+    if not writer.rounds:
+        output.note("nothing was imported")
+        return
+    last = "" if writer.complete else f"; {writer.branches[-1]} is not complete"
+    onto = plural(len(writer.branches), "branch", "branches")
+    output.note(f"imported so far, and kept: {plural(writer.rounds, 'round')} on {onto}{last}")

@@ -1,0 +1,124 @@
+"""``vstate merge``: another line of history into the current branch, by path. Layer: cli."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from versioned_state.cli.commands.read.diff import print_changes
+from versioned_state.cli.render.output import Output
+from versioned_state.cli.render.text import commit_json
+from versioned_state.cli.shared.conflicts import Choices, attempt_of, conflict_json, explained, settle_options, settled
+from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made, tell_move
+from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
+from versioned_state.errors import MergeConflictError
+from versioned_state.objects.store import Staging
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.merging.merge import Resolution, merge_trees
+from versioned_state.repository.merging.policies import Policies, Policy
+from versioned_state.repository.repository import Repository
+from versioned_state.repository.views.diff import Diff
+from versioned_state.state.versioned import Versioned
+from versioned_state.values.paths.path import Path
+from versioned_state.values.trees.nodes import Nodes
+
+_DONE = "already up to date"
+
+
+@verb("merge", "Merge another branch into the current one.", example="vstate merge what-if --policy messages=append")
+@revision_argument("rev", required=True)
+@settle_options
+@message_option
+@author_option
+@click.option("--no-ff", is_flag=True, help="Make a commit also where the branch could just move there.")
+@click.option("--dry-run", is_flag=True, help="Only show what it would change here, or the conflicts.")
+@json_option
+@click.pass_obj
+def merge(
+    settings: Settings,
+    rev: str,
+    *,
+    chosen: Choices,
+    message: str,
+    author: str | None,
+    no_ff: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Merge REV, a branch or any commit, into the current branch: by path, to any depth.
+
+    What only one side changed is taken. What both changed is a conflict, unless a policy decides. Then the conflicts are printed,
+    nothing is changed, and it exits with 1: give the command again with --ours, --theirs or --set for each, or with --policy.
+
+    With --json: one object, with the conflicts where there are any, the head, and with --dry-run the changes.
+    """
+    output = settings.output
+    if dry_run:
+        with settings.reading() as repository, output.paged(unless=as_json):
+            _preview(repository, output, rev, chosen, as_json=as_json)
+        return
+    with handle(settings, author) as state:
+        before, theirs = state.head, state.repository.commit(rev)
+        named = message or f"merge {rev} into {state.branch}"
+        run = attempt_of(lambda policies: state.merge(theirs, message=named, policies=policies, fast_forward=not no_ff))
+        if as_json:
+            _run_for_json(output, state, chosen, run, f"merging {rev} into {state.branch}")
+        else:
+            head = settled(output, f"merging {rev} into {state.branch}", chosen, run)
+            if head == theirs:  # the branch just moved there
+                tell_move(output, state, before, head, nothing=_DONE)
+            else:
+                tell_made(output, state, head, nothing=_DONE)
+
+
+def _run_for_json(output: Output, state: Versioned, chosen: Choices, run: Any, what: str) -> None:
+    try:
+        head = chosen.run(run)
+    except MergeConflictError as error:
+        output.json({"branch": state.branch, "head": state.head.id, "conflicts": [conflict_json(each) for each in error.conflicts]})
+        raise explained(error, what) from None
+    output.json({"branch": state.branch, "head": head.id, "conflicts": [], "commit": commit_json(head, {})})
+
+
+def _preview(repository: Repository, output: Output, rev: str, chosen: Choices, *, as_json: bool) -> None:
+    """Print what a merge would change, without writing anything."""
+    ours, theirs = repository.commit("HEAD"), repository.commit(rev)
+    what = f"merging {rev} into {repository.default_branch()}"
+    run = _dry_attempt(repository, ours, theirs)
+    if not as_json:
+        changed = settled(output, what, chosen, run)
+        if changed:
+            print_changes(output, changed.changes)
+        else:
+            output.note(_DONE)
+        return
+    facts = {"branch": repository.default_branch(), "head": ours.id}
+    try:
+        changed = chosen.run(run)
+    except MergeConflictError as error:
+        output.json({**facts, "conflicts": [conflict_json(each) for each in error.conflicts]})
+        raise explained(error, what) from None
+    output.json({**facts, "conflicts": [], "changes": changed.to_json()})
+
+
+def _dry_attempt(repository: Repository, ours: Commit, theirs: Commit) -> Any:
+    """An attempt that gives the difference that it would make to ours."""
+    base = repository.merge_base(ours, theirs)
+
+    def attempt(policies: Mapping[str, Policy], values: Mapping[Path, Any]) -> Diff:
+        staging = Staging(repository.objects)
+        merged = merge_trees(
+            Nodes(staging, staging=staging),
+            (base.tree, ours.tree, theirs.tree),
+            pickles=repository.policy,
+            policies=Policies(repository.merge_policies, policies),
+            resolutions=[Resolution(path, None, value) for path, value in values.items()],
+            theirs_first=(theirs.time, theirs.id) < (ours.time, ours.id),
+        )
+        if merged.conflicts:
+            raise MergeConflictError(repository.default_branch(), merged.conflicts)
+        return Diff(staging, ours.tree, merged.tree)
+
+    return attempt

@@ -1,0 +1,24 @@
+"""``vstate reset``: the current branch moves to another commit. Layer: cli."""
+
+from __future__ import annotations
+
+import click
+
+from versioned_state.cli.render.output import Span
+from versioned_state.cli.shared.handle import author_option, handle, tell_move
+from versioned_state.cli.shared.settings import Settings, revision_argument, verb
+
+
+@verb("reset", "Move the current branch to another commit.", example="vstate reset main~2")
+@revision_argument("rev", required=True)
+@author_option
+@click.pass_obj
+def reset(settings: Settings, rev: str, *, author: str | None) -> None:
+    """Move the current branch to REV. Commits that only it had are no longer part of it; vstate undo brings them back."""
+    output = settings.output
+    with handle(settings, author) as state:
+        before = state.head
+        head = state.reset(rev)
+        tell_move(output, state, before, head, nothing=f"{state.branch} is there already")
+        if head != before:
+            output.note(Span("vstate undo takes it back", "hint"))

@@ -1,0 +1,1 @@
+"""Commands for branches, tags, policies and signatures. Layer: cli."""

@@ -1,0 +1,203 @@
+"""``vstate bisect``: the round in which something went wrong. Layer: cli."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from versioned_state.cli.render.output import Output, Span
+from versioned_state.cli.render.text import change_lines, commit_json, commit_line, commit_lines, names_of, plural
+from versioned_state.cli.shared.place import value_at
+from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
+from versioned_state.cli.shared.store import locate
+from versioned_state.errors import InvalidArgumentError, StateError, UnknownPathError
+from versioned_state.repository.inspect.bisect import Bisection, Skip
+from versioned_state.repository.repository import Repository
+from versioned_state.repository.views.render import json_value
+from versioned_state.repository.views.snapshot import Snapshot
+
+Condition = Callable[[Snapshot], bool]
+"""Whether a round is bad."""
+
+_GOOD, _SKIP = 0, 125
+_ABORT = (126, 127)
+"""What a shell says where it cannot run a command, or finds none."""
+
+
+@verb("bisect", "Find the round where something went wrong.", example="vstate bisect main~40 main --empty plan")
+@revision_argument("good", required=True)
+@revision_argument("bad", default="HEAD")
+@click.option("--empty", metavar="PATH", help="Bad is a round where what is at PATH has nothing in it.")
+@click.option("--missing", metavar="PATH", help="Bad is a round with nothing at PATH.")
+@click.option("--equals", nargs=2, metavar="PATH JSON", help="Bad is a round where PATH has that value.")
+@click.option("--run", "command", metavar="COMMAND", help="Bad is a round where a command of the shell fails.")
+@click.option("--path", metavar="PATH", help="What the command is given; else the whole state.")
+@json_option
+@click.pass_context
+def bisect(
+    context: click.Context,
+    good: str,
+    bad: str,
+    *,
+    empty: str | None,
+    missing: str | None,
+    equals: tuple[str, str] | None,
+    command: str | None,
+    path: str | None,
+    as_json: bool,
+) -> None:
+    """Find the first bad round after GOOD, up to BAD (default: HEAD), by first parents, in few steps.
+
+    --run COMMAND gets the value at PATH as JSON on its standard input, or nothing where nothing is there, and VSTATE_STORE and VSTATE_REV
+    in its environment, for vstate get "$VSTATE_REV:plan". It exits with 0 for a good round, 125 for one that it cannot judge, and anything
+    else up to 124 for a bad one.
+
+    Exits with 1 where skipped rounds leave it open which was the first. With --json: one object.
+    """
+    settings: Settings = context.obj
+    output = settings.output
+    if sum(given is not None for given in (empty, missing, equals, command)) != 1:
+        raise click.UsageError("one of --empty, --missing, --equals and --run says which rounds are bad")
+    if path is not None and command is None:
+        raise click.UsageError("--path goes with --run")
+    with settings.reading() as repository:
+        if empty is not None:
+            condition = _empty(empty)
+        elif missing is not None:
+            condition = _missing(missing)
+        elif equals is not None:
+            condition = _equals(*equals)
+        else:
+            assert command is not None
+            condition = _runs(settings, command, path or "")
+        found = repository.bisect(good, bad, _told(output, repository, condition))
+        if as_json:
+            output.json(_json(repository, found))
+        else:
+            _print(output, repository, found)
+    if not found.is_certain:
+        context.exit(1)
+
+
+def _told(output: Output, repository: Repository, condition: Condition) -> Condition:
+    """The condition, which tells what it finds. It is asked of a view in which nothing is unpickled."""
+
+    def is_bad(snapshot: Snapshot) -> bool:
+        commit = snapshot.commit
+        assert commit is not None
+        line = commit_line(commit, {})
+        try:
+            bad = condition(repository.snapshot(commit, describe=True))
+        except Skip:
+            output.note(Span("skip  ", "dim"), *line)
+            raise
+        output.note(Span("bad   ", "removed") if bad else Span("good  ", "added"), *line)
+        return bad
+
+    return is_bad
+
+
+# What is bad
+
+
+def _empty(path: str) -> Condition:
+    def is_empty(snapshot: Snapshot) -> bool:
+        try:
+            value = snapshot.at(path)
+        except UnknownPathError:
+            return False
+        return hasattr(value, "__len__") and not len(value)
+
+    return is_empty
+
+
+def _missing(path: str) -> Condition:
+    def is_missing(snapshot: Snapshot) -> bool:
+        try:
+            snapshot.cell_at(path)
+        except UnknownPathError:
+            return True
+        return False
+
+    return is_missing
+
+
+def _equals(path: str, wanted: str) -> Condition:
+    try:
+        expected = _canonical(json.loads(wanted))
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"{wanted!r} is no JSON", hint="a text is written in quotes within quotes: '\"done\"'") from error
+
+    def equals(snapshot: Snapshot) -> bool:
+        try:
+            return _canonical(json_value(snapshot.at(path))) == expected
+        except UnknownPathError:
+            return False
+
+    return equals
+
+
+def _canonical(value: Any) -> str:
+    """JSON in which 1 is not true, and the order of keys does not matter."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _runs(settings: Settings, command: str, path: str) -> Condition:
+    url = locate(settings.store)
+    key = {"VSTATE_KEY_FILE": settings.key_file} if settings.key_file else {}
+
+    def fails(snapshot: Snapshot) -> bool:
+        assert snapshot.commit is not None
+        try:
+            given = json.dumps(value_at(snapshot, path, json_value)) + "\n"
+        except UnknownPathError:
+            given = ""
+        # What it prints goes to stderr: stdout is for what was found.
+        done = subprocess.run(  # noqa: S602 - the user's own command, as he would type it
+            command,
+            shell=True,
+            check=False,
+            input=given.encode(),
+            stdout=2,
+            env={**os.environ, **key, "VSTATE_STORE": url, "VSTATE_REV": snapshot.commit.id},
+        )
+        code = done.returncode
+        if code == _SKIP:
+            raise Skip
+        if code in _ABORT or not 0 <= code < 128:
+            raise StateError(f"the command could not be run, or was stopped (exit code {code}); nothing was found")
+        return code != _GOOD
+
+    return fails
+
+
+# What was found
+
+
+def _print(output: Output, repository: Repository, found: Bisection) -> None:
+    names = names_of(repository)
+    if not found.is_certain:
+        output.print(f"{plural(len(found.suspects), 'round')} may be the first bad one; all but the last were skipped:")
+        for commit in found.suspects:
+            output.crop(*commit_line(commit, names))
+        return
+    output.print(Span("first bad round", "title"), f", after {plural(found.steps, 'step')}:")
+    output.lines(commit_lines(found.commit, names))
+    output.print()
+    for change in found.diff:
+        output.lines(change_lines(change))
+
+
+def _json(repository: Repository, found: Bisection) -> dict[str, Any]:
+    return {
+        "commit": commit_json(found.commit, names_of(repository)),
+        "certain": found.is_certain,
+        "suspects": [commit.id for commit in found.suspects],
+        "steps": found.steps,
+        "changes": found.diff.to_json(),
+    }

@@ -1,0 +1,79 @@
+"""``vstate export``: a whole state as JSON. Layer: cli."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from versioned_state.cli.render.output import to_json
+from versioned_state.cli.render.text import size
+from versioned_state.cli.shared.place import entries, split_place, value_at
+from versioned_state.cli.shared.settings import Settings, verb
+from versioned_state.repository.views.render import json_value
+from versioned_state.repository.views.snapshot import Snapshot
+
+
+@verb("export", "Write a state as JSON.", example="vstate export main -o state.json")
+@click.argument("place", default="HEAD", metavar="[REV[:PATH]]")
+@click.option("-o", "--output", "target", metavar="FILE", help="Write there; what was there is replaced once all is written.")
+@click.option("--compact", is_flag=True, help="On one line.")
+@click.pass_obj
+def export(settings: Settings, place: str, *, target: str | None, compact: bool) -> None:
+    """Write the state at REV (default: HEAD), or the value at PATH in it, as JSON.
+
+    What JSON has no type for becomes {"$type": ...}, objects too: nothing is unpickled. Namespaces stand under "$namespaces".
+    """
+    output = settings.output
+    rev, path = split_place(place) if ":" in place else (place, "")
+    with settings.reading() as repository:
+        snapshot = repository.snapshot(rev, describe=True)
+        if path or compact:
+            lines = iter(to_json(value_at(snapshot, path, json_value), indent=None if compact else 2).split("\n"))
+        else:
+            lines = _state_lines(snapshot)
+        if target is None or target == "-":
+            for line in lines:
+                output.print(line)
+        else:
+            output.note(f"wrote {size(_write(Path(target), lines))} to {target}")
+
+
+def _state_lines(snapshot: Snapshot) -> Iterator[str]:
+    """A whole state, a key at a time: never more than one value is in memory."""
+    last = "{"
+    for key, value in entries(snapshot, json_value):
+        yield last
+        *lines, last = to_json({key: value}, indent=2).split("\n")[1:-1]
+        yield from lines
+        last += ","
+    yield last.removesuffix(",")
+    yield "}"
+
+
+def _write(target: Path, lines: Iterable[str]) -> int:
+    """Write a file whole or not at all; its size. What is no file, such as a pipe, is written to as it is."""
+    if target.exists() and not target.is_file():
+        with target.open("w", encoding="utf-8") as file:
+            return _write_lines(file, lines)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with unfinished.open("x", encoding="utf-8") as file:
+            written = _write_lines(file, lines)
+        unfinished.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return written
+
+
+def _write_lines(file: TextIO, lines: Iterable[str]) -> int:
+    written = 0
+    for line in lines:
+        written += len(line.encode()) + 1
+        file.write(line + "\n")
+    return written

@@ -1,0 +1,42 @@
+"""``vstate fsck``: every object, ref and record of a store is checked. Layer: cli."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from versioned_state.cli.render.output import Span
+from versioned_state.cli.render.text import plural
+from versioned_state.cli.shared import store
+from versioned_state.cli.shared.progress import progress_bar
+from versioned_state.cli.shared.settings import Settings, json_option, verb
+from versioned_state.repository.maintenance.fsck import check
+
+
+@verb("fsck", "Check every object, ref and record.", example="vstate --store ./agent-state fsck")
+@json_option
+@click.pass_context
+def fsck(context: click.Context, *, as_json: bool) -> None:
+    """Check that every object is what its id says, that whatever a branch, a tag or a reflog leads to is there, and in its place.
+
+    Exit code 1 where something is damaged; a line for each fault. Nothing is written.
+
+    With --json: one object.
+    """
+    settings: Settings = context.obj
+    output = settings.output
+    with store.unchecked(settings.store, settings.key_file) as checked, progress_bar(output) as show:
+        report = check(checked, progress=show and (lambda done, total: show("checking", done, total)))
+    if as_json:
+        output.json(asdict(report) | {"ok": report.ok})
+    else:
+        for finding in report.findings:
+            output.print(Span(finding.problem, "error"), str(finding).removeprefix(finding.problem))
+        if report.more:
+            output.print(f"and {report.more:,} more")
+        checked_refs = plural(report.refs, "branch or tag", "branches and tags")
+        what = f"{plural(report.objects, 'object')}, {plural(report.commits, 'commit')}, {checked_refs}; {report.dangling:,} dangling"
+        faults = len(report.findings) + report.more
+        output.print(f"checked {what}: ", Span(plural(faults, "fault"), "error") if faults else "no fault")
+    context.exit(0 if report.ok else 1)

@@ -1,0 +1,50 @@
+"""``vstate gc``: what nothing leads to any more is deleted, beside writers. Layer: cli."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+
+import click
+
+from versioned_state.cli.render.ages import AGE
+from versioned_state.cli.render.text import plural, size
+from versioned_state.cli.shared.progress import progress_bar
+from versioned_state.cli.shared.settings import Settings, json_option, verb
+from versioned_state.repository.maintenance.gc import DEFAULT_EXPIRE
+
+
+@verb("gc", "Delete what nothing leads to any more.", example="vstate gc --expire 7d --compact")
+@click.option("--expire", type=AGE, metavar="AGE", help="Let moves in reflogs that are older keep nothing.  [default: 30d]")
+@click.option("--compact", is_flag=True, help="Rewrite the store afterwards, so that its file shrinks.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@click.option("--force", is_flag=True, help="Take the place of another gc, whose process has died.")
+@json_option
+@click.pass_obj
+def gc(settings: Settings, *, expire: timedelta | None, compact: bool, dry_run: bool, force: bool, as_json: bool) -> None:
+    """Delete every object that no branch, no tag and no move in a reflog younger than AGE leads to.
+
+    Others may go on reading and writing meanwhile.
+
+    With --json: one object.
+    """
+    output = settings.output
+    chosen = DEFAULT_EXPIRE if expire is None else expire
+    opened = settings.reading if dry_run else settings.changing
+    with opened() as repository, progress_bar(output) as show:
+        report = repository.gc(
+            expire=chosen,
+            compact=compact,
+            dry_run=dry_run,
+            force=force,
+            progress=show and (lambda done, total: show("looking at what is kept" if total is None else "deleting the rest", done, total)),
+        )
+    if as_json:
+        output.json(asdict(report))
+        return
+    freed = plural(report.freed, "object")
+    output.print(
+        f"{'would free' if dry_run else 'freed'} {freed}, {size(report.freed_bytes)}; kept {report.kept:,}, {size(report.kept_bytes)}"
+    )
+    if report.compacted is not None:
+        output.print(f"the store takes {size(max(report.compacted, 0))} less")

@@ -1,0 +1,86 @@
+"""``vstate prune``: history beyond what is to be kept is cut away. Layer: cli."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from versioned_state.cli.render.ages import AGE
+from versioned_state.cli.render.output import Span
+from versioned_state.cli.render.text import first_line, plural, size
+from versioned_state.cli.shared.settings import Settings, json_option, verb
+from versioned_state.repository.maintenance.prune import PruneReport
+
+
+@verb("prune", "Cut away history beyond what is to be kept.", example="vstate prune 'user/*' --keep-last 100 --gc")
+@click.argument("branches", nargs=-1, metavar="[PATTERN]...")
+@click.option("--keep-last", type=click.IntRange(min=1), metavar="COUNT", help="Keep so many rounds of each branch.")
+@click.option("--older-than", type=AGE, metavar="AGE", help="Keep what is younger: 90d, 12h, 30m.")
+@click.option("--untag", is_flag=True, help="Let tags keep their own commit alone, not what came before it.")
+@click.option("--expire", type=AGE, metavar="AGE", help="Let moves in reflogs that are older keep nothing.  [default: 30d]")
+@click.option("--gc", "collect", is_flag=True, help="Collect garbage right afterwards.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@json_option
+@click.pass_obj
+def prune(
+    settings: Settings,
+    branches: tuple[str, ...],
+    *,
+    keep_last: int | None,
+    older_than: timedelta | None,
+    untag: bool,
+    expire: timedelta | None,
+    collect: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Cut the history of the branches that match a PATTERN (default: all), down to what is to be kept.
+
+    A round stays that is among the last COUNT, or younger than AGE. What other branches, tags and reflogs still reach stays whole.
+    Ids do not change. The rest is garbage: vstate gc, or --gc, frees it.
+
+    With --json: one object.
+    """
+    if keep_last is None and older_than is None:
+        raise click.UsageError("--keep-last or --older-than says what is to be kept")
+    with settings.changing() as repository:
+        report = repository.prune(
+            keep_last=keep_last,
+            older_than=older_than,
+            keep_tagged=not untag,
+            branches=branches or "*",
+            expire=expire,
+            gc=collect,
+            dry_run=dry_run,
+        )
+    if as_json:
+        settings.output.json(_json(report))
+        return
+    output = settings.output
+    for cut in report.branches:
+        output.crop(
+            Span(cut.branch, "ref"),
+            f"  keeps {plural(cut.kept, 'round')}, from ",
+            Span(cut.at.short, "id"),
+            "  ",
+            first_line(cut.at.message),
+        )
+    done = "would be cut" if dry_run else "cut"
+    output.print(
+        f"{plural(len(report.branches), 'branch', 'branches')} {done}; {plural(report.kept, 'commit')} stay, {report.removed:,} are garbage"
+    )
+    if report.collected is not None:
+        output.print(f"freed {plural(report.collected.freed, 'object')}, {size(report.collected.freed_bytes)}")
+
+
+def _json(report: PruneReport) -> dict[str, Any]:
+    return {
+        "branches": [{"branch": cut.branch, "at": cut.at.id, "kept": cut.kept} for cut in report.branches],
+        "kept": report.kept,
+        "removed": report.removed,
+        "dry_run": report.dry_run,
+        "collected": None if report.collected is None else asdict(report.collected),
+    }

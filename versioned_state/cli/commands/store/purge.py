@@ -1,0 +1,113 @@
+"""``vstate purge``: history is rewritten without what is at some paths, and the store rid of it. Layer: cli."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+import click
+
+from versioned_state.cli.render.output import Output, Span
+from versioned_state.cli.render.text import plural, size
+from versioned_state.cli.shared.progress import progress_bar
+from versioned_state.cli.shared.settings import Settings, json_option, verb
+from versioned_state.repository.maintenance.purge import PurgeReport
+
+
+@verb("purge", "Erase what is at a path from all of history.", example="vstate purge users.alice --prefix user/alice/")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--prefix", "prefixes", multiple=True, metavar="TEXT", help="Also all keys that begin so.")
+@click.option("--branch", "branches", multiple=True, metavar="PATTERN", help="Also whole branches, by name or pattern.")
+@click.option(
+    "--replace", "pairs", nargs=2, multiple=True, metavar="WORD OTHER", help="Also put OTHER for WORD in messages, authors and meta."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be rewritten.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_context
+def purge(
+    context: click.Context,
+    paths: tuple[str, ...],
+    *,
+    prefixes: tuple[str, ...],
+    branches: tuple[str, ...],
+    pairs: tuple[tuple[str, str], ...],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Rewrite all branches, tags and reflogs without what is at each PATH, and erase it from the store, free pages and log included.
+
+    PATH is a key, a part of a value such as users.alice, or a whole namespace such as @alice. The ids of commits that held it, and of
+    all after them, change. A branch goes with its reflog and its name; what others lead to stays. It cannot be undone, and must be
+    confirmed, or said with --yes.
+
+    With --json: one object, with the new id of each commit by its old one.
+    """
+    settings: Settings = context.obj
+    output = settings.output
+    with settings.changing() as repository:
+        run = partial(repository.purge, *paths, prefixes=prefixes, branches=branches, replace=dict(pairs))
+        if not (dry_run or yes) and not _is_confirmed(output, run(dry_run=True)):
+            output.note("nothing was changed")
+            context.exit(1)
+        with progress_bar(output) as told:
+            report = run(dry_run=dry_run, progress=told)
+    for pattern in branches:
+        if not any(fnmatchcase(name, pattern) for name in report.branches):
+            output.note(f"no branch matches {pattern!r}")
+    if as_json:
+        output.json(_json(report))
+    else:
+        _print(output, report)
+
+
+def _is_confirmed(output: Output, dry: PurgeReport) -> bool:
+    output.note(_summary(dry) + ", for ever")
+    if not sys.stdin.isatty():
+        raise click.UsageError("nobody is there to confirm it; --yes does without, --dry-run only looks")
+    return click.confirm("Go on?", err=True)
+
+
+def _summary(report: PurgeReport) -> str:
+    would = "would be " if report.dry_run else ""
+    refs = plural(len(report.refs), "branch or tag", "branches and tags")
+    said = f"{plural(len(report.holding), 'commit')} held it; {plural(len(report.commits), 'commit')} {would}rewritten, on {refs}"
+    return f"{said}; {plural(len(report.branches), 'branch', 'branches')} {would}erased" if report.branches else said
+
+
+def _print(output: Output, report: PurgeReport) -> None:
+    for path in report.paths:
+        output.print(Span(f"- {path}", "removed"))
+    for name in report.branches:
+        output.print(Span(f"- branch {name}", "removed"))
+    output.print(_summary(report))
+    if report.shared:
+        output.note(f"{plural(len(report.shared), 'commit')} of what was erased stays: other branches, tags or reflogs lead there")
+    if report.collected is not None:
+        output.print(f"erased {plural(report.collected.freed, 'object')}, {size(report.collected.freed_bytes)}")
+    if report.mentions:
+        named = ", ".join(each if " " in each else each[:12] for each in report.mentions[:8])
+        more = f" and {len(report.mentions) - 8:,} more" if len(report.mentions) > 8 else ""
+        output.note(Span("still named by message, author, meta or name: ", "title"), named + more)
+    output.note(Span("not reached:", "title"))
+    for each in report.unreached:
+        output.note("  ", each)
+
+
+def _json(report: PurgeReport) -> dict[str, Any]:
+    return {
+        "paths": list(report.paths),
+        "commits": dict(report.commits),
+        "holding": list(report.holding),
+        "refs": list(report.refs),
+        "branches": list(report.branches),
+        "shared": list(report.shared),
+        "mentions": list(report.mentions),
+        "unreached": list(report.unreached),
+        "collected": None if report.collected is None else asdict(report.collected),
+        "dry_run": report.dry_run,
+    }

@@ -1,0 +1,1 @@
+"""The demonstration. Layer: cli."""

@@ -1,0 +1,243 @@
+"""What is printed, and where: data to stdout, notes and errors to stderr, colours and a pager where there is a terminal. Layer: cli.
+
+Every text passes through ``escape`` here, so nothing that is stored can drive the terminal that shows it. Only
+``Output.write_bytes`` writes what it is given; ``get --raw`` and ``export --output`` ask for that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, TextIO
+
+import click
+
+from versioned_state.cli.render.pager import Pager, find_pager
+from versioned_state.repository.views.render import escape
+
+ColorMode = Literal["auto", "always", "never"]
+
+Style = Literal["id", "ref", "time", "author", "meta", "path", "added", "removed", "changed", "dim", "title", "error", "hint"]
+
+# The 16 colours of the terminal, which its user chose, and no others.
+_STYLES: dict[Style, dict[str, Any]] = {
+    "id": {"fg": "yellow"},
+    "ref": {"fg": "green", "bold": True},
+    "time": {"fg": "cyan"},
+    "author": {"fg": "magenta"},
+    "meta": {"fg": "bright_black"},
+    "path": {"bold": True},
+    "added": {"fg": "green"},
+    "removed": {"fg": "red"},
+    "changed": {"fg": "yellow"},
+    "dim": {"fg": "bright_black"},
+    "title": {"bold": True},
+    "error": {"fg": "red", "bold": True},
+    "hint": {"fg": "cyan"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of text in a style."""
+
+    text: str
+    style: Style
+
+
+Part = str | Span
+"""A piece of a line. Line breaks in it are written out, like all control characters."""
+
+Line = list[Part]
+
+
+class Output:
+    """Where a command prints.
+
+    Args:
+        color: ``"auto"``: where stdout is a terminal and ``NO_COLOR`` is not set.
+        pager: page long output where stdout is a terminal.
+    """
+
+    def __init__(self, *, color: ColorMode = "auto", pager: bool = True) -> None:
+        self._color: ColorMode = color
+        self._pager = pager
+        self._page: Pager | None = None
+
+    # What the terminal can do
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether stdout is one."""
+        return _is_terminal(sys.stdout)
+
+    @property
+    def has_color(self) -> bool:
+        """Whether stdout is printed in colour."""
+        return self._colors(sys.stdout)
+
+    def _colors(self, stream: TextIO) -> bool:
+        if self._color != "auto":
+            return self._color == "always"
+        return _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal; 100 where there is none."""
+        return max(20, shutil.get_terminal_size((100, 24)).columns) if self.is_terminal else 100
+
+    # Data, to stdout
+
+    def print(self, *parts: Part) -> None:
+        """One line."""
+        self._write(join(parts, color=self.has_color) + "\n")
+
+    def lines(self, lines: Iterable[Line]) -> None:
+        """Several, as they come."""
+        for line in lines:
+            self.print(*line)
+
+    def crop(self, *parts: Part) -> None:
+        """One line, cut to the width of the terminal where there is one."""
+        self.print(*(crop(parts, self.width) if self.is_terminal else parts))
+
+    def json(self, data: Any) -> None:
+        """Data of JSON's types on one line."""
+        self._write(to_json(data) + "\n")
+
+    def text(self, text: str) -> None:
+        """A text of several lines: its line breaks and tabs are kept, every other control character is written out."""
+        for line in text.split("\n"):
+            self._write("\t".join(map(escape, line.split("\t"))) + "\n")
+
+    def write_bytes(self, data: bytes) -> None:
+        """Bytes as they are."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    def _write(self, text: str) -> None:
+        (sys.stdout if self._page is None else self._page).write(text)
+
+    @contextmanager
+    def paged(self, *, unless: bool = False) -> Iterator[None]:
+        """Send what is printed in the block through the user's pager, where stdout is a terminal. The pager starts with the first line.
+
+        Args:
+            unless: print it without a pager all the same; for JSON, which is for programs.
+        """
+        command = find_pager() if self._pager and self.is_terminal and not unless else None
+        if command is None:
+            yield
+            return
+        with Pager(command) as pager:
+            self._page = pager
+            try:
+                yield
+            finally:
+                self._page = None
+
+    # Notes and errors, to stderr
+
+    def note(self, *parts: Part) -> None:
+        """One line of what is no data."""
+        print(join(parts, color=self._colors(sys.stderr)), file=sys.stderr, flush=True)
+
+    def error(self, message: str, hint: str = "") -> None:
+        """An error on one line, and on another the way out, where there is one."""
+        self.note(Span("error: ", "error"), message)
+        if hint:
+            self.note(Span("hint: ", "hint"), hint)
+
+    def console(self, *, stderr: bool = False) -> Any:
+        """A console of rich's, for what needs more than lines: tables, panels and progress bars. It knows the same colours.
+
+        Imported here, since the commands that print lines start in half the time without it.
+        """
+        from rich.console import Console
+
+        stream = sys.stderr if stderr else sys.stdout
+        color = self._colors(stream)
+        return Console(
+            file=stream,
+            force_terminal=color or _is_terminal(stream),
+            color_system="standard" if color else None,
+            width=None if _is_terminal(stream) else 100,
+            markup=False,
+            highlight=False,
+            emoji=False,
+        )
+
+
+def join(parts: Iterable[Part], *, color: bool) -> str:
+    """The parts as one line, in colour or without it."""
+    return "".join(_show(part, color=color) for part in parts)
+
+
+def _show(part: Part, *, color: bool) -> str:
+    text = escape(_text(part))
+    return click.style(text, **_STYLES[part.style]) if isinstance(part, Span) and color and text else text
+
+
+def crop(parts: Iterable[Part], width: int) -> Line:
+    """The parts that fit into so many columns; where not all do, the last one is cut, with an ellipsis."""
+    line: Line = list(parts)
+    if sum(columns(_text(part)) for part in line) <= width:
+        return line
+    shown: Line = []
+    room = width - 1
+    for part in line:
+        whole = escape(_text(part))
+        text = _cut(whole, room)
+        shown.append(text if isinstance(part, str) else Span(text, part.style))
+        if text != whole:
+            break
+        room -= columns(text)
+    return [*shown, "…"]
+
+
+def _text(part: Part) -> str:
+    return part if isinstance(part, str) else part.text
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes once control characters are written out: a Chinese character takes two."""
+    text = escape(text)
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """A text with as many blanks behind it as it has fewer columns; ``right``: before it."""
+    blanks = " " * (width - columns(text))
+    return blanks + text if right else text + blanks
+
+
+def _cut(text: str, width: int) -> str:
+    while text and columns(text) > width:
+        text = text[: width if len(text) > width else -1]
+    return text
+
+
+def to_json(data: Any, *, indent: int | None = None) -> str:
+    """Data of JSON's types as JSON. What does not print is written as an escape, which means the same to whoever parses it."""
+    text = json.dumps(data, ensure_ascii=not _is_utf8(), indent=indent)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+
+
+def _is_utf8() -> bool:
+    return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return not stream.closed and stream.isatty()

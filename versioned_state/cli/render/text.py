@@ -1,0 +1,298 @@
+"""Commits, changes and values as lines of text, and as JSON: one way to show each, for all commands. Layer: cli."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Final
+
+from versioned_state.cli.render.output import Line, Span, Style, columns, padded
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.refs.ref import iter_refs
+from versioned_state.repository.repository import Repository
+from versioned_state.repository.views.diff import Change, DiffStat
+from versioned_state.repository.views.render import json_value, one_line
+
+Names = Mapping[str, list[tuple[str, str]]]
+"""Of a commit's id, the branches and tags that point to it: kind and name."""
+
+_NAMES_SHOWN: Final = 1000
+"""Branches and tags that a log looks at to name commits: enough for people, and never a scan of a service."""
+
+_SIGNS: Final[dict[str, tuple[str, Style]]] = {"added": ("+", "added"), "removed": ("-", "removed"), "changed": ("~", "changed")}
+_MARKS: Final[dict[str, Style]] = {"+": "added", "-": "removed", "@": "dim"}
+
+
+# Commits
+
+
+def names_of(repository: Repository) -> Names:
+    """Which branches and tags point where. Cost: one listing of at most a thousand of each."""
+    names: dict[str, list[tuple[str, str]]] = {}
+    for kind in ("branch", "tag"):
+        for ref in islice(iter_refs(repository.store, kind), _NAMES_SHOWN):
+            if ref.head is not None:
+                names.setdefault(ref.head.hex(), []).append((kind, ref.name))
+    return names
+
+
+def commit_json(commit: Commit, names: Names) -> dict[str, Any]:
+    """A commit in JSON types."""
+    here = names.get(commit.id, [])
+    return {
+        "id": commit.id,
+        "parents": list(commit.parents),
+        "root": commit.root,
+        "time": iso_time(commit),
+        "author": commit.author,
+        "signed_by": commit.signed_by,
+        "message": commit.message,
+        "meta": json_value(dict(commit.meta)),
+        "branches": [name for kind, name in here if kind == "branch"],
+        "tags": [name for kind, name in here if kind == "tag"],
+        **({"cut": True} if commit.cut else {}),
+    }
+
+
+def commit_line(commit: Commit, names: Names) -> Line:
+    """A commit on one line: id, names, and the first line of its message."""
+    cut: Line = ["  ", Span("(history was cut here)", "dim")] if commit.cut else []
+    return [Span(commit.short, "id"), *_names(commit, names), "  ", first_line(commit.message), *cut]
+
+
+def commit_lines(commit: Commit, names: Names) -> Iterator[Line]:
+    """A commit as ``log`` shows it: id, time, author and names, then its message and meta."""
+    author: Line = ["  ", Span(commit.author, "author")] if commit.author else []
+    yield [Span(commit.short, "id"), "  ", Span(human_time(commit), "time"), *author, *_names(commit, names)]
+    if len(commit.parents) > 1:
+        yield ["    merge of ", *_joined([Span(parent[:12], "id") for parent in commit.parents])]
+    yield from message_lines(commit)
+    if commit.meta:
+        yield ["    ", Span(meta_text(commit), "meta")]
+    if commit.cut:
+        yield ["    ", Span("history was cut here", "dim")]
+
+
+def commit_header(commit: Commit, names: Names) -> Iterator[Line]:
+    """A commit as ``show`` shows it: everything that is known of it."""
+    yield ["commit  ", Span(commit.id, "id"), *_names(commit, names)]
+    for parent in commit.parents:
+        yield ["parent  ", Span(parent, "id")]
+    if commit.cut:
+        yield ["parent  ", Span("history was cut here", "dim")]
+    yield ["time    ", Span(human_time(commit) + " UTC", "time")]
+    if commit.author:
+        yield ["author  ", Span(commit.author, "author")]
+    if commit.signed_by:
+        yield ["signed  by key ", Span(commit.signed_by, "id"), ", as it says; vstate verify checks it"]
+    if commit.meta:
+        yield ["meta    ", Span(meta_text(commit), "meta")]
+    if commit.message:
+        yield []
+        yield from message_lines(commit)
+
+
+def message_lines(commit: Commit) -> Iterator[Line]:
+    """The message, indented."""
+    for line in commit.message.splitlines():
+        yield ["    ", line] if line else []
+
+
+def first_line(text: str) -> str:
+    """The first line of a text."""
+    return text.partition("\n")[0]
+
+
+def meta_text(commit: Commit) -> str:
+    """The meta of a commit as ``key=value``, on one line."""
+    return " ".join(f"{key}={_short(value)}" for key, value in commit.meta.items())
+
+
+def _short(value: Any) -> str:
+    return one_line(value, width=60, quote=type(value) is not str or " " in value or not value)
+
+
+def _names(commit: Commit, names: Names) -> Line:
+    here = names.get(commit.id)
+    if not here:
+        return []
+    return ["  (", *_joined([Span(name if kind == "branch" else f"tag {name}", "ref") for kind, name in here]), ")"]
+
+
+def _joined(spans: list[Span]) -> Line:
+    line: Line = []
+    for span in spans:
+        line += [", ", span] if line else [span]
+    return line
+
+
+# Times
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def now() -> int:
+    """Microseconds since 1970; a function of its own, so that tests can stop it."""
+    return time.time_ns() // 1000
+
+
+def human_time(commit: Commit) -> str:
+    """When it was made: UTC, to the second."""
+    return human_instant(commit.time)
+
+
+def iso_time(commit: Commit) -> str:
+    """When it was made: ISO 8601, UTC, to the microsecond."""
+    return iso_instant(commit.time)
+
+
+def human_instant(time: int) -> str:
+    """A time in microseconds: UTC, to the second."""
+    return _instant(time, lambda at: f"{at:%Y-%m-%d %H:%M:%S}")
+
+
+def iso_instant(time: int) -> str:
+    """A time in microseconds: ISO 8601, UTC, to the microsecond."""
+    return _instant(time, lambda at: at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z")
+
+
+def _instant(time: int, show: Callable[[datetime], str]) -> str:
+    try:
+        return show(_EPOCH + timedelta(microseconds=time))
+    except (ValueError, OverflowError, OSError):  # beyond the years that a datetime knows; a clock may say anything
+        return f"{time} microseconds"
+
+
+def age(commit: Commit) -> str:
+    """How long ago a commit was made, roughly."""
+    seconds = max(0, (now() - commit.time) // 1_000_000)
+    for size, unit in ((86400 * 365, "year"), (86400 * 30, "month"), (86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
+        count = seconds // size
+        if count:
+            return f"{count:,} {unit}{'s' * (count > 1)} ago"
+    return "just now"
+
+
+# Changes
+
+
+def change_lines(change: Change) -> Iterator[Line]:
+    """A change: its sign and path, then its values, on one line; of a long text, the lines that changed."""
+    sign, style = _SIGNS[change.kind]
+    first, *rest = str(change).split("\n")
+    path = f"{sign} {change.path}"
+    yield [Span(path, style), first.removeprefix(path)]
+    for line in rest:
+        yield [Span(line, _MARKS.get(line.lstrip()[:1], "dim"))]
+
+
+def change_in_full(change: Change, width: int) -> Iterator[Line]:
+    """The same with whole values, on as many lines as they take."""
+    sign, style = _SIGNS[change.kind]
+    yield [Span(f"{sign} {change.path}", style), " keys in another order" if change.reordered else ""]
+    lines = change.lines()
+    if not lines:
+        old = [] if change.kind == "added" else value_lines(change.old, width - 6)
+        new = [] if change.kind == "removed" else value_lines(change.new, width - 6)
+        lines = [*(("-", line) for line in old), *(("+", line) for line in new)]
+    for mark, line in lines:
+        yield [Span(f"    {mark} {line}", _MARKS[mark])]
+
+
+def stat_lines(stat: DiffStat) -> Iterator[Line]:
+    """How much changed under each key, then in all."""
+    shown = [one_line(key, quote=False) for key in stat.keys]
+    width = max(map(columns, shown), default=0)
+    for key, counts in zip(shown, stat.keys.values(), strict=True):
+        yield [" ", Span(padded(key, width), "path"), "  ", *_counts(counts)]
+    total = ", ".join(
+        f"{count:,} {kind}" for kind, count in (("added", stat.added), ("removed", stat.removed), ("changed", stat.changed)) if count
+    )
+    yield [f" {plural(len(stat.keys), 'key')}: {total or 'no changes'}"]
+
+
+def stat_line(stat: DiffStat) -> Line:
+    """The same on one line."""
+    line: Line = []
+    for key, counts in stat.keys.items():
+        line += [", " if line else "", Span(one_line(key, quote=False), "path"), " ", *_counts(counts)]
+    return line or ["no changes"]
+
+
+def _counts(counts: tuple[int, int, int]) -> Line:
+    spans = [Span(f"{sign}{count:,}", style) for count, (sign, style) in zip(counts, _SIGNS.values(), strict=True) if count]
+    line: Line = []
+    for span in spans:
+        line += [" ", span] if line else [span]
+    return line
+
+
+def stat_json(stat: DiffStat) -> dict[str, Any]:
+    """The same in JSON types."""
+
+    def counts(added: int, removed: int, changed: int) -> dict[str, int]:
+        return {"added": added, "removed": removed, "changed": changed}
+
+    return {**counts(stat.added, stat.removed, stat.changed), "keys": {key: counts(*of_key) for key, of_key in stat.keys.items()}}
+
+
+# Values
+
+
+def value_lines(value: Any, width: int) -> Iterator[str]:
+    """A value as a Python literal, on as many lines as it takes. Control characters are left to the output. Cost: what is taken."""
+    return _value_lines(value, width, "", "")
+
+
+_BRACKETS: Final[dict[type, str]] = {list: "[]", tuple: "()", dict: "{}"}
+_WHOLE: Final = 1 << 62  # a width at which nothing is cut
+
+
+def _value_lines(value: Any, width: int, before: str, after: str) -> Iterator[str]:
+    # ``before`` begins the first line (indentation, and a dict's key), ``after`` ends the last (a comma).
+    brackets = _BRACKETS.get(type(value))
+    if brackets is None or not value:
+        yield before + one_line(value, width=_WHOLE) + after
+        return
+    flat = _flat(value, width - len(before) - len(after))
+    if flat is not None:
+        yield before + flat + after
+        return
+    yield before + brackets[0]
+    indent = " " * (len(before) - len(before.lstrip()) + 2)
+    if type(value) is dict:
+        for key, item in value.items():
+            yield from _value_lines(item, width, f"{indent}{one_line(key, width=_WHOLE)}: ", ",")
+    else:
+        for item in value:
+            yield from _value_lines(item, width, indent, ",")
+    yield indent[:-2] + brackets[1] + after
+
+
+def _flat(value: Any, room: int) -> str | None:
+    """A container on one line, or None where that takes more columns; a large one is not written out to find that."""
+    if len(value) * 3 > room + 2:
+        return None
+    text = one_line(value, width=room)  # what is cut is longer than it may be
+    return text if len(text) <= room else None
+
+
+# Numbers
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """``1 key``, ``1,200 keys``."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+_UNITS: Final = ((10**3, "KB"), (10**6, "MB"), (10**9, "GB"), (10**12, "TB"))
+
+
+def size(count: int) -> str:
+    """Bytes, to three digits."""
+    if count < 1000:
+        return plural(count, "byte")
+    power, unit = next((power, unit) for power, unit in _UNITS if count < 999.5 * power or unit == "TB")
+    return f"{count / power:.3g} {unit}"

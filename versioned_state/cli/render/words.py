@@ -1,0 +1,118 @@
+"""Changes word by word: what went and what came within a value, in its place. Layer: cli.
+
+As ``git diff --word-diff`` shows it: ``Lisbon by [-train-]{+plane+}``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from itertools import takewhile
+from typing import Any, Final
+
+from versioned_state.cli.render.output import Line, Part, Span
+from versioned_state.cli.render.text import change_lines
+from versioned_state.repository.views.diff import Change
+from versioned_state.repository.views.render import one_line
+
+_WORD: Final = re.compile(r"\w+|\s+|[^\w\s]")
+_AROUND: Final = 40
+"""Characters that are shown of what stayed, on either side of what did not."""
+
+_WORDS: Final = 20_000
+"""Words beyond which two texts are not compared by word: the comparison is quadratic at worst."""
+
+
+def word_lines(change: Change, *, full: bool = False) -> Iterator[Line]:
+    """A change with both sides of it in one text. What is added or removed as a whole is shown as ever.
+
+    Args:
+        full: leave nothing out of what stayed the same.
+    """
+    old, new = change.old, change.new
+    if change.kind != "changed" or change.reordered:
+        yield from change_lines(change)
+    elif type(old) is not str or type(new) is not str:
+        yield [Span(f"~ {change.path}", "changed"), " = ", *_marked("-", _shown(old, full=full)), *_marked("+", _shown(new, full=full))]
+    elif "\n" in old or "\n" in new:
+        yield [Span(f"~ {change.path}", "changed")]
+        for line in _text_lines(old, new, full=full):
+            yield ["    ", *line]
+    else:
+        yield [Span(f"~ {change.path}", "changed"), " = ", *_parts(old, new, full=full)]
+
+
+def _shown(value: Any, *, full: bool) -> str:
+    return one_line(value, width=1 << 62 if full else 100)
+
+
+def _marked(sign: str, text: str) -> list[Part]:
+    return [Span(f"[-{text}-]", "removed") if sign == "-" else Span(f"{{+{text}+}}", "added")] if text else []
+
+
+def _parts(old: str, new: str, *, full: bool) -> Iterator[Part]:
+    """The pieces of both texts in order: what stayed plain, what went and what came marked."""
+    a, b = _WORD.findall(old), _WORD.findall(new)
+    # What is alike at both ends is set aside first, so that a change within a long text costs no more than one in a short one.
+    start = _count_alike(a, b)
+    end = _count_alike(a[: start - 1 if start else None : -1], b[: start - 1 if start else None : -1])
+    yield from _kept("".join(a[:start]), full=full, first=True)
+    a_middle, b_middle = a[start : len(a) - end], b[start : len(b) - end]
+    if max(len(a_middle), len(b_middle)) > _WORDS:
+        a_middle, b_middle = ["".join(a_middle)], ["".join(b_middle)]
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, a_middle, b_middle, autojunk=len(b_middle) > 2000).get_opcodes():
+        if tag == "equal":
+            yield from _kept("".join(b_middle[j1:j2]), full=full)
+        else:
+            yield from _marked("-", "".join(a_middle[i1:i2]))
+            yield from _marked("+", "".join(b_middle[j1:j2]))
+    yield from _kept("".join(a[len(a) - end :]), full=full, last=True)
+
+
+def _count_alike(a: list[str], b: list[str]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+
+
+def _kept(text: str, *, full: bool, first: bool = False, last: bool = False) -> Iterator[Part]:
+    if text:
+        yield text if full else _abridged(text, first=first, last=last)
+
+
+def _abridged(text: str, *, first: bool, last: bool) -> str:
+    """A text with its middle left out, or its beginning or end where nothing changed beyond it."""
+    before, after = ("" if first else text[:_AROUND]), ("" if last else text[-_AROUND:])
+    return text if len(text) <= len(before) + len(after) + _AROUND else f"{before}…{after}"
+
+
+def _text_lines(old: str, new: str, *, full: bool) -> Iterator[Line]:
+    """The lines of a text in which something changed, each with what went and what came; with ``full`` the others too."""
+    a, b = old.split("\n"), new.split("\n")
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, a, b, autojunk=len(a) > 2000).get_opcodes():
+        if tag == "equal":
+            if full:
+                yield from (Line([line]) for line in b[j1:j2])
+            continue
+        if not full:
+            yield [Span(f"@ line {j1 + 1}", "dim")]
+        yield from _broken(_parts("\n".join(a[i1:i2]), "\n".join(b[j1:j2]), full=True))
+
+
+def _broken(parts: Iterator[Part]) -> Iterator[Line]:
+    """The parts as lines: a mark that runs over the end of a line is closed there and opened again on the next, as in git."""
+    line: Line = []
+    for part in parts:
+        if isinstance(part, str):
+            first, *rest = part.split("\n")
+            line.append(first)
+            for text in rest:
+                yield line
+                line = [text]
+        else:
+            first, *rest = part.text[2:-2].split("\n")
+            sign = "-" if part.style == "removed" else "+"
+            line += _marked(sign, first)
+            for text in rest:
+                yield line
+                line = [*_marked(sign, text)]
+    yield line

@@ -1,0 +1,1 @@
+"""What the commands share: options, the store, the current branch. Layer: cli."""

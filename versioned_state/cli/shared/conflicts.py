@@ -1,0 +1,237 @@
+"""Conflicts: the options that settle them, and how those that are left are shown. For merge, cherry-pick, revert, rebase. Layer: cli.
+
+Nothing is kept of a merge that stopped: the command is given again, with what settles it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from itertools import takewhile
+from typing import Any, Literal, TypeVar
+
+import click
+
+from versioned_state.cli.render.output import Line, Output, Span, Style
+from versioned_state.cli.render.text import plural
+from versioned_state.cli.shared.hints import json_reason
+from versioned_state.errors import InvalidArgumentError, MergeConflictError, StateError
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.merging.merge import MISSING, Conflict
+from versioned_state.repository.merging.policies import NAMES, Policy
+from versioned_state.repository.views.render import json_value, one_line
+from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.pattern import Pattern
+
+Side = Literal["ours", "theirs"]
+
+_T = TypeVar("_T")
+
+Attempt = Callable[[Mapping[str, Policy], Mapping[Path, Any]], _T]
+"""Does all that was asked, with these policies and values by path; or raises ``MergeConflictError``, and then it did nothing."""
+
+_SIDES: tuple[tuple[str, Style], ...] = (("base", "dim"), ("ours", "author"), ("theirs", "time"))
+
+
+# What settles them
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a command line says: policies, and for the conflicts that they leave, sides by pattern and values by path."""
+
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    sides: tuple[tuple[Pattern, Side], ...] = ()
+    values: Mapping[Path, Any] = field(default_factory=dict)
+
+    def run(self, attempt: Attempt[_T]) -> _T:
+        """Do something, with what settles its conflicts.
+
+        Raises:
+            MergeConflictError: some are left.
+            InvalidArgumentError: some are left, and for one that never was there something was chosen: a slip, it seems.
+        """
+        policies, values = dict(self.policies), dict[Path, Any]()
+        settled: set[Path] = set()
+        while True:
+            try:
+                return attempt(policies, values)
+            except MergeConflictError as error:
+                # A range of commits shows the conflicts of one after the other.
+                left = [conflict.path for conflict in error.conflicts if conflict.path not in settled]
+                new = [path for path in left if self._settle(path, policies, values)]
+                if not new:
+                    self._check([*settled, *left], left)
+                    raise
+                settled.update(new)
+
+    def _settle(self, path: Path, policies: dict[str, Policy], values: dict[Path, Any]) -> bool:
+        if path in self.values:
+            values[path] = self.values[path]
+            return True
+        found = [(pattern, side) for pattern, side in self.sides if pattern.matches(path)]
+        if not found:
+            return False
+        said = [sum(type(step) is not str for step in pattern.steps) for pattern, _ in found]
+        most = [each for each, count in zip(found, said, strict=True) if count == max(said)]  # those with the fewest stars
+        pattern, side = most[0]
+        for other, another in most[1:]:
+            if another != side:
+                raise click.UsageError(f"--{side} {pattern} and --{another} {other} both settle {path}")
+        # By a policy the side is taken as it is stored, without being read. It is the last one, so it goes before the others.
+        policies.pop(str(path), None)
+        policies[str(path)] = side
+        return True
+
+    def _check(self, seen: list[Path], left: list[Path]) -> None:
+        wrong = [str(pattern) for pattern, _ in self.sides if not any(map(pattern.matches, seen))]
+        wrong += [str(path) for path in self.values if path not in seen]
+        if wrong:
+            shown = ", ".join(map(str, left[:5])) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
+            raise InvalidArgumentError(f"there is no conflict at {wrong[0]}; nothing was changed", hint=f"conflicts: {shown}")
+
+
+def settle_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--policy``, ``--ours``, ``--theirs`` and ``--set``, which a command takes as one argument, ``chosen``."""
+
+    @wraps(command)
+    def run(*args: Any, policies: Any, ours: Any, theirs: Any, values: Any, **rest: Any) -> Any:
+        return command(*args, chosen=_choices(policies, ours, theirs, values), **rest)
+
+    for option in (
+        click.option("--set", "values", nargs=2, multiple=True, metavar="PATH JSON", help="Settle a conflict with a value."),
+        click.option("--theirs", multiple=True, metavar="PATH", help="Settle conflicts there with their side."),
+        click.option("--ours", multiple=True, metavar="PATH", help="Settle conflicts there with our side; ** means everywhere."),
+        click.option("--policy", "policies", multiple=True, metavar="PATTERN=NAME", help="How such paths are merged; see vstate policy."),
+    ):
+        option(run)
+    return run
+
+
+def _choices(policies: Iterable[str], ours: Iterable[str], theirs: Iterable[str], values: Iterable[tuple[str, str]]) -> Choices:
+    """What the options say. Raises ``InvalidArgumentError`` or ``UsageError`` for what they cannot mean."""
+    named = [_parse_policy(text) for text in policies]
+    _check_once((pattern, "--policy", name) for pattern, name in named)
+    sides: list[tuple[Pattern, Side]] = [(Pattern.parse(text), "ours") for text in ours]
+    sides += [(Pattern.parse(text), "theirs") for text in theirs]
+    paths = [(Path.parse(path), text) for path, text in values]
+    _check_once([*((pattern, f"--{side}", "") for pattern, side in sides), *((path, "--set", text) for path, text in paths)])
+    return Choices({str(pattern): name for pattern, name in named}, tuple(sides), {path: _parse_value(path, text) for path, text in paths})
+
+
+def _check_once(choices: Iterable[tuple[Pattern | Path, str, str]]) -> None:
+    """Raise ``UsageError`` where one pattern or path is settled in two ways: which of them was meant, nobody knows."""
+    known: dict[tuple[Any, ...], tuple[str, str]] = {}
+    for place, option, value in choices:
+        before = known.setdefault(place.steps, (option, value))
+        if before != (option, value):
+            raise click.UsageError(f"{place} is settled twice, by {before[0]} and by {option}")
+
+
+def _parse_policy(text: str) -> tuple[Pattern, Any]:
+    pattern, equals, name = text.rpartition("=")
+    if not equals:
+        raise click.UsageError(f"--policy takes PATTERN=NAME, such as messages=append, not {text!r}")
+    if name not in NAMES:
+        raise InvalidArgumentError(f"no merge policy: {name!r} for {pattern!r}", hint=f"there are {', '.join(NAMES)}")
+    return Pattern.parse(pattern), name
+
+
+def _parse_value(path: Path, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(
+            f"--set {path}: {text!r} is no JSON: {json_reason(error)}", hint=f"a text is written {json.dumps(text)!r}"
+        ) from error
+
+
+def attempt_of(call: Callable[[Mapping[str, Policy]], Commit]) -> Attempt[Commit]:
+    """An attempt by a method of ``Versioned`` that takes policies; values are given to the merge that stopped."""
+
+    def attempt(policies: Mapping[str, Policy], values: Mapping[Path, Any]) -> Commit:
+        resolved: set[Path] = set()
+
+        def run() -> Commit:
+            return call(policies)
+
+        while True:
+            try:
+                return run()
+            except MergeConflictError as error:
+                merge = error.merge
+                found = {conflict.path for conflict in error.conflicts} & values.keys() - resolved
+                if merge is None or not found:
+                    raise
+                for path in found:
+                    merge.resolve(path, values[path])
+                resolved |= found
+                run = merge.commit
+
+    return attempt
+
+
+# How they are shown
+
+
+def settled(output: Output, what: str, chosen: Choices, attempt: Attempt[_T]) -> _T:
+    """Do something with what settles its conflicts. Those that are left are printed, and raised as one line.
+
+    Args:
+        what: what was to be done, such as ``merging idea into main``.
+    """
+    try:
+        return chosen.run(attempt)
+    except MergeConflictError as error:
+        output.lines(conflict_lines(error.conflicts, output.width))
+        raise explained(error, what) from None
+
+
+def explained(error: MergeConflictError, what: str) -> StateError:
+    """Conflicts as an error of one line for a terminal, which has options and no methods; to be raised."""
+    notes = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
+    message = f"{plural(len(error.conflicts), 'conflict')} in {what}{notes}; nothing was changed"
+    path = shlex.quote(str(error.conflicts[0].path))
+    appended = next((each.path for each in error.conflicts if each.both_appended), None)
+    way_out = f"give it again with --ours {path}, --theirs {path} or --set {path} JSON"
+    hint = way_out if appended is None else f"--policy {shlex.quote(f'{appended}=append')} keeps what both appended; or {way_out}"
+    return StateError(message, hint=hint)
+
+
+def conflict_lines(conflicts: Iterable[Conflict], width: int) -> Iterator[Line]:
+    """Each with its path, and what the merge base, ours and theirs have there, on a line each."""
+    for conflict in conflicts:
+        yield [Span(f"! {conflict.path}", "changed")]
+        sides = {name: getattr(conflict, name) for name, _ in _SIDES}
+        alike = _alike([side for side in sides.values() if side is not MISSING])
+        for name, style in _SIDES:
+            yield ["    ", Span(f"{name:<7}", style), " ", *_side(sides[name], alike, width - 14)]
+
+
+def _side(value: Any, alike: int, width: int) -> Line:
+    if value is MISSING:
+        return [Span("nothing", "dim")]
+    if not alike:
+        return [one_line(value, width=width)]
+    first = f"{alike:,} alike, then "
+    return [Span(first, "dim"), one_line(value[alike:], width=width - len(first))]
+
+
+def _alike(sides: list[Any]) -> int:
+    """With how many equal elements lists begin: those are not what the conflict is about."""
+    if any(type(side) is not list for side in sides):
+        return 0
+    return sum(1 for _ in takewhile(lambda row: all(map(partial(_is_same, row[0]), row[1:])), zip(*sides, strict=False)))
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and repr(a) == repr(b)  # whatever a == b gives: an array of them, or True for 1 and True
+
+
+def conflict_json(conflict: Conflict) -> dict[str, Any]:
+    """The path and the three sides in JSON types; a side that has nothing there is left out."""
+    sides = {name: getattr(conflict, name) for name, _ in _SIDES}
+    return {"path": str(conflict.path), **{name: json_value(value) for name, value in sides.items() if value is not MISSING}}

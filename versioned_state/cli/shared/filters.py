@@ -1,0 +1,93 @@
+"""The options by which ``vstate log`` chooses commits. Layer: cli."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import timedelta
+from functools import wraps
+from typing import Any, Final
+
+import click
+
+from versioned_state.cli.render import text
+from versioned_state.cli.render.ages import AGE
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.inspect.log_filters import Filters, When, compiled, instants
+from versioned_state.values.changes.occurrences import Needle
+
+_LITERALLY: Final = "a backslash before a character takes it as it is: \\( and \\["
+
+
+def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--author``, ``--since`` and the others, which a command takes as one argument, ``filters``."""
+
+    @wraps(command)
+    def run(*args: Any, author: Any, since: Any, until: Any, message: Any, meta: Any, path: Any, changed: Any, **rest: Any) -> Any:
+        filters: Filters = {}
+        if author is not None:
+            filters["author"] = regex(author, hint=_LITERALLY)
+        if since is not None:
+            filters["since"] = _when(since)
+        if until is not None:
+            filters["until"] = _when(until)
+        if message is not None:
+            filters["message"] = regex(message, hint=_LITERALLY)
+        if meta:
+            filters["meta"] = _meta(meta)
+        if path is not None:
+            filters["path"] = path
+        if changed is not None:
+            filters["changed"] = Needle.parse(changed)
+        return command(*args, filters=filters, **rest)
+
+    for option in (
+        click.option("-S", "changed", metavar="VALUE", help="Where VALUE came or went: a text in strings, or a value in JSON."),
+        click.option("--path", metavar="PATH", help="That changed what is there, such as plan, messages[3] or @worker."),
+        click.option("--meta", multiple=True, metavar="KEY=VALUE", help="With this in their meta; KEY alone: with any value."),
+        click.option("--grep", "message", metavar="REGEX", help="Whose message matches."),
+        click.option("--until", metavar="WHEN", help="Made then or before."),
+        click.option("--since", metavar="WHEN", help="Made then or later: 2026-11-21, 2026-11-21T12:00 (UTC), or 2h for two hours ago."),
+        click.option("--author", metavar="REGEX", help="Whose author matches."),
+    ):
+        option(run)
+    return run
+
+
+def regex(text: str, flags: int = 0, *, hint: str) -> re.Pattern[str]:
+    """A regular expression. Raises ``InvalidArgumentError`` for what is none, with that hint."""
+    try:
+        return compiled(text, flags)
+    except InvalidArgumentError as error:
+        error.hint = hint
+        raise
+
+
+def _when(given: str) -> When:
+    """A date or time as it was given, or an age as the time that it was then."""
+    with suppress(click.BadParameter):
+        return text.now() - AGE.convert(given, None, None) // timedelta(microseconds=1)
+    try:
+        instants(given)
+    except InvalidArgumentError as error:
+        error.hint = "such as 2026-11-21, 2026-11-21T12:00 (UTC, unless it ends with +01:00), or 2h for two hours ago"
+        raise
+    return given
+
+
+def _meta(pairs: Iterable[str]) -> dict[str, Callable[[Any], bool]]:
+    wanted: dict[str, Callable[[Any], bool]] = {}
+    for pair in pairs:
+        key, given, value = pair.partition("=")
+        wanted[key] = _is(value) if given else lambda _: True
+    return wanted
+
+
+def _is(typed: str) -> Callable[[Any], bool]:
+    """Whether a value is what was typed: as a text, or as JSON."""
+    parsed: Any = typed
+    with suppress(ValueError, RecursionError):
+        parsed = json.loads(typed)
+    return lambda value: any(type(value) is type(each) and value == each for each in (typed, parsed))

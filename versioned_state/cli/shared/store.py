@@ -1,0 +1,165 @@
+"""Which store a command works on, and how it is opened: to read, without writing a byte or unpickling anything; or to write. Layer: cli.
+
+A store may be across a network, and it may be encrypted; its key is in a file, never on the command line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from versioned_state.cli.render import text
+from versioned_state.errors import InvalidArgumentError, NotAStoreError, StoreNotFoundError
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.repository import Repository
+from versioned_state.storage import KVStore, open_store
+
+if TYPE_CHECKING:
+    from versioned_state.repository.history.signing import Signer
+
+DEFAULT = "./.vstate"
+"""Where a store is looked for when none is named, and where ``import`` makes one."""
+
+_HINT = "vstate --store PATH names a store, its folder or its URL; vstate import and vstate demo make one"
+
+_KEY_SIZE: Final = 32
+_KEY_FILE_SIZE: Final = 1 << 16
+
+_T = TypeVar("_T")
+_R = TypeVar("_R", bound=Repository)
+
+
+def locate(given: str | None, *, to_write: bool = False) -> str:
+    """The URL or path of the store: what was given, ``VSTATE_STORE``, or ``./.vstate`` where that is there or may be made.
+
+    Raises:
+        StoreNotFoundError: nothing was given, and there is no ``./.vstate``.
+        InvalidArgumentError: it is a store in memory, which no command could keep.
+    """
+    url = given or os.environ.get("VSTATE_STORE")
+    if not url:
+        if to_write or Path(DEFAULT).exists():
+            return DEFAULT
+        raise StoreNotFoundError(f"no store was named, and there is no {DEFAULT} here", hint=_HINT)
+    if url.lower().startswith("memory:"):
+        raise InvalidArgumentError("a store in memory ends with the command", hint=_HINT)
+    return os.path.expanduser(url)  # noqa: PTH111 - a URL is no path; in --store=~/x the shell leaves the tilde
+
+
+def read_key(given: str | None) -> bytes | None:
+    """The key in the file that was given, or in the one that ``VSTATE_KEY_FILE`` names: 32 bytes, or their 64 hex digits.
+
+    Raises:
+        InvalidArgumentError: the file holds something else. What it holds is not shown.
+    """
+    name = given or os.environ.get("VSTATE_KEY_FILE")
+    if not name:
+        return None
+    # No more than a key needs: the file may be /dev/zero.
+    with open(os.path.expanduser(name), "rb") as file:  # noqa: PTH111, PTH123 - as it was typed, so that an error names it so
+        raw = file.read(4 * _KEY_SIZE)
+    if len(raw) == _KEY_SIZE:
+        return raw
+    try:
+        key = bytes.fromhex(raw.decode("ascii"))
+    except ValueError:
+        key = b""
+    if len(key) != _KEY_SIZE:
+        raise InvalidArgumentError(f"{name}: a key file holds {_KEY_SIZE} bytes, or {2 * _KEY_SIZE} hex digits") from None
+    return key
+
+
+def read_signer(given: str | None) -> Signer | None:
+    """What signs commits: the private key in the file that was given, or in the one that ``VSTATE_SIGN_KEY`` names; None: nobody does.
+
+    Raises:
+        InvalidArgumentError: the file holds no such key, or one with a password. What it holds is not shown.
+    """
+    name = given or os.environ.get("VSTATE_SIGN_KEY")
+    if not name:
+        return None
+    from versioned_state.repository.history.signing import Signer
+
+    return named(name, Signer, read_bounded(name))
+
+
+def named(name: str, make: Callable[[bytes], _T], content: bytes) -> _T:
+    """What is made of a file's content; an error says which file it is that does not hold what it should."""
+    try:
+        return make(content)
+    except InvalidArgumentError as error:
+        error.what = f"{name}: {error.what}"
+        error.hint = "vstate sign --new-key FILE makes a pair of keys; so does ssh-keygen -t ed25519"
+        raise
+
+
+def read_bounded(name: str) -> bytes:
+    """The content of a file with a key, as far as a key needs: it may be /dev/zero."""
+    with open(os.path.expanduser(name), "rb") as file:  # noqa: PTH111, PTH123 - as it was typed, so that an error names it so
+        return file.read(_KEY_FILE_SIZE)
+
+
+class Recording(Repository):
+    """A repository that knows which commits were made through it, so that a command tells its own from those of others meanwhile."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.made: set[str] = set()
+
+    def write_commit(self, *args: Any, **kwargs: Any) -> Commit:
+        commit = super().write_commit(*args, **kwargs)
+        self.made.add(commit.id)
+        return commit
+
+
+@contextmanager
+def reading(given: str | None, key_file: str | None = None) -> Iterator[Repository]:
+    """The repository of a store, for reading. It may be on a read-only mount, and others may write to it meanwhile.
+
+    Raises:
+        StorageError: there is no store, or none of ours.
+    """
+    with _repository(_open(given, key_file, read_only=True), Repository) as repository:
+        yield repository
+
+
+@contextmanager
+def writing(url: str, key_file: str | None = None) -> Iterator[Repository]:
+    """The repository of a store for writing; the store is made where nothing is there."""
+    with _repository(open_store(url, encryption_key=read_key(key_file)), Repository) as repository:
+        yield repository
+
+
+@contextmanager
+def changing(given: str | None, key_file: str | None = None) -> Iterator[Recording]:
+    """The repository of a store that is there, for writing. Raises the same as ``reading``."""
+    with _repository(_open(given, key_file), Recording) as repository:
+        yield repository
+
+
+@contextmanager
+def unchecked(given: str | None, key_file: str | None = None) -> Iterator[KVStore]:
+    """The store alone, for reading, whatever is in it: for who looks for damage. Raises ``StorageError`` where there is no store."""
+    with _open(given, key_file, read_only=True) as store:
+        yield store
+
+
+def _open(given: str | None, key_file: str | None, *, read_only: bool = False) -> KVStore:
+    """A store that must be there."""
+    url, key = locate(given), read_key(key_file)
+    try:
+        return open_store(url, read_only=read_only, create=False, encryption_key=key)
+    except (StoreNotFoundError, NotAStoreError) as error:
+        error.hint = _HINT
+        raise
+
+
+def _repository(store: KVStore, kind: type[_R]) -> _R:
+    try:
+        return kind(store, pickle="refuse", clock=text.now)
+    except BaseException:
+        store.close()
+        raise

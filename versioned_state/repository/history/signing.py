@@ -1,0 +1,348 @@
+"""Signed commits: keys, signing, and checking a line of history against keys that the caller trusts. Layer: repository.
+
+A signature is over all that a commit says: its state's root, its parents, who, when and what. Their ids stand for everything below
+them, the parents' own signatures included, so one signature that holds vouches for the whole of history up to there. What the head
+of a branch should be, no signature in the store can say: see ``verify``. ``docs/design/017-signed-commits.md`` has the reasons.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from blake3 import blake3
+
+from versioned_state.errors import InvalidArgumentError, MissingDependencyError, MissingObjectError
+from versioned_state.objects.address import HEX_SIZE, Address
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import KEY_ID_SIZE, ROOT_ID, Commit, read_commit, unsigned
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+    from versioned_state.repository.repository import Repository
+
+    PrivateKey = bytes | str | Ed25519PrivateKey
+    PublicKey = bytes | str | Ed25519PublicKey
+
+MAX_FAULTS: Final = 1000
+"""Commits that are no good and are listed by a ``Verification``; the others are only counted."""
+
+_KEY_SIZE: Final = 32
+_PURPOSE: Final = b"versioned-state commit 1\0"
+"""Before what is signed, so that no signature that a key made for another purpose passes for one of a commit."""
+
+
+class Signer:
+    """Signs commits with one Ed25519 key (RFC 8032). Threads may share it.
+
+    Args:
+        private_key: 32 raw bytes, PEM (PKCS #8), OpenSSH's format, or an ``Ed25519PrivateKey`` of ``cryptography``, which may be one
+            whose secret lies in hardware.
+        password: what a PEM or OpenSSH key is encrypted with.
+
+    Raises:
+        InvalidArgumentError: it is no such key, or the password is wrong. The key is not in the message.
+        MissingDependencyError: ``cryptography`` is not installed.
+    """
+
+    def __init__(self, private_key: PrivateKey, *, password: bytes | str | None = None) -> None:
+        self._key = _private_key(private_key, password.encode() if isinstance(password, str) else password)
+        self.public_key = self._key.public_key().public_bytes_raw()
+        """32 raw bytes, for ``verify``."""
+        self._id = _id_of(self.public_key)
+
+    @classmethod
+    def generate(cls) -> Signer:
+        """One with a new key, from the random numbers of the system. ``private_pem`` is how it is kept."""
+        return cls(_ed25519().Ed25519PrivateKey.generate())
+
+    @property
+    def key_id(self) -> str:
+        """16 hex digits, as ``Commit.signed_by`` has them."""
+        return self._id.hex()
+
+    def sign(self, raw: bytes) -> bytes:
+        """The signature field of a commit, from the raw bytes that it has without one."""
+        return self._id + self._key.sign(_PURPOSE + raw)
+
+    def private_pem(self, password: bytes | str | None = None) -> bytes:
+        """The private key in PEM, to be kept where only its owner reads it; encrypted where there is a password."""
+        serialization = _serialization()
+        secret = password.encode() if isinstance(password, str) else password
+        return self._key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(secret) if secret else serialization.NoEncryption(),
+        )
+
+    def public_pem(self) -> bytes:
+        """The public key in PEM, to be given to whoever verifies."""
+        serialization = _serialization()
+        return self._key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+    def __repr__(self) -> str:
+        return f"<Signer {self.key_id}>"
+
+
+def key_id(public_key: PublicKey) -> str:
+    """What commits call a key: 16 hex digits. Takes what ``verify`` takes, and raises the same."""
+    return _id_of(_public_key(public_key).public_bytes_raw()).hex()
+
+
+class SignatureStatus(Enum):
+    """What is to be said of a commit's signature."""
+
+    GOOD = "good"
+    """It was made with a key that the caller trusts, over this very commit."""
+    UNSIGNED = "unsigned"
+    """There is none."""
+    UNKNOWN_KEY = "unknown key"
+    """It says that it was made with a key that is not among those that were given, so nothing is known of it."""
+    BAD = "bad"
+    """It says that it was made with a key that was given, and that key did not make it over this commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureCheck:
+    """A commit, and what is to be said of its signature. ``commit.signed_by`` is the id of the key that it claims."""
+
+    commit: Commit
+    status: SignatureStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a check of history found.
+
+    Attributes:
+        head: the commit that it began at.
+        counts: how many commits have each status; the empty root commit, which is the same everywhere, is not counted.
+        faults: those that are not good, newest first, the first ``MAX_FAULTS`` of them.
+        complete: whether history was followed to its beginning, or to ``since``. Not so where ``limit`` ended it, or ``prune`` cut it.
+        extends: whether ``since`` is still in this history; None where it was not given. If not, commits were taken away or made anew
+            after it was seen.
+    """
+
+    head: Commit
+    counts: Mapping[SignatureStatus, int]
+    faults: tuple[SignatureCheck, ...]
+    complete: bool
+    extends: bool | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every commit is good, and ``since``, if it was given, is in this history. It may be cut: see ``complete``."""
+        return not self.faults and self.extends is not False
+
+    @property
+    def checked(self) -> int:
+        """How many commits were checked."""
+        return sum(self.counts.values())
+
+
+def verify(
+    repository: Repository,
+    rev: str | Commit = "HEAD",
+    *,
+    keys: Iterable[PublicKey],
+    limit: int | None = None,
+    since: str | Commit | None = None,
+) -> Verification:
+    """Check the signatures of a revision and of everything before it, against keys that the caller trusts.
+
+    A commit that was changed, put in, or signed by somebody else shows; so does one that was signed and is not any more, unless it is
+    the head, which then shows as unsigned. What does not show in the store is that the last commits were taken away: an earlier head
+    with all before it is as good as it was. Whoever keeps the id of the head that he saw last somewhere else, and gives it as ``since``,
+    sees that too, and checks only what is new.
+
+    Every commit is read from the store and checked against its id. The trees of their states are not: they are when they are read, and
+    ``fsck`` reads all. Cost: one read and one check a commit (some 0.15 ms on ``Disk``).
+
+    Args:
+        keys: public keys: 32 raw bytes, PEM, OpenSSH's one line, or ``Ed25519PublicKey``. None are taken from the store.
+        limit: how many commits to check, newest first.
+        since: a commit that was checked before, or its full id. Names are not taken: they could have been moved.
+
+    Raises:
+        InvalidArgumentError: no keys, a key that is none, or a bad ``limit`` or ``since``.
+        MissingObjectError, CorruptObjectError: history is damaged.
+        MissingDependencyError: ``cryptography`` is not installed.
+    """
+    head = repository.commit(rev)
+    anchor = None if since is None else _anchor(repository, since)
+    extends = None if since is None else anchor is not None and graph.is_ancestor(anchor, head, repository.read)
+    counts = Counter(dict.fromkeys(SignatureStatus, 0))
+    faults: list[SignatureCheck] = []
+    reading = _Reading(repository)
+    checks = _checks(reading, head, _trusted(keys), anchor if extends else None)
+    for check in islice(checks, _checked_limit(limit)):
+        counts[check.status] += 1
+        if check.status is not SignatureStatus.GOOD and len(faults) < MAX_FAULTS:
+            faults.append(check)
+    ended = limit is None or next(checks, None) is None
+    return Verification(head, dict(counts), tuple(faults), ended and not reading.cut, extends)
+
+
+def iter_signatures(
+    repository: Repository, rev: str | Commit = "HEAD", *, keys: Iterable[PublicKey], limit: int | None = None
+) -> Iterator[SignatureCheck]:
+    """The same, commit by commit, newest first, as ``log`` gives them."""
+    checks = _checks(_Reading(repository), repository.commit(rev), _trusted(keys), None)
+    return islice(checks, _checked_limit(limit))
+
+
+class _Reading:
+    """Commits as they lie in the store now, not as they were remembered, with the bytes that were signed.
+
+    ``cut``: one that came by is where history was cut.
+    """
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._raws: dict[str, bytes] = {}
+        self.cut = False
+
+    def read(self, id: str) -> Commit:
+        address = Address(bytes.fromhex(id))
+        raw = self._read(address)
+        commit = read_commit(address, raw)
+        if commit.signature is not None:
+            self._raws[id] = raw
+        return self._repository.cuts.graft(commit)
+
+    def _read(self, address: Address) -> bytes:
+        try:
+            return self._repository.objects.read(address)
+        except MissingObjectError:
+            self._repository.refresh_cuts()  # whoever walks then asks the child again
+            raise
+
+    def signed(self, commit: Commit) -> bytes:
+        """What the signature of a commit that was read here is over. It is asked for once."""
+        return _PURPOSE + unsigned(self._raws.pop(commit.id))
+
+
+def _checks(reading: _Reading, head: Commit, trusted: Mapping[bytes, Ed25519PublicKey], since: Commit | None) -> Iterator[SignatureCheck]:
+    start = reading.read(head.id)
+    commits = graph.walk([start], reading.read) if since is None else graph.only_in(start, since, reading.read)
+    for commit in commits:
+        reading.cut = reading.cut or commit.cut
+        if commit.id != ROOT_ID:
+            yield SignatureCheck(commit, _status(commit, reading, trusted))
+
+
+def _status(commit: Commit, reading: _Reading, trusted: Mapping[bytes, Ed25519PublicKey]) -> SignatureStatus:
+    from cryptography.exceptions import InvalidSignature
+
+    signature = commit.signature
+    if signature is None:
+        return SignatureStatus.UNSIGNED
+    key = trusted.get(signature[:KEY_ID_SIZE])
+    if key is None:
+        return SignatureStatus.UNKNOWN_KEY
+    try:
+        key.verify(signature[KEY_ID_SIZE:], reading.signed(commit))
+    except InvalidSignature:
+        return SignatureStatus.BAD
+    return SignatureStatus.GOOD
+
+
+def _anchor(repository: Repository, since: str | Commit) -> Commit | None:
+    """The commit that was checked before; None where the store does not have it any more."""
+    id = since.id if isinstance(since, Commit) else since
+    if type(id) is not str or len(id) != HEX_SIZE or not all(digit in "0123456789abcdef" for digit in id):
+        raise InvalidArgumentError(f"since={since!r}: it is a commit, or its full id of {HEX_SIZE} hex digits")
+    try:
+        return repository.read(id)
+    except MissingObjectError:
+        return None
+
+
+def _checked_limit(limit: int | None) -> int | None:
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise InvalidArgumentError(f"limit={limit!r}: it is 0 or more")
+    return limit
+
+
+# Keys
+
+
+def _id_of(public_key: bytes) -> bytes:
+    return blake3(public_key).digest(length=KEY_ID_SIZE)
+
+
+def _trusted(keys: Iterable[PublicKey]) -> dict[bytes, Ed25519PublicKey]:
+    if isinstance(keys, bytes | str):
+        raise InvalidArgumentError("keys is a list of public keys")
+    found = [_public_key(key) for key in keys]
+    if not found:
+        raise InvalidArgumentError("verify needs the public keys that you trust")
+    return {_id_of(key.public_bytes_raw()): key for key in found}
+
+
+def _ed25519() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise MissingDependencyError("signing", extra="sign") from error
+    return ed25519
+
+
+def _serialization() -> Any:
+    _ed25519()
+    from cryptography.hazmat.primitives import serialization
+
+    return serialization
+
+
+def _private_key(given: PrivateKey, password: bytes | None) -> Ed25519PrivateKey:
+    kind = _ed25519().Ed25519PrivateKey
+    serialization = _serialization()
+    if isinstance(given, kind):
+        return given  # type: ignore[no-any-return]
+    data = _bytes(given, "a private key")
+    if len(data) == _KEY_SIZE and not isinstance(given, str):
+        return kind.from_private_bytes(data)  # type: ignore[no-any-return]
+    load = serialization.load_ssh_private_key if b"OPENSSH PRIVATE KEY" in data[:64] else serialization.load_pem_private_key
+    return _loaded(lambda: load(data, password), kind, "private")  # type: ignore[no-any-return]
+
+
+def _public_key(given: PublicKey) -> Ed25519PublicKey:
+    kind = _ed25519().Ed25519PublicKey
+    serialization = _serialization()
+    if isinstance(given, kind):
+        return given  # type: ignore[no-any-return]
+    data = _bytes(given, "a public key")
+    if len(data) == _KEY_SIZE and not isinstance(given, str):
+        return kind.from_public_bytes(data)  # type: ignore[no-any-return]
+    load = serialization.load_pem_public_key if data.lstrip().startswith(b"-----") else serialization.load_ssh_public_key
+    return _loaded(lambda: load(data), kind, "public")  # type: ignore[no-any-return]
+
+
+def _bytes(given: Any, what: str) -> bytes:
+    if isinstance(given, str):
+        return given.encode("utf-8", "replace")
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    raise InvalidArgumentError(f"{what} is bytes, text or a key of cryptography, not {type(given).__name__}")
+
+
+def _loaded(load: Any, kind: type, what: str) -> Any:
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    hint = "Signer.generate() makes one; openssl genpkey -algorithm ed25519 does, too"
+    try:
+        key = load()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        # Without the cause: what cryptography says may quote what it was given.
+        raise InvalidArgumentError(
+            f"no {what} key of Ed25519: neither 32 raw bytes, nor PEM, nor OpenSSH's format, or its password is another", hint=hint
+        ) from None
+    if not isinstance(key, kind):
+        raise InvalidArgumentError(f"a {what} key of another kind: commits are signed with Ed25519", hint=hint)
+    return key

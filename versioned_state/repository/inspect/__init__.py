@@ -1,0 +1,1 @@
+"""Questions about history: blame, log filters, search, bisection, statistics. Layer: repository."""

@@ -1,0 +1,134 @@
+"""Bisect: the round in which something went wrong, found by halves. Layer: repository."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.history import graph
+
+if TYPE_CHECKING:
+    from versioned_state.repository.history.commit import Commit
+    from versioned_state.repository.repository import Repository
+    from versioned_state.repository.views.diff import Diff
+    from versioned_state.repository.views.snapshot import Snapshot
+
+
+class Skip(Exception):  # noqa: N818 - a message to bisect, as StopIteration is one to a loop
+    """Raised by a predicate of ``bisect`` that cannot tell of a round whether it is bad."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """What a search found.
+
+    Attributes:
+        commit: the first that is bad: the one before it on the line is good, or was skipped.
+        suspects: all that may be the first bad one, the oldest first: the skipped ones right before ``commit``, and that.
+        diff: what ``commit`` changed against its first parent.
+        steps: how often the predicate was asked.
+    """
+
+    commit: Commit
+    suspects: tuple[Commit, ...]
+    diff: Diff
+    steps: int
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether ``commit`` is the first bad one for sure: none before it was skipped."""
+        return len(self.suspects) == 1
+
+
+def bisect(repository: Repository, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
+    """The first bad commit on the line of first parents from a good commit to a bad one.
+
+    Both ends are asked about too, so that a condition that is the wrong way round is told at once. If it changes more than once on the
+    line, one of the changes from good to bad is found. Cost: two and O(log n) calls of the predicate over n rounds, O(log n) reads to get
+    to each, and what the predicate reads. More where it skips, and all if it skips all.
+
+    Args:
+        is_bad: says of a round whether it is bad. It raises ``Skip`` where it cannot tell.
+
+    Raises:
+        InvalidArgumentError: the good one does not come before the bad one by first parents, or is bad, or the bad one is good.
+        UnknownRevisionError: history was cut between them.
+    """
+    first, last = repository.commit(good), repository.commit(bad)
+    _check_line(repository, first, last)
+    search = _Search(repository, last, is_bad)
+    if search.ask(first.height) is True:
+        raise InvalidArgumentError(
+            f"{first.short} is bad already, so the first bad round is not after it", hint="begin with an earlier round"
+        )
+    if search.ask(last.height) is False:
+        raise InvalidArgumentError(f"{last.short} is good, so there is no bad round to find", hint="is the condition the wrong way round?")
+    low, high = search.run(first.height, last.height)
+    suspects = tuple(search.at(height) for height in range(low + 1, high + 1))
+    commit = suspects[-1]
+    parent = graph.first_parent_of(commit, repository.read)
+    assert parent is not None  # the good end of the line is an ancestor
+    return Bisection(commit, suspects, repository.diff(parent, commit), search.steps)
+
+
+def _check_line(repository: Repository, first: Commit, last: Commit) -> None:
+    if first == last:
+        raise InvalidArgumentError(f"{first.short} cannot be both the good and the bad commit")
+    if first.height < last.height and graph.ancestor_at(last, first.height, repository.read) == first:
+        return
+    if graph.is_ancestor(last, first, repository.read):
+        raise InvalidArgumentError(
+            f"{first.short}, the good commit, comes after {last.short}, the bad one", hint="the good one must be the earlier one"
+        )
+    hint = "name a good commit on the line of first parents of the bad one, as vstate log --first-parent shows it"
+    raise InvalidArgumentError(
+        f"first parents do not lead from {last.short}, the bad commit, back to {first.short}, the good one", hint=hint
+    )
+
+
+class _Search:
+    """The line of first parents by height, what is known of it, and how often was asked."""
+
+    def __init__(self, repository: Repository, last: Commit, is_bad: Callable[[Snapshot], object]) -> None:
+        self._repository = repository
+        self._last = last
+        self._is_bad = is_bad
+        self._skipped: set[int] = set()
+        self.steps = 0
+
+    def at(self, height: int) -> Commit:
+        """The commit of this height on the line."""
+        return graph.ancestor_at(self._last, height, self._repository.read)
+
+    def ask(self, height: int) -> bool | None:
+        """Whether that commit is bad; None where the predicate cannot tell."""
+        self.steps += 1
+        try:
+            return bool(self._is_bad(self._repository.snapshot(self.at(height))))
+        except Skip:
+            self._skipped.add(height)
+            return None
+
+    def run(self, low: int, high: int) -> tuple[int, int]:
+        """Heights of a good commit and a bad one with nothing but skipped ones between them."""
+        while True:
+            height = next((height for height in _halves(low, high) if height not in self._skipped), None)
+            if height is None:
+                return low, high
+            verdict = self.ask(height)
+            if verdict is not None:
+                low, high = (low, height) if verdict else (height, high)
+
+
+def _halves(low: int, high: int) -> Iterator[int]:
+    """All that lies between two heights: the middle, then the middles of both halves, and so on: away from what was skipped."""
+    pending = deque([(low, high)])
+    while pending:
+        low, high = pending.popleft()
+        if high - low > 1:
+            middle = (low + high) // 2
+            yield middle
+            pending += ((low, middle), (middle, high))

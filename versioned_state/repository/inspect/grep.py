@@ -1,0 +1,107 @@
+"""Grep: the strings of a state that a regular expression matches, line by line. Layer: repository."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from versioned_state.errors import UnknownPathError
+from versioned_state.repository.inspect.log_filters import compiled
+from versioned_state.values.changes.removal import target_of
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.decode import Decoder
+from versioned_state.values.encode import Encoder
+from versioned_state.values.forms import key_cell
+from versioned_state.values.keys import is_internal, name_in, path_of
+from versioned_state.values.parts import Part, Parts, is_text, iter_lines
+from versioned_state.values.paths.lookup import find_cell
+from versioned_state.values.paths.path import Path
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.tree import Tree, iter_items, rank
+
+if TYPE_CHECKING:
+    from versioned_state.repository.history.commit import Commit
+    from versioned_state.repository.repository import Repository
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A line that matches.
+
+    Attributes:
+        path: where it is: the path of the string, or, within a set or a value of a registered type, of that.
+        line: the line, without its line break.
+        number: of the line in its string, from 1.
+        spans: start and end of each match in the line.
+        is_key: it is in the key that the path ends with, and not in the value there.
+    """
+
+    path: Path
+    line: str
+    number: int
+    spans: tuple[tuple[int, int], ...]
+    is_key: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """It in JSON types."""
+        spans = [list(span) for span in self.spans]
+        return {"path": str(self.path), "line": self.line, "number": self.number, "spans": spans, "is_key": self.is_key}
+
+
+def grep(repository: Repository, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | Path = "") -> Iterator[Match]:
+    """The lines of strings, keys of dicts included, in which a regular expression is found, in the order of the keys of the state.
+
+    A line break ends a line, as in ``blame``: behind the last one there is none. The empty string is one empty line.
+
+    Objects, bytes and the engine's own keys are not searched; nothing is unpickled. Cost: reads a leaf of a tree, or a few chunks of a
+    long text, at a time, as matches are taken.
+
+    Args:
+        path: search only there: a value, or a namespace such as ``@worker``.
+
+    Raises:
+        InvalidArgumentError: no regular expression.
+        UnknownPathError: there is nothing at the path.
+    """
+    regex = compiled(pattern)
+    nodes = Nodes(repository.objects)
+    encoder = Encoder(nodes, PicklePolicy("refuse", private=False))
+    parts = Parts(nodes, Decoder(encoder, describe=True))
+    places = _places(encoder, repository.commit(rev), path)
+
+    def matches() -> Iterator[Match]:
+        for part in (part for place in places for part in parts.iter(place.cell, place.path, is_key=place.is_key)):
+            if not is_text(part.cell):
+                continue
+            for number, line in enumerate(iter_lines(nodes, part.cell), 1):
+                spans = tuple(match.span() for match in regex.finditer(line))
+                if spans:
+                    yield Match(part.path, line, number, spans, part.is_key)
+
+    return matches()
+
+
+def _places(encoder: Encoder, commit: Commit, path: str | Path) -> Iterator[Part]:
+    """Where to look: the value at a path, or the keys and values of a namespace, or of the whole state."""
+    nodes = encoder.nodes
+    target = target_of(path) if str(path) else None
+    if target is not None and not target.is_range:
+        cell = find_cell(encoder, rank(nodes, commit.tree, target.start)[1], target.steps)
+        if cell is None:
+            raise UnknownPathError(str(path), at=commit.short)
+        return iter([Part(path_of(target.start) / Path(target.steps), cell)])
+    low = 0 if target is None else rank(nodes, commit.tree, target.start)[0]
+    high = commit.tree.count if target is None else rank(nodes, commit.tree, target.end)[0]
+    if target is not None and low == high:
+        raise UnknownPathError(str(path), at=commit.short)
+    return _entries(nodes, commit.tree, low, high)
+
+
+def _entries(nodes: Nodes, tree: Tree, low: int, high: int) -> Iterator[Part]:
+    for root_key, cell in iter_items(nodes, tree, low, high):
+        if not is_internal(root_key):
+            where = path_of(root_key)
+            yield Part(where, key_cell(b"s" + name_in(root_key)), is_key=True)
+            yield Part(where, cell)

@@ -1,0 +1,202 @@
+"""Which commits a log shows: by who made them, when, what they say, the path they touched, or what appeared or went. Layer: repository."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.objects.store import Staging
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import Commit
+from versioned_state.values.changes.diff import diff_maps
+from versioned_state.values.changes.occurrences import Needle, Occurrences
+from versioned_state.values.changes.removal import target_of
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.decode import Decoder
+from versioned_state.values.encode import Encoder
+from versioned_state.values.forms import Forms
+from versioned_state.values.paths.lookup import find_cell
+from versioned_state.values.paths.path import Path
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.tree import Tree, empty, rank
+
+if TYPE_CHECKING:
+    from versioned_state.repository.repository import Repository
+
+When = datetime | date | str | int
+"""An instant: a datetime, its ISO 8601 form, or microseconds since 1970; UTC, unless it says otherwise. A date alone is its whole day."""
+
+Test = Callable[[Commit], bool]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class Filters(TypedDict, total=False):
+    """What ``log`` chooses commits by; all that are given must hold.
+
+    ``path`` and ``changed`` compare a commit with its parents, at the cost of what differs, and one of several parents must differ from
+    it in this from every one of them. A commit at which history was cut has none, and is compared with the empty state.
+
+    Attributes:
+        author, message: a regular expression that is found in it.
+        since, until: made at that time or later, or earlier; see ``When``.
+        meta: values by key, which the meta of the commit has, in type too; ``a.b`` is the key ``b`` in the dict under ``a``. A function
+            says of a value whether it will do.
+        path: what is there (a value, or a namespace such as ``@worker``) is not what it was.
+        changed: occurs more or less often: a string within strings, keys of dicts included; any other value as a whole; or a ``Needle``.
+    """
+
+    author: str | re.Pattern[str]
+    since: When
+    until: When
+    message: str | re.Pattern[str]
+    meta: Mapping[str, Any]
+    path: str | Path
+    changed: Any
+
+
+def select(repository: Repository, commits: Iterable[Commit], filters: Filters, *, first_parent: bool = False) -> Iterator[Commit]:
+    """Those of some commits that the filters leave, as they come.
+
+    Args:
+        first_parent: compare with the first parent alone.
+
+    Raises:
+        InvalidArgumentError, InvalidPathError: a filter that cannot be meant; before anything is read.
+    """
+    unknown = filters.keys() - Filters.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"log() got an unexpected argument {min(unknown)!r}")
+    tests = list(_tests(repository, filters, first_parent=first_parent))
+    return (commit for commit in commits if all(test(commit) for test in tests))
+
+
+def _tests(repository: Repository, filters: Filters, *, first_parent: bool) -> Iterator[Test]:
+    """The cheap ones first."""
+    if "since" in filters:
+        earliest, _ = instants(filters["since"])
+        yield lambda commit: commit.time >= earliest
+    if "until" in filters:
+        _, latest = instants(filters["until"])
+        yield lambda commit: commit.time <= latest
+    if "author" in filters:
+        by = compiled(filters["author"])
+        yield lambda commit: commit.author is not None and by.search(commit.author) is not None
+    if "message" in filters:
+        says = compiled(filters["message"])
+        yield lambda commit: says.search(commit.message) is not None
+    if "meta" in filters:
+        wanted = dict(filters["meta"])
+        yield lambda commit: all(_has(commit.meta, key, value) for key, value in wanted.items())
+    if "path" not in filters and "changed" not in filters:
+        return
+    staging = Staging(repository.objects)  # for what is searched for; it is never stored
+    encoder = Encoder(Nodes(staging, staging=staging), PicklePolicy("refuse", private=False))
+    forms = Forms(encoder, Decoder(encoder, describe=True))
+    parents_of = _first_parent if first_parent else _parents
+    if "path" in filters:
+        touched = _differ_at(forms, encoder, filters["path"])
+        yield lambda commit: all(touched(tree, commit.tree) for tree in parents_of(repository, commit))
+    if "changed" in filters:
+        differ = Occurrences(forms, Needle.of(filters["changed"])).differ
+        yield lambda commit: all(differ(tree, commit.tree) for tree in parents_of(repository, commit))
+
+
+def _parents(repository: Repository, commit: Commit) -> list[Tree]:
+    return [parent.tree for parent in repository.parents(commit)] or [empty(Shape.MAP)]
+
+
+def _first_parent(repository: Repository, commit: Commit) -> list[Tree]:
+    parent = graph.first_parent_of(commit, repository.read)
+    return [empty(Shape.MAP) if parent is None else parent.tree]
+
+
+def _differ_at(forms: Forms, encoder: Encoder, path: str | Path) -> Callable[[Tree, Tree], bool]:
+    """Whether two roots differ in what is at a path."""
+    target = target_of(path)
+    nodes = forms.nodes
+
+    def has_changed(old: Tree, new: Tree) -> bool:
+        if target.is_range:  # a namespace
+            return any(target.start <= key < target.end for key, _, _ in diff_maps(nodes, old, new))
+        a, b = (rank(nodes, tree, target.start)[1] for tree in (old, new))
+        if a == b:
+            return False
+        return not forms.same(find_cell(encoder, a, target.steps), find_cell(encoder, b, target.steps))
+
+    return has_changed
+
+
+# What filters mean
+
+
+def compiled(pattern: str | re.Pattern[str], flags: int = 0) -> re.Pattern[str]:
+    """A regular expression. Raises ``InvalidArgumentError`` for what is none."""
+    if isinstance(pattern, re.Pattern):
+        if not isinstance(pattern.pattern, str):
+            raise InvalidArgumentError(f"a regular expression for text, not for {type(pattern.pattern).__name__}")
+        return pattern
+    if type(pattern) is not str:
+        raise InvalidArgumentError(f"a regular expression is a string or a re.Pattern, not {type(pattern).__name__}")
+    try:
+        return re.compile(pattern, flags)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidArgumentError(
+            f"bad regular expression {pattern!r}: {error}", hint="re.escape() searches for a text as it is"
+        ) from error
+
+
+def instants(when: When) -> tuple[int, int]:
+    """The first and the last microsecond that are meant. Raises ``InvalidArgumentError``."""
+    if type(when) is int:
+        return when, when
+    if isinstance(when, str):
+        when = _parse(when)
+    if isinstance(when, datetime):
+        at = _microseconds(when)
+        return at, at
+    if isinstance(when, date):
+        start = _microseconds(datetime.combine(when, time()))
+        return start, start + timedelta(days=1) // _MICROSECOND - 1
+    raise InvalidArgumentError(f"a time is a datetime, a date, a string or microseconds, not {type(when).__name__}")
+
+
+def _parse(text: str) -> datetime | date:
+    for cls in (date, datetime):
+        try:
+            return cls.fromisoformat(text)
+        except ValueError:
+            continue
+    raise InvalidArgumentError(
+        f"{text!r} is no date or time", hint="such as 2026-11-21 or 2026-11-21T12:00; UTC, unless it ends with +01:00"
+    )
+
+
+def _microseconds(at: datetime) -> int:
+    return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+
+
+_NOTHING: Final = object()
+
+
+def _has(meta: Mapping[str, Any], key: str, wanted: Any) -> bool:
+    found = _find(meta, key)
+    if found is _NOTHING:
+        return False
+    return bool(wanted(found)) if callable(wanted) else type(found) is type(wanted) and bool(found == wanted)
+
+
+def _find(meta: Any, key: str) -> Any:
+    """What is at a dotted key; a key that has dots itself goes before dicts within dicts."""
+    if type(meta) is not dict:
+        return _NOTHING
+    if key in meta:
+        return meta[key]
+    for end in (index for index, char in enumerate(key) if char == "."):
+        if key[:end] in meta and (found := _find(meta[key[:end]], key[end + 1 :])) is not _NOTHING:
+            return found
+    return _NOTHING

@@ -1,0 +1,457 @@
+"""Checking a store: every object, every ref, every record, and that what is reachable is there and in its place. Layer: repository.
+
+It reads each object once, unpickles nothing and writes nothing. Damage is reported, never raised.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Literal, NamedTuple
+
+from versioned_state.errors import CorruptObjectError, CorruptRefError, CorruptStoreError, FormatError, InvalidArgumentError, StateError
+from versioned_state.objects.address import Address, Kind
+from versioned_state.objects.keys import CUTS, FORMAT, GC, MERGE_POLICIES, OBJECTS, RefKind, address_in, birth_key, object_key, ref_key
+from versioned_state.objects.store import verified
+from versioned_state.repository.history.commit import ROOT_ID, Commit, read_commit
+from versioned_state.repository.history.graph import jump_height
+from versioned_state.repository.history.reach import BATCH, AddressSet, Reference, Role, check_cells, check_order, followed
+from versioned_state.repository.history.shallow import Cuts, read_cuts
+from versioned_state.repository.merging.policies import read_policies
+from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
+from versioned_state.repository.refs.ref import check_name, parse_ref
+from versioned_state.storage import KVStore
+from versioned_state.values.decode import decode_inline
+from versioned_state.values.trees.nodes import Shape, read_node
+
+Problem = Literal["missing", "corrupt", "misplaced"]
+"""Not there; bytes that are not what their address or checksum says, or do not decode; sound, but not what its place asks for."""
+
+MAX_FINDINGS: Final = 1000
+_ATTEMPTS: Final = 3
+_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
+_RECORDS: Final = frozenset({FORMAT, CUTS, GC, MERGE_POLICIES})
+_REF_PREFIXES: Final = tuple(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key))
+_DAMAGE: Final = (CorruptStoreError, CorruptObjectError, CorruptRefError)
+
+_OWN_ROLE: Final[dict[int, Role]] = {
+    Kind.COMMIT: Role.COMMIT,
+    Kind.LOG_ENTRY: Role.LOG_ENTRY,
+    Kind.SEQUENCE_LEAF: Role.SEQUENCE,
+    Kind.SEQUENCE_NODE: Role.SEQUENCE,
+    Kind.MAP_LEAF: Role.MAP,
+    Kind.MAP_NODE: Role.MAP,
+    Kind.CHUNK: Role.CHUNK,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault.
+
+    Attributes:
+        problem: missing, corrupt or misplaced.
+        what: what is at fault: ``commit``, ``map``, ``branch``, ``record`` and so on.
+        id: its id, 48 hex digits; of a ref its name, of a record its key.
+        named_by: what leads there: the id of an object, ``branch main``; empty, where nothing does.
+        commit: the id of a commit whose content needs it; empty, where none is known to.
+        error: what is wrong, in words.
+    """
+
+    problem: Problem
+    what: str
+    id: str
+    named_by: str
+    commit: str
+    error: str
+
+    def __str__(self) -> str:
+        where = f", named by {self.named_by}" if self.named_by else ""
+        within = f", needed by commit {self.commit[:12]}" if self.commit and self.commit not in (self.id, self.named_by) else ""
+        return f"{self.problem} {self.what} {self.id}: {self.error}{where}{within}"
+
+
+@dataclass(frozen=True, slots=True)
+class FsckReport:
+    """What a check found.
+
+    Attributes:
+        objects, commits, refs: how many were checked.
+        dangling: objects that nothing leads to, which is no fault: gc deletes them.
+        findings: the faults, the first ``MAX_FINDINGS`` of them.
+        more: how many more there are.
+        seconds: how long it took.
+    """
+
+    objects: int
+    commits: int
+    refs: int
+    dangling: int
+    findings: tuple[Finding, ...]
+    more: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.findings
+
+
+def check(store: KVStore, *, progress: Callable[[int, int | None], None] | None = None, in_memory: int = 1_000_000) -> FsckReport:
+    """Check all that is in a store. Others may write to it meanwhile, and collect garbage.
+
+    Cost: reading everything once, and the parents of commits once more. Memory: what ``AddressSet`` says.
+
+    Args:
+        progress: told from time to time how many objects were checked, and of how many.
+        in_memory: addresses to hold in memory before a temporary file is used.
+
+    Raises:
+        StorageError: the store cannot be reached. Damage does not raise.
+    """
+    start = time.monotonic()
+    for attempt in range(1, _ATTEMPTS + 1):
+        with AddressSet(in_memory=in_memory) as seen:
+            check = _Check(store, seen, progress)
+            check.run()
+        if attempt == _ATTEMPTS or not check.findings or not check.swept():
+            break
+        # What was reachable when it began may have been reset away and collected meanwhile.
+    return FsckReport(check.objects, check.commits, check.refs, check.dangling, tuple(check.findings), check.more, time.monotonic() - start)
+
+
+class _Step(NamedTuple):
+    """A reference to follow, who made it, and the commit whose content it belongs to."""
+
+    reference: Reference
+    named_by: str
+    commit: str
+
+
+class _Check:
+    def __init__(self, store: KVStore, seen: AddressSet, progress: Callable[[int, int | None], None] | None) -> None:
+        self._store = store
+        self._seen = seen
+        self._progress = progress
+        self._total: int | None = None
+        self._cuts = Cuts({})
+        self._gc = GcRecord()
+        self.findings: list[Finding] = []
+        self.more = self.objects = self.commits = self.refs = self.dangling = 0
+
+    def run(self) -> None:
+        if self._progress is not None:
+            self._total = sum(1 for _ in self._keys(OBJECTS))
+        self._check_records()
+        self._walk(self._check_refs())
+        self._check_rest()
+
+    def swept(self) -> bool:
+        """Whether gc has deleted anything since the check began."""
+        try:
+            return read_gc_record(self._store.get(GC)).sweeps != self._gc.sweeps
+        except _DAMAGE:
+            return False
+
+    def _find(self, problem: Problem, what: str, id: str, error: str, *, named_by: str = "", commit: str = "") -> None:
+        if len(self.findings) >= MAX_FINDINGS:
+            self.more += 1
+            return
+        self.findings.append(Finding(problem, what, id, named_by, commit, error))
+
+    def _find_at(self, step: _Step, problem: Problem, error: str) -> None:
+        role = step.reference.role.name.lower().replace("_", " ")
+        self._find(problem, role, step.reference.address.hex(), error, named_by=step.named_by, commit=step.commit)
+
+    # Records and refs
+
+    def _check_records(self) -> None:
+        from versioned_state.repository.repository import FORMAT_VERSION, read_format
+
+        readers: dict[str, Callable[[bytes | None], object]] = {
+            FORMAT: lambda stored: read_format(stored or b""),
+            CUTS: read_cuts,
+            GC: read_gc_record,
+            MERGE_POLICIES: lambda _: read_policies(self._store),
+        }
+        for key, read in readers.items():
+            try:
+                stored = self._store.get(key)
+                if stored is None and key == FORMAT:
+                    self._find("missing", "record", key, "the store has no format record")
+                    continue
+                found = read(stored)
+            except StateError as error:
+                if not isinstance(error, _DAMAGE) and key != FORMAT:
+                    raise
+                self._find("corrupt", "record", key, str(error))
+                continue
+            if isinstance(found, int) and found > FORMAT_VERSION:
+                raise FormatError(found, FORMAT_VERSION)
+            if isinstance(found, Cuts):
+                self._cuts = found
+            elif isinstance(found, GcRecord):
+                self._gc = found
+
+    def _check_refs(self) -> Iterator[_Step]:
+        yield _Step(Reference(Address(bytes.fromhex(ROOT_ID)), Role.COMMIT), "every store", "")
+        for kind in _KINDS:
+            start, born = ref_key(kind, ""), birth_key(kind, "")
+            lost = {key[len(born) :] for key in self._keys(born)}
+            for key in self._keys(start):
+                self.refs += 1
+                name = key[len(start) :]
+                yield from self._check_ref(kind, name, born=name in lost)
+                lost.discard(name)
+            for name in sorted(lost):
+                if self._get(kind, name) is None:  # one that was created since the first listing has its record by now
+                    self._find("missing", kind, name, "it was created, and its record is gone")
+
+    def _get(self, kind: RefKind, name: str) -> bytes | None:
+        try:
+            return self._store.get(ref_key(kind, name))
+        except _DAMAGE:
+            return None
+
+    def _check_ref(self, kind: RefKind, name: str, *, born: bool) -> Iterator[_Step]:
+        try:
+            stored = self._store.get(ref_key(kind, name))
+            if stored is None:
+                return
+            ref = parse_ref(kind, name, stored)
+            check_name(kind, name)
+            if not born and self._store.get(birth_key(kind, name)) is None:
+                self._find("missing", "record", birth_key(kind, name), f"{kind} {name!r} is there, and the record of its creation is gone")
+        except InvalidArgumentError as error:
+            self._find("misplaced", kind, name, str(error))
+        except _DAMAGE as error:
+            self._find("corrupt", kind, name, str(error))
+            return
+        if ref.head is not None:
+            yield _Step(Reference(ref.head, Role.COMMIT), f"{kind} {name}", "")
+        if ref.log is not None:
+            yield _Step(Reference(ref.log, Role.LOG_ENTRY), f"{kind} {name}", "")
+
+    def _keys(self, prefix: str) -> Iterator[str]:
+        try:
+            yield from self._store.keys(prefix)
+        except _DAMAGE as error:
+            self._find("corrupt", "record", prefix, f"the keys cannot be listed: {error}")
+
+    # What is reachable
+
+    def _walk(self, starts: Iterator[_Step]) -> None:
+        pending: list[_Step] = []
+        while True:
+            for step in islice(starts, max(BATCH - len(pending), 0)):
+                self._add(pending, step)
+            if not pending:
+                if (step := next(starts, None)) is None:  # type: ignore[assignment]
+                    return
+                self._add(pending, step)
+                continue
+            batch = pending[-BATCH:]
+            del pending[-BATCH:]
+            raws = self._read([step.reference.address for step in batch], batch)
+            commits = []
+            for step in batch:
+                raw = raws.get(step.reference.address)
+                if raw is None:
+                    continue
+                try:
+                    found = followed(step.reference, raw, cuts=self._cuts, expired=self._gc.expired)
+                    self._check_place(step, raw)
+                except CorruptObjectError as error:
+                    self._find_at(step, "misplaced" if _decodes(raw) else "corrupt", error.reason)
+                    continue
+                id = step.reference.address.hex()
+                commit = step.commit
+                end = step.reference.end
+                if end is not None and found and found[-1].key is not None:
+                    found[-1] = found[-1]._replace(end=end)
+                if step.reference.role is Role.COMMIT:
+                    commits.append((step, read_commit(step.reference.address, raw)))
+                    commit = id
+                for reference in found:
+                    follows = "" if reference.role in (Role.COMMIT, Role.LOG_ENTRY) else commit
+                    self._add(pending, _Step(reference, id, follows))
+            self._check_commits(commits)
+            self._tell(len(batch))
+
+    def _add(self, pending: list[_Step], step: _Step) -> None:
+        if self._seen.add(step.reference.address, step.reference.role):
+            pending.append(step)
+
+    def _tell(self, count: int) -> None:
+        self.objects += count
+        if self._progress is not None:
+            self._progress(self.objects, self._total)
+
+    def _read(self, addresses: list[Address], steps: list[_Step]) -> dict[Address, bytes]:
+        """The raw bytes of those that are there and sound; a finding for each other."""
+        stored = self._get_many(addresses)
+        raws = {}
+        for step in steps:
+            address = step.reference.address
+            found = stored.get(address)
+            if found is None:
+                self._find_at(step, "missing", "it is not in the store")
+            elif isinstance(found, StateError):
+                self._find_at(step, "corrupt", str(found))
+            else:
+                try:
+                    raws[address] = verified(address, found)
+                except CorruptObjectError as error:
+                    self._find_at(step, "corrupt", error.reason)
+        return raws
+
+    def _get_many(self, addresses: Iterable[Address]) -> dict[Address, bytes | StateError]:
+        keys = {object_key(address): address for address in addresses}
+        try:
+            return {keys[key]: value for key, value in self._store.get_many(keys).items()}
+        except _DAMAGE:
+            pass
+        found: dict[Address, bytes | StateError] = {}
+        for key, address in keys.items():  # one by one, to see which
+            try:
+                value = self._store.get(key)
+                if value is not None:
+                    found[address] = value
+            except _DAMAGE as error:
+                found[address] = error
+        return found
+
+    def _check_place(self, step: _Step, raw: bytes) -> None:
+        """Raise ``CorruptObjectError`` where an object is not what the one that names it says, or its parts do not hold together."""
+        address, role, level, size, first, end = step.reference
+        if role is Role.COMMIT:
+            commit = read_commit(address, raw)
+            check_order(address, commit.tree.top)
+            cell = commit.meta_cell
+            if cell is not None and type(decode_inline(cell)) is not dict:
+                raise CorruptObjectError(address.hex(), "its meta is no dict")
+            return
+        if role is Role.LOG_ENTRY:
+            return
+        if role in (Role.BLOB, Role.CHUNK):
+            node = read_node(Shape.BLOB, raw)
+        else:
+            node = read_node(Shape.MAP if role is Role.MAP else Shape.SEQUENCE, raw)
+            check_order(address, node)
+            if not node.level:
+                check_cells(address, raw)
+        if level is not None and node.level != level:
+            raise CorruptObjectError(address.hex(), f"it is of level {node.level}, and should be of level {level}")
+        if size is not None and node.count != size:
+            raise CorruptObjectError(address.hex(), f"it has {node.count} elements, and should have {size}")
+        if first is not None and node.keys is not None and node.keys[:1] != [first]:
+            raise CorruptObjectError(address.hex(), "its first key is not the one that its parent has for it")
+        if end is not None and node.keys is not None and node.keys[-1] >= end:
+            raise CorruptObjectError(address.hex(), "its last key belongs under the node after it")
+
+    # The place of commits in history
+
+    def _check_commits(self, commits: list[tuple[_Step, Commit]]) -> None:
+        """Generation, heights and jump of each, from its parents and the commit that the first of them jumps to."""
+        self.commits += len(commits)
+        parents = self._commits_at({id for _, commit in commits for id in commit.parents})
+        middles = self._commits_at({parent.jump for parent in parents.values() if parent.jump is not None})
+        for step, commit in commits:
+            self._check_cut(step, commit)
+            found = [parents[id] for id in commit.parents if id in parents]
+            if len(found) < len(commit.parents):  # cut away, or missing, which is a finding of its own
+                continue
+            if commit.generation != 1 + max((parent.generation for parent in found), default=-1):
+                self._find_at(step, "misplaced", f"generation {commit.generation} does not follow from its parents")
+            if not found:
+                if commit.id != ROOT_ID:
+                    self._find_at(step, "misplaced", "it has no parents, and is not the root commit")
+                continue
+            first = found[0]
+            if commit.height != first.height + 1:
+                self._find_at(step, "misplaced", f"height {commit.height} does not follow from its first parent's, {first.height}")
+            elif len(found) == 1 and commit.merge_height != first.merge_height:
+                self._find_at(
+                    step, "misplaced", f"its newest merge is not that of its parent: at {commit.merge_height}, not {first.merge_height}"
+                )
+            elif not self._jumps_right(commit, first, middles):
+                self._find_at(step, "misplaced", "its jump does not lead where it should")
+
+    def _check_cut(self, step: _Step, commit: Commit) -> None:
+        cut = self._cuts.get(step.reference.address)
+        if cut is None:
+            return
+        every = (1 << len(commit.parents)) - 1
+        if cut.height != commit.height or not 0 <= cut.kept < every or (cut.kept and not cut.kept & 1):
+            self._find("misplaced", "record", CUTS, f"history cannot be cut like that at {commit.id}")
+
+    def _jumps_right(self, commit: Commit, parent: Commit, middles: dict[str, Commit]) -> bool:
+        if parent.jump is None:
+            return commit.jump == parent.id
+        middle = middles.get(parent.jump)
+        if middle is None:
+            return True  # cut away, or missing, which is a finding of its own
+        far = middle.jump
+        if self._cuts and commit.jump in (parent.id, far):
+            return True  # what lies beyond a cut may be gone: a jump that was made then is a short one, and so may be those made from it
+        equal = far is not None and parent.height - middle.height == middle.height - jump_height(middle.height)
+        return commit.jump == (far if equal else parent.id)
+
+    def _commits_at(self, ids: set[str]) -> dict[str, Commit]:
+        """Those of these commits that are there and sound."""
+        found = {}
+        for address, stored in self._get_many(Address(bytes.fromhex(id)) for id in ids).items():
+            try:
+                if isinstance(stored, bytes):
+                    found[address.hex()] = read_commit(address, verified(address, stored))
+            except CorruptObjectError:
+                continue
+        return found
+
+    # What is not reachable
+
+    def _check_rest(self) -> None:
+        keys = self._keys("")
+        while page := list(islice(keys, BATCH)):
+            rest = []
+            for key in page:
+                if not key.startswith(OBJECTS):
+                    if not (key in _RECORDS or key.startswith(_REF_PREFIXES)):
+                        self._find("misplaced", "record", key, "no record has such a key")
+                    continue
+                try:
+                    address = address_in(key)
+                except ValueError:
+                    self._find("corrupt", "object", key, "it is not the key of an object")
+                    continue
+                if address not in self._seen:
+                    rest.append(address)
+            for address, stored in self._get_many(rest).items():
+                self.dangling += 1
+                try:
+                    if isinstance(stored, StateError):
+                        raise CorruptObjectError(address.hex(), str(stored))
+                    raw = verified(address, stored)
+                    if not _decodes(raw):
+                        raise CorruptObjectError(address.hex(), "it does not decode as what it claims to be")
+                except CorruptObjectError as error:
+                    self._find("corrupt", "object", address.hex(), error.reason)
+            self._tell(len(rest))
+
+
+def _decodes(raw: bytes) -> bool:
+    """Whether an object decodes as what its own kind says."""
+    address = Address(b"")
+    role = _OWN_ROLE.get(raw[0]) if raw else None
+    if role is None:
+        return False
+    try:
+        followed(Reference(address, role), raw)
+        if role in (Role.SEQUENCE, Role.MAP) and raw[0] in (Kind.SEQUENCE_LEAF, Kind.MAP_LEAF):
+            check_cells(address, raw)
+            read_node(Shape.MAP if role is Role.MAP else Shape.SEQUENCE, raw)
+    except CorruptObjectError:
+        return False
+    return True

@@ -1,0 +1,274 @@
+"""Retention: history beyond what is to be kept is cut away, and its commits become garbage. Layer: repository.
+
+Ids never change. What falls out of a branch is not deleted here: a record says at which commits history ends (``cuts``), and ``gc``
+frees what nothing reaches any more::
+
+    before    root ── 1 ── 2 ── 3 ── 4 ── 5  main
+                           └─ 6 ── 7  side
+
+    keep_last=2 for main             4 ── 5  main, cut at 4; 3 is garbage
+                      root ── 1 ── 2 ── 6 ── 7  side
+
+So a commit that a branch outside of the pattern, a tag or a reflog still reaches stays, with everything before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from versioned_state.errors import InvalidArgumentError, MissingObjectError, StoreBusyError
+from versioned_state.objects.keys import CUTS, RefKind
+from versioned_state.repository.arguments import count
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.history.shallow import Cut, Cuts, live_cuts, write_cuts
+from versioned_state.repository.maintenance.gc import DEFAULT_EXPIRE, GcReport, collect
+from versioned_state.repository.refs.ref import Ref, iter_refs
+from versioned_state.repository.refs.reflog import read_entry
+
+if TYPE_CHECKING:
+    from versioned_state.repository.repository import Repository
+
+_ATTEMPTS: Final = 100
+"""Plans that another ``prune`` overtakes, before this one gives up."""
+
+_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
+
+
+@dataclass(frozen=True, slots=True)
+class BranchCut:
+    """A branch that the retention reaches: where it is cut now, and how many rounds (first parents) of it stay."""
+
+    branch: str
+    at: Commit
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """What a prune did, or, dry, would do.
+
+    Attributes:
+        branches: those whose history was cut. One that others keep whole is not among them.
+        kept: commits that the pruned branches still reach.
+        removed: commits that nothing reaches any more: garbage for ``gc``.
+        dry_run: whether nothing was changed.
+        collected: what gc freed, where it was asked for.
+    """
+
+    branches: tuple[BranchCut, ...]
+    kept: int
+    removed: int
+    dry_run: bool
+    collected: GcReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    cuts: dict[bytes, Cut]
+    report: PruneReport
+
+
+def prune(
+    repository: Repository,
+    *,
+    keep_last: int | None = None,
+    older_than: timedelta | None = None,
+    keep_tagged: bool = True,
+    branches: str | Iterable[str] = "*",
+    expire: timedelta | None = None,
+    gc: bool = False,
+    dry_run: bool = False,
+) -> PruneReport:
+    """Cut the history of branches down to what is to be kept. Deletes nothing: ``gc`` does.
+
+    A branch keeps its newest rounds: those among the last ``keep_last``, and those not older than ``older_than``. With both, one reason
+    suffices. The head always stays. What was merged in stays as far back as the rounds that are kept go. The cut is published by one
+    compare-and-set, and a writer on any branch is never in the way, or held up. Cost: reads every commit once.
+
+    Args:
+        keep_last: rounds of a branch, counted by first parents; 1 or more.
+        older_than: age, by the time that commits carry.
+        keep_tagged: a tag keeps everything before it, as a branch outside of the pattern does. If not, a tag keeps its own commit alone,
+            unless a branch outside of the pattern leads to it.
+        branches: patterns with ``*`` and ``?`` of the branches to prune.
+        expire: the age from which an entry of a reflog keeps nothing, as for ``gc``, and by default the same.
+        gc: collect garbage right afterwards, with the same ``expire``.
+        dry_run: only say what would be done.
+
+    Raises:
+        InvalidArgumentError: neither ``keep_last`` nor ``older_than`` was given, or one makes no sense.
+        StoreBusyError: others kept pruning at the same time. Nothing was changed.
+    """
+    if keep_last is None and older_than is None:
+        raise InvalidArgumentError("prune needs keep_last or older_than; nothing was changed")
+    if keep_last is not None:
+        keep_last = count("keep_last", keep_last, least=1)  # the head of a branch always stays
+    if older_than is not None and older_than < timedelta(0):
+        raise InvalidArgumentError(f"older_than={older_than}: it is an age")
+    expire = DEFAULT_EXPIRE if expire is None else expire
+    patterns = (branches,) if isinstance(branches, str) else tuple(branches)
+    now = repository.clock()
+    retention = _Retention(
+        keep_last=keep_last or 1,
+        since=None if older_than is None else now - older_than // timedelta(microseconds=1),
+        keep_tagged=keep_tagged,
+        patterns=patterns,
+        # What gc once took for expired may be gone, whatever is asked for now.
+        entries_since=max(now - expire // timedelta(microseconds=1), repository.guard.record.expired),
+    )
+    for _ in range(_ATTEMPTS):
+        cuts = repository.refresh_cuts()
+        sweeps = repository.guard.refresh().sweeps
+        try:
+            plan = _plan(repository, retention, dry_run=dry_run)
+        except MissingObjectError:
+            # Gc may have taken what a reflog named when it was read, and has expired since.
+            if repository.guard.refresh().sweeps == sweeps:
+                raise
+            continue
+        if dry_run:
+            return plan.report
+        if plan.cuts == dict(cuts) or repository.store.apply({CUTS: cuts.stored}, {CUTS: write_cuts(plan.cuts)}):
+            repository.refresh_cuts()
+            return replace(plan.report, collected=collect(repository, expire=expire)) if gc else plan.report
+    raise StoreBusyError("others keep pruning this store; nothing was changed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Retention:
+    """What to keep; times in microseconds."""
+
+    keep_last: int
+    since: int | None
+    keep_tagged: bool
+    patterns: tuple[str, ...]
+    entries_since: int
+
+    def floor(self, head: Commit, read: graph.Read) -> tuple[Commit, int, bool]:
+        """The last round of a branch that stays, how many do, and whether any before it does not."""
+        kept = 0
+        floor = head
+        for commit in graph.first_parents(head, read):
+            if commit.id == ROOT_ID:
+                return floor, kept, False
+            if kept >= self.keep_last and (self.since is None or commit.time < self.since):
+                return floor, kept, True
+            floor = commit
+            kept += 1
+        return floor, kept, False
+
+    def prunes(self, branch: str) -> bool:
+        return any(fnmatchcase(branch, pattern) for pattern in self.patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Roots:
+    """What history is reached from: pruned branches by name, what keeps all that is before it, and tags that keep but themselves."""
+
+    pruned: dict[str, Commit]
+    whole: list[Commit]
+    tagged: list[Commit]
+    before: set[str]
+
+
+def _roots(repository: Repository, retention: _Retention) -> _Roots:
+    pruned: dict[str, Commit] = {}
+    tags: list[Commit] = []
+    whole: list[Commit] = []
+    for ref in (ref for kind in _KINDS for ref in iter_refs(repository.store, kind, deleted=True)):
+        whole += logged_commits(repository, ref, since=retention.entries_since)
+        if ref.head is None:
+            continue
+        commit = repository.commit_at(ref.head)
+        if ref.kind == "branch" and retention.prunes(ref.name):
+            pruned[ref.name] = commit
+        else:
+            (whole if ref.kind == "branch" else tags).append(commit)
+    if retention.keep_tagged:
+        whole, tags = whole + tags, []
+    untouched = {commit.id for commit in graph.walk(whole, repository.read)} if tags else set()
+    loose = [commit for commit in tags if commit.id not in untouched]
+    before = {commit.id for commit in graph.walk([*pruned.values(), *loose], repository.read)}
+    return _Roots(pruned, whole, loose, before)
+
+
+def _plan(repository: Repository, retention: _Retention, *, dry_run: bool) -> _Plan:
+    roots = _roots(repository, retention)
+    pruned, before = roots.pruned, roots.before
+    whole = list(roots.whole)
+    floors: dict[str, tuple[Commit, int]] = {}
+    for name, head in pruned.items():
+        floor, rounds, more = retention.floor(head, repository.read)
+        if more:
+            floors[name] = floor, rounds
+        else:
+            whole.append(head)
+    untouched = {ROOT_ID, *(commit.id for commit in graph.walk(whole, repository.read))}
+    within: dict[str, Commit] = {}
+    for name, (floor, _) in floors.items():
+        within.update(_down_to(floor, pruned[name], repository))
+    within.update({commit.id: commit for commit in roots.tagged})
+
+    made: dict[bytes, Cut] = {}
+    for id, commit in within.items():
+        parents = repository.stored(id).parents
+        kept = [parent in commit.parents and (parent in untouched or parent in within) for parent in parents]
+        # Without the first parent a commit would have another one in its place, at another height.
+        bits = sum(1 << index for index, keep in enumerate(kept) if keep) if kept and kept[0] else 0
+        if bits != sum(1 << index for index, parent in enumerate(parents) if parent in commit.parents):
+            made[bytes.fromhex(id)] = Cut(commit.height, bits)
+
+    old = live_cuts(repository)
+    grafted = Cuts(old | made)
+
+    def read_then(id: str) -> Commit:
+        return grafted.graft(repository.stored(id))
+
+    heads = [read_then(commit.id) for commit in (*pruned.values(), *whole, *roots.tagged)]
+    after = {commit.id for commit in graph.walk(heads, read_then)}
+    cuts = old | {address: cut for address, cut in made.items() if address.hex() in after}
+    report = PruneReport(
+        branches=tuple(BranchCut(name, floor, rounds) for name, (floor, rounds) in floors.items() if bytes.fromhex(floor.id) in cuts),
+        kept=len((before & after) - {ROOT_ID}),
+        removed=len(before - after - {ROOT_ID}),
+        dry_run=dry_run,
+    )
+    return _Plan(cuts, report)
+
+
+def _down_to(floor: Commit, head: Commit, repository: Repository) -> dict[str, Commit]:
+    """What a branch keeps: its rounds down to the floor, and what was merged into them, as far back as the floor's generation."""
+    found = {head.id: head}
+    pending = [head]
+    while pending:
+        commit = pending.pop()
+        if commit == floor:
+            continue
+        for parent in repository.parents(commit):
+            if parent.id not in found and (parent == floor or parent.generation > floor.generation):
+                found[parent.id] = parent
+                pending.append(parent)
+    return found
+
+
+def logged_commits(repository: Repository, ref: Ref, *, since: int | None = None) -> Iterator[Commit]:
+    """The commits that the entries of a reflog name, newest first, down to a time in microseconds."""
+    log = ref.log
+    while log is not None:
+        try:
+            entry = read_entry(log, repository.objects.read(log))
+        except MissingObjectError:  # it had expired, and was collected
+            return
+        if since is not None and entry.time < since:
+            return
+        for address in (entry.new, entry.old):
+            if address is not None:
+                with suppress(MissingObjectError):
+                    yield repository.commit_at(address)
+        log = entry.previous

@@ -1,0 +1,452 @@
+"""Purging: history is rewritten so that what was at some paths, or on some branches, is in no commit, reflog or object. Layer: repository.
+
+Every commit that holds it, and every one after such a commit, is made anew without it; refs and reflogs are moved over; then garbage is
+collected, and a ``Disk`` is rewritten so that no free page and no log holds the bytes either. Each step leaves a store that is whole,
+and a purge that was cut off is run again: what is rewritten already is as good as untouched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final
+
+from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
+from versioned_state.objects.address import Address
+from versioned_state.objects.keys import CUTS, RefKind, birth_key, ref_key
+from versioned_state.objects.store import Staging
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import ROOT_ID, Commit, with_id
+from versioned_state.repository.history.shallow import Cut, forget_cuts, write_cuts
+from versioned_state.repository.maintenance.gc import GcReport, collect
+from versioned_state.repository.merging.policies import read_policies
+from versioned_state.repository.refs.ref import Ref, iter_refs, write_ref
+from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
+from versioned_state.storage import Disk, KVStore, Memory, Wrapper
+from versioned_state.values.changes.removal import Remover, Target, target_of, target_of_prefix
+from versioned_state.values.paths.path import Path
+from versioned_state.values.trees.nodes import Nodes
+
+if TYPE_CHECKING:
+    from versioned_state.repository.repository import Repository
+
+Progress = Callable[[str, int, int | None], None]
+"""Told what is being done, how much of it is done, and out of how much, where that is known."""
+
+_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
+_FLUSH_AT: Final = 4 * 1024 * 1024
+_REFS_A_BATCH: Final = 500
+_ATTEMPTS: Final = 1000
+_NEVER: Final = timedelta(days=365_000)
+_ANEW: Final = "0" * 48
+"""Stands for the id that a commit would get, where nothing is written."""
+_STAGED_DRY: Final = 4096
+"""Objects after which a dry run forgets what it would have written: nothing reads that."""
+
+BEYOND: Final = (
+    "backups, copies of the folder, snapshots of the file system, and what other stores pulled or imported",
+    "blocks of the disk that the file system has given up, above all on an SSD",
+    "the memory of other processes, and caches there, until they are closed",
+    "handles that stand on an old commit: what they send until they find the branch moved is garbage that may hold it; then purge again",
+    "pickled objects, sets and values of registered types that hold it inside: purge the key above them",
+)
+"""What a purge cannot reach, whatever the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeReport:
+    """What a purge did, or, dry, would do.
+
+    Attributes:
+        commits: the new id of each commit that was made anew, by its old id; dry, the new ones are empty.
+        holding: the commits that held something of it, by their old ids; the others come after one that did.
+        refs: the branches and tags whose head or reflog was rewritten, as ``branch main``.
+        branches: the branches that were erased whole, deleted ones too.
+        shared: commits of these, by the ids that they have now, that other refs or their reflogs lead to: they stay.
+        paths: the paths that were found, each once.
+        mentions: commits, by the ids that they have now, whose message, author or meta has a word of the paths: a purge leaves those
+            alone, unless ``replace`` says what to put there. And refs, deleted ones too, whose name has one, and merge policies whose
+            pattern has.
+        unreached: what may hold the data still, in sentences.
+        collected: what gc freed; None, dry.
+        dry_run: whether nothing was changed.
+    """
+
+    commits: Mapping[str, str]
+    holding: tuple[str, ...]
+    refs: tuple[str, ...]
+    branches: tuple[str, ...]
+    shared: tuple[str, ...]
+    paths: tuple[str, ...]
+    mentions: tuple[str, ...]
+    unreached: tuple[str, ...]
+    collected: GcReport | None
+    dry_run: bool
+
+
+class _SweptError(Exception):
+    """Gc deleted something while commits were made anew, so that some of the new objects may be gone."""
+
+
+def purge(
+    repository: Repository,
+    *paths: str | Path,
+    prefixes: Iterable[str] = (),
+    branches: str | Iterable[str] = (),
+    replace: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> PurgeReport:
+    """Rewrite history without what is at some paths, and erase it from the store. Ids of rewritten commits change, and of all after them.
+
+    All branches and tags and all reflogs are rewritten, those of deleted refs too. Commits that never held it, nor came after one that
+    did, keep their ids. Time, author, message and meta stay; a signature cannot, and a rewritten commit has none. Others may write
+    meanwhile: what they commit in between is rewritten too, and a handle that stands on an old commit merges onto the new head as it does
+    onto any other. Cost: reads every commit once, and of each tree the paths; then a gc, and on ``Disk`` a copy of the store.
+
+    Args:
+        paths: keys (``alice``), parts of values (``users.alice``), or whole namespaces (``@alice``). An index means that element in each
+            commit.
+        prefixes: beginnings of keys of the state: ``user/alice/``.
+        branches: patterns with ``*`` and ``?`` of branches to erase whole: head, reflog and name. What other refs lead to stays. Handles
+            that stand on one find it gone. One that is damaged can be given up so.
+        replace: words to replace in messages, in the strings of meta, and in authors, of reflogs too.
+        dry_run: only say what would be rewritten.
+        progress: is told how far it is.
+
+    Raises:
+        InvalidPathError, InvalidArgumentError: no path, or none that can be meant. Nothing was changed.
+        UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
+        StoreBusyError: another gc, writers or a reader would not let it finish. Run it again.
+        StorageError: the store failed. What was rewritten stays so, and what was not is as it was. Run it again.
+    """
+    prefixes = tuple(prefixes)
+    patterns = (branches,) if isinstance(branches, str) else tuple(branches)
+    told = progress or (lambda *_: None)
+    targets = [*map(target_of, paths), *map(target_of_prefix, prefixes)]
+    words = dict(replace or {})
+    if not targets and not patterns and not words:
+        raise InvalidArgumentError("purge needs a path, a branch, or a word to replace; nothing was changed")
+    if "" in words or "" in prefixes:
+        raise InvalidArgumentError("an empty text is in everything; nothing was changed")
+    if not repository.guard.enabled and not dry_run:
+        raise UnsafeStoreError("gc cannot run over this store, so nothing could be erased; nothing was changed")
+    done = _Done()
+    for _ in range(_ATTEMPTS):
+        with suppress(_SweptError):
+            one = _Pass(repository, targets, patterns, words, told, clean=done.clean, dry_run=dry_run)
+            try:
+                one.rewrite()
+            except MissingObjectError:
+                # Gc may have taken what a reflog named when it was read, and has expired since.
+                one.check_swept()
+                raise
+            done.add(one)
+            if dry_run or not one.publish():
+                break
+    else:
+        raise StoreBusyError("writers and gc keep changing the store, and part of it may not be rewritten yet", hint="run it again")
+    collected = None if dry_run else _erase(repository, told)
+    return PurgeReport(
+        commits=dict.fromkeys(done.commits, "") if dry_run else done.commits,
+        holding=tuple(done.holding),
+        refs=tuple(done.refs),
+        branches=tuple(done.branches),
+        shared=tuple(done.shared),
+        paths=tuple(sorted(done.paths)),
+        mentions=tuple(_mentions(repository, [*(target.word for target in targets), *done.branches, *words])),
+        unreached=(*_kept_by(repository.store), *BEYOND),
+        collected=collected,
+        dry_run=dry_run,
+    )
+
+
+class _Done:
+    """What all passes together did: a later one rewrites what other writers committed meanwhile.
+
+    ``clean`` has the ids of commits that hold nothing of it, nor come after one that does, so that no pass looks into them again.
+    """
+
+    def __init__(self) -> None:
+        self.clean: set[str] = {ROOT_ID}
+        self.commits: dict[str, str] = {}
+        self.holding: dict[str, None] = {}
+        self.refs: dict[str, None] = {}
+        self.branches: dict[str, None] = {}
+        self.shared: list[str] = []
+        self.paths: set[str] = set()
+
+    def add(self, one: _Pass) -> None:
+        self.commits.update(one.renamed)
+        self.holding.update(dict.fromkeys(one.holding))
+        self.refs.update(dict.fromkeys(f"{ref.kind} {ref.name}" for ref, _, _ in one.moves))
+        self.branches.update(dict.fromkeys(ref.name for ref in one.erased))
+        # Once a branch is gone, no later pass finds what it shared.
+        self.shared = [one.renamed.get(id, id) for id in (*self.shared, *one.shared)]
+        self.paths |= one.paths
+
+
+class _Pass:
+    """One rewriting of all that is reachable now."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        targets: Sequence[Target],
+        patterns: Sequence[str],
+        words: Mapping[str, str],
+        progress: Progress,
+        *,
+        clean: set[str],
+        dry_run: bool,
+    ) -> None:
+        self._repository = repository
+        self._patterns = patterns
+        self._rewrites = bool(targets or words)
+        self._words = words
+        self._progress = progress
+        self._clean = clean
+        self._dry = dry_run
+        # Whatever gc deletes from here on, the publication hears of.
+        self._sweeps = repository.guard.refresh().sweeps
+        self._staging = Staging(repository.objects, flush_at=None if dry_run else _FLUSH_AT)
+        self._nodes = Nodes(self._staging, staging=self._staging)
+        self._remover = Remover(self._nodes, targets)
+        self._cuts: dict[bytes, Cut] = {}
+        self.renamed: dict[str, str] = {}
+        self.holding: list[str] = []
+        self.paths: set[str] = set()
+        self.moves: list[tuple[Ref, Address | None, Address | None]] = []
+        self.erased: list[Ref] = []
+        self.shared: list[str] = []
+
+    def rewrite(self) -> None:
+        """Make commits and log entries anew, and find out which refs are to move. Nothing that is reachable is touched."""
+        repository = self._repository
+        repository.refresh_cuts()
+        every = [ref for kind in _KINDS for ref in iter_refs(repository.store, kind, deleted=True)]
+        logs = {(ref.kind, ref.name): list(_iter_log(repository, ref)) for ref in every}
+        self.erased = [ref for ref in every if ref.kind == "branch" and any(fnmatchcase(ref.name, pattern) for pattern in self._patterns)]
+        refs = [ref for ref in every if ref not in self.erased]
+        # Only ids are held, children before parents: a commit is read again when its turn comes.
+        ids = [commit.id for commit in graph.walk(self._named(refs, logs), repository.read)]
+        if self.erased:
+            kept = {*ids} - {ROOT_ID}
+            # A branch may be erased because it is damaged: as far as it can be read.
+            with suppress(MissingObjectError, CorruptObjectError):
+                for commit in graph.walk(self._named(self.erased, logs, damaged=True), repository.read):
+                    self.shared += [commit.id] if commit.id in kept else []
+        for count, id in enumerate(reversed(ids) if self._rewrites else ()):
+            self._progress("rewriting", count, len(ids))
+            if id not in self._clean:
+                self._rewrite_commit(repository.read(id))
+        for ref in refs:
+            head = self._now(ref.head)
+            log = self._rewrite_log(ref, logs[ref.kind, ref.name])
+            if (head, log) != (ref.head, ref.log):
+                self.moves.append((ref, head, log))
+
+    def _named(self, refs: Iterable[Ref], logs: Mapping[tuple[RefKind, str], list[LogEntry]], *, damaged: bool = False) -> list[Commit]:
+        """The commits that some refs and their reflogs name; where these may be ``damaged``, those of them that can be read."""
+        named: dict[Address | None, None] = {}
+        for ref in refs:
+            entries = logs[ref.kind, ref.name]
+            named.update(dict.fromkeys((ref.head, *(address for entry in entries for address in (entry.old, entry.new)))))
+        found = []
+        for address in named:
+            try:
+                found += [] if address is None else [self._repository.commit_at(address)]
+            except (MissingObjectError, CorruptObjectError):
+                if not damaged:
+                    raise
+        return found
+
+    def check_swept(self) -> None:
+        """Raise ``_SweptError`` if gc deleted anything since this pass began."""
+        if self._repository.guard.refresh().sweeps != self._sweeps:
+            raise _SweptError
+
+    def _now(self, address: Address | None) -> Address | None:
+        new = None if address is None else self.renamed.get(address.hex())
+        return address if new is None else Address(bytes.fromhex(new))
+
+    def _rewrite_commit(self, commit: Commit) -> None:
+        stored = self._repository.stored(commit.id)
+        found = set(self._remover.paths_in(stored.tree))
+        texts = self._replaced(stored.author), self._replaced(stored.message), self._replaced_meta(stored)
+        self.paths |= found
+        if found or texts != (stored.author, stored.message, stored.meta_cell):
+            self.holding.append(commit.id)
+        elif not any(parent in self.renamed for parent in commit.parents):
+            self._clean.add(commit.id)
+            return
+        if self._dry:
+            self.renamed[commit.id] = _ANEW
+            if len(self._staging) > _STAGED_DRY:
+                self._staging = Staging(self._repository.objects)
+                self._nodes.bind(self._staging)
+            return
+        author, message, meta = texts
+        # Each commit has one that stands for it, so generation, height and jump are those of the old one.
+        new, raw = with_id(
+            dataclasses.replace(
+                stored,
+                tree=self._remover.without(stored.tree) if found else stored.tree,
+                parents=tuple(self.renamed.get(parent, parent) for parent in stored.parents),
+                jump=stored.jump and self.renamed.get(stored.jump, stored.jump),
+                author=author,
+                message=message or "",
+                meta_cell=meta,
+            )
+        )
+        self._staging.add(raw)
+        self.renamed[commit.id] = new.id
+        self._clean.add(new.id)
+        cut = self._repository.cuts.get(bytes.fromhex(commit.id))
+        if cut is not None:
+            self._cuts[bytes.fromhex(new.id)] = cut
+
+    def _replaced(self, text: str | None) -> str | None:
+        if text is not None:
+            for word, other in self._words.items():
+                text = text.replace(word, other)
+        return text
+
+    def _replaced_meta(self, commit: Commit) -> bytes | None:
+        if not self._words or commit.meta_cell is None:
+            return commit.meta_cell
+        meta = commit.meta
+        new = _replaced_in(meta, self._replaced)
+        return commit.meta_cell if new == meta else self._repository.meta_cell(new)
+
+    def _rewrite_log(self, ref: Ref, entries: list[LogEntry]) -> Address | None:
+        """The last entry of the reflog as it is now: that same one, where it names nothing that was rewritten."""
+        if not any(self._is_stale(entry) for entry in entries):
+            return ref.log
+        if self._dry:
+            return Address(bytes.fromhex(_ANEW))
+        log = None
+        for entry in reversed(entries):
+            at = dataclasses.replace(ref, head=self._now(entry.old), log=log)
+            author, action = self._replaced(entry.author), self._replaced(entry.action) or ""
+            log = self._staging.add(write_entry(at, self._now(entry.new), time=entry.time, author=author, action=action))
+        return log
+
+    def _is_stale(self, entry: LogEntry) -> bool:
+        now = self._now(entry.old), self._now(entry.new), self._replaced(entry.author), self._replaced(entry.action)
+        return now != (entry.old, entry.new, entry.author, entry.action)
+
+    def publish(self) -> bool:
+        """Move and erase refs, as many in one batch as can be; whether there were any, so that another pass has to look again."""
+        if not self.moves and not self.erased:
+            return False
+        self._publish_cuts()
+        for start in range(0, len(self.moves), _REFS_A_BATCH):
+            batch = self.moves[start : start + _REFS_A_BATCH]
+            expected = {ref_key(ref.kind, ref.name): ref.stored for ref, _, _ in batch}
+            puts = {ref_key(ref.kind, ref.name): write_ref(ref.kind, ref.name, head, log) for ref, head, log in batch}
+            keep = [address for _, head, log in batch for address in (head, log) if address is not None]
+            # Where one ref was moved meanwhile none of the batch is; the next pass does it again.
+            self._repository.guard.apply(expected, puts, staging=self._staging, keep=keep, since=self._sweeps, secure=_swept)
+        for start in range(0, len(self.erased), _REFS_A_BATCH):
+            gone = self.erased[start : start + _REFS_A_BATCH]
+            expected = {ref_key(ref.kind, ref.name): ref.stored for ref in gone}
+            keys = [*expected, *(birth_key(ref.kind, ref.name) for ref in gone)]
+            self._repository.guard.apply(expected, {}, keys, staging=self._staging, keep=(), since=self._sweeps, secure=_swept)
+        return True
+
+    def _publish_cuts(self) -> None:
+        """A rewritten commit is cut where the old one was, before any ref leads to it."""
+        repository = self._repository
+        while not self._cuts.keys() <= repository.cuts.keys():
+            cuts = repository.refresh_cuts()
+            repository.store.apply({CUTS: cuts.stored}, {CUTS: write_cuts({**cuts, **self._cuts})})
+            repository.refresh_cuts()
+
+
+def _swept() -> None:
+    raise _SweptError
+
+
+def _iter_log(repository: Repository, ref: Ref) -> Iterator[LogEntry]:
+    """The entries of a reflog that keep what they name, newest first; of the others a part may be collected already."""
+    expired = repository.guard.record.expired
+    log = ref.log
+    while log is not None:
+        try:
+            entry = read_entry(log, repository.objects.read(log))
+        except MissingObjectError:
+            return
+        if entry.time < expired:
+            if log == ref.log:
+                # gc keeps the last entry of a ref whatever its age, a tag's message in it, but not what it led away from.
+                yield dataclasses.replace(entry, old=None, previous=None)
+            return
+        yield entry
+        log = entry.previous
+
+
+def _replaced_in(value: Any, replaced: Callable[[str], str | None]) -> Any:
+    if type(value) is str:
+        return replaced(value)
+    if type(value) is dict:
+        return {_replaced_in(key, replaced): _replaced_in(item, replaced) for key, item in value.items()}
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)(_replaced_in(item, replaced) for item in value)
+    return value
+
+
+def _erase(repository: Repository, progress: Progress) -> GcReport:
+    """Collect everything that is not reachable, and have no file of the store keep it."""
+    collected = collect(repository, expire=_NEVER, progress=lambda count, total: progress("collecting", count, total))
+    repository.forget()
+    forget_cuts(repository)
+    store = _innermost(repository.store)
+    if isinstance(store, Disk):
+        progress("compacting", 0, None)
+        # Whatever gc deleted, now or before, is still in free pages, and in the log.
+        return dataclasses.replace(collected, compacted=store.compact(secure=True))
+    return collected
+
+
+def _innermost(store: KVStore) -> KVStore:
+    while isinstance(store, Wrapper):
+        store = store.store
+    return store
+
+
+def _mentions(repository: Repository, words: Sequence[str]) -> Iterator[str]:
+    """The commits whose message, author or meta has one of the words, the refs whose name has, and the merge policies whose pattern has."""
+    wanted = [word for word in dict.fromkeys(words) if len(word) > 1]
+    if not wanted:
+        return
+    for pattern in read_policies(repository.store):
+        if any(word in pattern for word in wanted):
+            yield f"merge policy {pattern}"
+    for kind in _KINDS:
+        for ref in iter_refs(repository.store, kind, deleted=True):
+            if ref.head is None and any(word in ref.name for word in wanted):
+                yield f"deleted {kind} {ref.name}"
+    heads = set()
+    for kind, refs in (("branch", repository.branches), ("tag", repository.tags)):
+        for name, head in refs.items():
+            heads.add(head)
+            said = repository.tags.annotation(name) if kind == "tag" else None
+            text = "\0".join((name, *(() if said is None else (said.message, said.author or ""))))
+            if any(word in text for word in wanted):
+                yield f"{kind} {name}"
+    for commit in graph.walk(heads, repository.read):
+        text = "\0".join((commit.message, commit.author or "", str(commit.meta)))
+        if any(word in text for word in wanted):
+            yield commit.id
+
+
+def _kept_by(store: KVStore) -> Iterator[str]:
+    """What this kind of store keeps beyond what it is told to delete."""
+    store = _innermost(store)
+    if not isinstance(store, Disk | Memory):
+        yield f"what {type(store).__name__} keeps of deleted values by itself: logs, replicas, free pages, old versions, dumps"

@@ -1,0 +1,329 @@
+"""Three-way merges of states: their policies, their conflicts, and how a person settles them. Layer: repository.
+
+::
+
+    base ──┬── ours ────┬── merged
+           └── theirs ──┘
+
+``values.merge`` does the work; here is what it asks when both sides changed a place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from versioned_state.errors import InvalidArgumentError, LimitExceededError, PickleRefusedError, UnserializableValueError
+from versioned_state.repository.merging.policies import NUMBERS, Policies, Policy
+from versioned_state.values.changes.diff import diff_maps
+from versioned_state.values.changes.merge import Merger, Settled, Sides
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.decode import Decoder
+from versioned_state.values.encode import Encoder
+from versioned_state.values.forms import LIMITS, Forms
+from versioned_state.values.keys import path_of
+from versioned_state.values.paths.path import Path, as_path
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.tree import Tree, edit_map
+
+if TYPE_CHECKING:
+    from versioned_state.repository.history.commit import Commit
+
+
+class Missing:
+    """Stands for a side that has nothing at the path."""
+
+    def __repr__(self) -> str:
+        return "<missing>"
+
+
+MISSING: Final = Missing()
+
+
+class Conflict:
+    """A path that both sides changed: what the merge base has there, what ours is, and what theirs is; ``MISSING`` where there is nothing.
+
+    Values are read when asked for. Objects show as ``ObjectInfo``: nothing is unpickled. A path into a list goes by the indexes that its
+    elements have in the base: no two conflicts have one path, whatever either side put in or took out before it.
+    """
+
+    __slots__ = ("_decoder", "path", "sides")
+
+    def __init__(self, path: Path, sides: Sides, decoder: Decoder) -> None:
+        self.path = path
+        self.sides = sides
+        self._decoder = decoder
+
+    @property
+    def base(self) -> Any:
+        return self._read(self.sides.base)
+
+    @property
+    def ours(self) -> Any:
+        return self._read(self.sides.ours)
+
+    @property
+    def theirs(self) -> Any:
+        return self._read(self.sides.theirs)
+
+    def _read(self, cell: bytes | None) -> Any:
+        return MISSING if cell is None else self._decoder.decode(cell)
+
+    @property
+    def both_appended(self) -> bool:
+        """Whether it is a list into which both sides put elements, which the policy ``append`` would settle."""
+        return type(self.base) in (list, Missing) and type(self.ours) is type(self.theirs) is list
+
+    def __repr__(self) -> str:
+        return f"<Conflict at {self.path}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a person decided for a path, in view of its three sides (None: whatever they are)."""
+
+    path: Path
+    sides: Sides | None
+    value: Any
+
+
+Resolutions = Sequence[Resolution]
+
+
+class Merge:
+    """A merge that stopped at conflicts, and left everything as it was: settle them, and do it again.
+
+    Attributes:
+        conflicts: what is to be settled still.
+    """
+
+    def __init__(self, conflicts: tuple[Conflict, ...], resolutions: Resolutions, again: Callable[[Resolutions], Commit]) -> None:
+        self.conflicts = conflicts
+        self._resolutions = tuple(resolutions)
+        self._again = again
+
+    def resolve(self, path: str | Path, value: Any) -> None:
+        """Say what is to stand at the path of a conflict; ``MISSING``: nothing. It counts for these three sides and no others.
+
+        Raises:
+            InvalidArgumentError: there is no conflict at that path.
+
+        A value that cannot be stored is refused by ``commit()``, which names it.
+        """
+        path = as_path(path)
+        conflict = next((conflict for conflict in self.conflicts if conflict.path == path), None)
+        if conflict is None:
+            left = ", ".join(str(conflict.path) for conflict in self.conflicts) or "none"
+            raise InvalidArgumentError(f"there is no conflict at {path}", hint=f"conflicts: {left}")
+        self._resolutions = (*self._resolutions, Resolution(path, conflict.sides, value))
+        self.conflicts = tuple(each for each in self.conflicts if each is not conflict)
+
+    def commit(self) -> Commit:
+        """Do again what stopped, with what was settled; the commit. What was changed since is part of it.
+
+        Raises:
+            MergeConflictError: there are conflicts left, or new ones, because others committed since.
+            TransactionError, InvalidArgumentError: within a transaction, or on another branch by now.
+        """
+        return self._again(self._resolutions)
+
+    def __repr__(self) -> str:
+        return f"<Merge with {len(self.conflicts)} conflicts>"
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What came of a merge.
+
+    Attributes:
+        tree: the root, whose new objects are staged; at the conflicts it holds ours.
+        conflicts: what nobody decided.
+        replaced: the root keys at which something that could not be stored gave way.
+    """
+
+    tree: Tree
+    conflicts: tuple[Conflict, ...]
+    replaced: frozenset[bytes] = frozenset()
+
+
+def merge_trees(
+    nodes: Nodes,
+    sides: tuple[Tree, Tree, Tree],
+    *,
+    pickles: PicklePolicy,
+    policies: Policies,
+    resolutions: Resolutions,
+    theirs_first: bool,
+    counting: bool = True,
+    unstorable: Collection[bytes] = (),
+) -> Merged:
+    """Merge base, ours and theirs.
+
+    Args:
+        pickles: whether a function that is a policy gets objects, and gives them.
+        theirs_first: whether theirs was made before ours, for the order of what both appended.
+        counting: whether a policy may count the same change on both sides twice: not where it may be one change, that is made again.
+        unstorable: the root keys at which ours has something else than ``sides`` say, which cannot be stored. Where theirs changed one of
+            them there is nothing to merge: it is settled as a whole, by hand or with theirs, or is a conflict that shows nothing of ours.
+    """
+    base, ours, theirs = sides
+    encoder = Encoder(nodes, pickles)
+    forms = Forms(encoder, Decoder(encoder, describe=True))
+    decide = _Decider(encoder, forms, policies, resolutions, theirs_first=theirs_first, counting=counting)
+    tree = Merger(forms, decide).roots(base, ours, theirs, path_of)
+    replaced: dict[bytes, bytes | None] = {}
+    if unstorable:
+        for key, old, new in diff_maps(nodes, base, theirs):
+            if key in unstorable:
+                path, shown = path_of(key), Sides(old, None, new)
+                settled = decide.replace(path, shown, LIMITS[Shape.MAP])
+                if settled is None:
+                    decide.conflict(path, shown)
+                else:
+                    replaced[key] = settled.cell
+    tree = edit_map(nodes, tree, replaced) if replaced else tree
+    return Merged(tree, tuple(decide.conflicts), frozenset(replaced))
+
+
+class _Decider:
+    """Answers by what was settled by hand first, then by policy; and collects what nobody decided."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        forms: Forms,
+        policies: Policies,
+        resolutions: Resolutions,
+        *,
+        theirs_first: bool,
+        counting: bool,
+    ) -> None:
+        self._encoder = encoder
+        self._forms = forms
+        self._reader = Decoder(encoder)
+        self._policies = policies
+        self._resolutions = resolutions
+        self._theirs_first = theirs_first
+        self._counting = counting
+        self.conflicts: list[Conflict] = []
+
+    def settle(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+        by_hand = self._by_hand(path, sides, limit)
+        if by_hand is not None:
+            return by_hand
+        policy = self._policies.find(path)
+        if policy == "ours":
+            return Settled(sides.ours)
+        if policy == "theirs":
+            return Settled(sides.theirs)
+        if policy == "union" and (sides.ours is None) != (sides.theirs is None):
+            return Settled(sides.ours or sides.theirs)
+        if callable(policy):
+            return self._ask(policy, path, sides, limit)
+        if policy in ("sum", "max", "min"):
+            return self._calculate(policy, path, sides, limit)
+        return None
+
+    def _ask(self, policy: Callable[[Any, Any, Any], Any], path: Path, sides: Sides, limit: int) -> Settled:
+        cells = (sides.base, sides.ours, sides.theirs)
+        values = [self._read(cell) for cell in cells]  # its own: it may change them
+        value = policy(*values)
+        if value is None and any(map(self._is_changed, values, cells)):
+            raise InvalidArgumentError(
+                f"the merge policy of {path} changed a value that it was given, and returned None; nothing was changed",
+                hint="it is to return what is to be there",
+            )
+        return self._settled(path, value, limit)
+
+    def _is_changed(self, value: Any, cell: bytes | None) -> bool:
+        if type(value) not in (list, dict, set, bytearray):
+            return False
+        try:
+            return self._encoder.encode_inline(value, "a value") != self._encoder.encode_inline(self._read(cell), "a value")
+        except (UnserializableValueError, PickleRefusedError, LimitExceededError):
+            return True
+
+    def replace(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+        """What stands instead of something of ours that cannot be stored, which the sides do not show."""
+        if self._policies.find(path) == "theirs":
+            return self._by_hand(path, sides, limit) or Settled(sides.theirs)
+        return self._by_hand(path, sides, limit)
+
+    def _by_hand(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+        for resolution in self._resolutions:
+            if resolution.path == path and resolution.sides in (None, sides):
+                return self._settled(path, resolution.value, limit)
+        return None
+
+    def _calculate(self, policy: Policy, path: Path, sides: Sides, limit: int) -> Settled | None:
+        ours, theirs = self._read(sides.ours), self._read(sides.theirs)
+        base = 0 if sides.base is None else self._read(sides.base)
+        if not NUMBERS.issuperset(map(type, (base, ours, theirs))):
+            return None
+        try:
+            if policy == "sum":
+                return self._settled(path, ours + theirs - base, limit)
+            return self._settled(path, max(ours, theirs) if policy == "max" else min(ours, theirs), limit)
+        except (TypeError, ArithmeticError):  # a Decimal and a float, say
+            return None
+
+    def _settled(self, path: Path, value: Any, limit: int) -> Settled:
+        return Settled(None if value is MISSING else self._forms.encode(value, limit, str(path)))
+
+    def _read(self, cell: bytes | None) -> Any:
+        return MISSING if cell is None else self._reader.decode(cell)
+
+    def insert(self, path: Path, ours: list[Any], theirs: list[Any]) -> list[Any] | None:
+        policy = self._policies.find(path)
+        if policy == "append":
+            return theirs + ours if self._theirs_first else ours + theirs
+        if policy == "union":
+            own = set(ours)
+            return ours + [part for part in theirs if part not in own]
+        return None
+
+    def once(self, path: Path) -> bool:
+        return self._policies.find(path) == "union"
+
+    def recount(self, path: Path) -> bool:
+        return self._counting and self._policies.counts_below(path)
+
+    def conflict(self, path: Path, sides: Sides) -> bytes | None:
+        # Of a value that is to be settled as a whole, no part is to be settled.
+        while self.conflicts and self.conflicts[-1].path.steps[: len(path)] == path.steps:
+            self.conflicts.pop()
+        self.conflicts.append(Conflict(path, sides, self._forms.decoder))
+        return sides.ours
+
+
+def merge_bases(nodes: Nodes, base: Tree, bases: Sequence[Tree]) -> Tree:
+    """One base out of several, for two lines of history that were merged into each other: git's recursive merge.
+
+    Where the bases differ from each other in the same place, what they come from stands, so that it is a conflict of the sides.
+    """
+    encoder = Encoder(nodes, PicklePolicy("refuse", private=False))
+    forms = Forms(encoder, Decoder(encoder, describe=True))
+    merged = bases[0]
+    for other in bases[1:]:
+        merged = Merger(forms, _Undecided()).roots(base, merged, other, path_of)
+    return merged
+
+
+class _Undecided:
+    """Decides nothing, and puts the base where there is a conflict."""
+
+    def settle(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+        return None
+
+    def insert(self, path: Path, ours: list[Any], theirs: list[Any]) -> list[Any] | None:
+        return None
+
+    def once(self, path: Path) -> bool:
+        return False
+
+    def recount(self, path: Path) -> bool:
+        return False
+
+    def conflict(self, path: Path, sides: Sides) -> bytes | None:
+        return sides.base

@@ -1,0 +1,111 @@
+"""Merge policies: what becomes of a place that both sides changed, by the pattern of its path. Layer: repository."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final, Literal, get_args
+
+import msgpack
+
+from versioned_state.errors import CorruptObjectError, InvalidArgumentError
+from versioned_state.objects.keys import MERGE_POLICIES
+from versioned_state.objects.record import read_record, write_record
+from versioned_state.storage import KVStore
+from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.pattern import Pattern
+
+PolicyName = Literal["ours", "theirs", "union", "append", "sum", "max", "min", "text"]
+"""What may be kept in a repository.
+
+=========  ==================================================================================================
+policy     where both sides changed the value at such a path
+=========  ==================================================================================================
+ours       ours stands
+theirs     theirs stands
+union      of what both put into a list, each once in the whole list; into one place of a text, our lines, and those of theirs
+           that are not among them; of a value that one side removed, the other
+append     of what both put into a list or text, all: first what was committed first
+sum        both changes of a number are added up
+max, min   the greater, or the lesser, of the two
+text       a text is merged by lines; this is the default, and lifts a policy that a broader pattern sets
+=========  ==================================================================================================
+"""
+
+Policy = PolicyName | Callable[[Any, Any, Any], Any]
+"""A name, or a function of base, ours and theirs, each ``MISSING`` where there is nothing, that returns what is to be there.
+
+The values are the function's own: it may change one of them and return it. What it raises ends the call, which has changed nothing.
+"""
+
+NAMES: Final[tuple[str, ...]] = get_args(PolicyName)
+
+NUMBERS: Final = frozenset({int, float, Decimal, Fraction})
+
+_COUNTING: Final = frozenset({"sum", "append"})
+
+
+class Policies:
+    """Policies by pattern. Of the patterns that match a path, the last one given decides.
+
+    Raises:
+        InvalidArgumentError: a pattern that does not parse, or a policy that is none.
+    """
+
+    def __init__(self, *layers: Mapping[str, Policy]) -> None:
+        merged: dict[str, Policy] = {}
+        for layer in layers:
+            if not isinstance(layer, Mapping) or any(type(pattern) is not str for pattern in layer):  # type: ignore[redundant-expr]
+                raise InvalidArgumentError(
+                    f"merge policies are a dict from patterns of paths to policies, not {layer!r:.80}",
+                    hint='for example: {"messages": "append"}',
+                )
+            for pattern, policy in layer.items():
+                merged.pop(pattern, None)  # given again, it is the last one given
+                merged[pattern] = policy
+        for pattern, policy in merged.items():
+            if not callable(policy) and policy not in NAMES:
+                raise InvalidArgumentError(
+                    f"no merge policy: {policy!r} for {pattern!r}",
+                    hint=f"there are {', '.join(NAMES)}, and functions of base, ours, theirs",
+                )
+        self._policies = [(Pattern.parse(pattern), policy) for pattern, policy in merged.items()]
+
+    def find(self, path: Path) -> Policy | None:
+        """The policy of a path, or None."""
+        return next((policy for pattern, policy in reversed(self._policies) if pattern.matches(path)), None)
+
+    def counts_below(self, path: Path) -> bool:
+        """Whether the same change on both sides, at a path or below it, is two changes to a policy."""
+        return any(policy in _COUNTING and pattern.may_match_below(path) for pattern, policy in self._policies if not callable(policy))
+
+
+def read_policies(store: KVStore) -> dict[str, PolicyName]:
+    """The policies that a repository keeps. Raises ``CorruptObjectError``."""
+    stored = store.get(MERGE_POLICIES)
+    if stored is None:
+        return {}
+    try:
+        kept = msgpack.unpackb(read_record(MERGE_POLICIES, stored))
+        Policies(kept)
+    except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:
+        raise CorruptObjectError(MERGE_POLICIES, f"the record of merge policies does not decode: {error}") from error
+    return dict(kept)
+
+
+def write_policy(store: KVStore, pattern: str, policy: PolicyName | None) -> dict[str, PolicyName]:
+    """Keep a policy in a repository (None: no more), and return all that it keeps then."""
+    if policy is not None and policy not in NAMES:
+        raise InvalidArgumentError(f"a repository keeps policies by name, not {policy!r}", hint=f"there are {', '.join(NAMES)}")
+    if type(pattern) is not str:
+        raise InvalidArgumentError(f"the pattern of a merge policy is a string, not {type(pattern).__name__}")
+    while True:
+        stored = store.get(MERGE_POLICIES)
+        kept = read_policies(store) if stored is not None else {}
+        kept.pop(pattern, None)
+        if policy is not None:
+            kept[pattern] = policy
+        Policies(kept)
+        if store.compare_and_set(MERGE_POLICIES, stored, write_record(MERGE_POLICIES, msgpack.packb(kept))):
+            return kept

@@ -1,0 +1,1 @@
+"""Names for commits: branches, tags and revisions. Layer: repository."""

@@ -1,0 +1,151 @@
+"""Which commit a revision means: by id, by name, by steps from there. Layer: repository.
+
+``revisions`` says what may be written. A name that means nothing is answered with those that come close, never by a scan.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from versioned_state.errors import AmbiguousRevisionError, InvalidArgumentError, UnknownRevisionError
+from versioned_state.objects.address import HEX_SIZE, Address
+from versioned_state.objects.keys import RefKind
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.names.syntax import At, Back, Moves, Parent, parse_revision
+from versioned_state.repository.refs.ref import has_surrogate, iter_refs
+
+if TYPE_CHECKING:
+    from versioned_state.repository.repository import Repository
+
+_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
+_MIN_DIGITS: Final = 4
+_MOST_SHOWN: Final = 8
+_SAME_PREFIX: Final = 4096
+_NEAR_REFS: Final = 1000
+"""How many refs are looked at for names that come close to an unknown one: enough to help, and never a scan of a service."""
+
+
+def resolve(repository: Repository, rev: str | Commit, *, head: Commit | None = None, branch: str | None = None) -> Commit:
+    """The commit that a revision means; see ``Repository.commit``."""
+    if isinstance(rev, Commit):
+        # History may have been cut at it since it was read.
+        return repository.read(rev.id) if bytes.fromhex(rev.id) in repository.cuts else rev
+    if type(rev) is not str:
+        raise InvalidArgumentError(f"a revision is a string or a Commit, not {type(rev).__name__}")
+    if not rev.isascii() and has_surrogate(rev):
+        raise UnknownRevisionError(rev.encode("unicode_escape").decode(), reason="it is no text that a name could be")
+    whole = _by_full_id(repository, rev)
+    if whole is not None:
+        return whole
+    parsed = parse_revision(rev)
+    steps = list(parsed.steps)
+    if steps and isinstance(steps[0], Moves | At):
+        commit = _at_position(repository, rev, parsed.base, steps[0], branch)
+        del steps[0]
+    elif parsed.base == "HEAD":
+        commit = _head_of(repository, rev, branch) if head is None else resolve(repository, head)
+    else:
+        commit = _by_full_id(repository, parsed.base) or _by_name(repository, parsed.base) or _by_prefix(repository, rev, parsed.base)
+    for step in steps:
+        if isinstance(step, Back):
+            commit = _back(repository, rev, commit, step.count)
+        elif isinstance(step, Parent) and step.number:
+            commit = _parent(repository, rev, commit, step.number)
+    return commit
+
+
+def _back(repository: Repository, rev: str, commit: Commit, count: int) -> Commit:
+    if count > commit.height:
+        raise UnknownRevisionError(rev, reason=f"there are only {commit.height} commits before {commit.short}")
+    height = commit.height - count
+    found = graph.descend(commit, height, repository.read)
+    if found.height > height:
+        raise UnknownRevisionError(rev, reason=graph.cut_reason(found))
+    return found
+
+
+def _parent(repository: Repository, rev: str, commit: Commit, number: int) -> Commit:
+    parents = repository.parents(commit)
+    if number > len(parents):
+        reason = graph.cut_reason(commit) if commit.cut else f"{commit.short} has {len(parents)} parents"
+        raise UnknownRevisionError(rev, reason=reason)
+    return parents[number - 1]
+
+
+def _head_of(repository: Repository, rev: str, branch: str | None) -> Commit:
+    branch = branch or repository.current_branch
+    ref = repository.ref("branch", branch or "main")
+    if ref.head is None and branch is None:
+        ref = repository.ref("branch", repository.default_branch())
+    if ref.head is not None:
+        return repository.commit_at(ref.head)
+    near = tuple(islice(repository.branches, _MOST_SHOWN))
+    raise UnknownRevisionError(rev, near=near, reason=f"there is no branch {ref.name!r}" if near else "there are no commits yet")
+
+
+def _by_name(repository: Repository, name: str) -> Commit | None:
+    for kind in _KINDS:
+        ref = repository.ref(kind, name)
+        if ref.head is not None:
+            return repository.commit_at(ref.head)
+    return None
+
+
+def _by_full_id(repository: Repository, base: str) -> Commit | None:
+    """The commit of that id, if it is one: as in git, it goes before a ref of that name. One read, or none."""
+    return repository.find_commit(Address(bytes.fromhex(base))) if len(base) == HEX_SIZE and _is_hex(base) else None
+
+
+def _by_prefix(repository: Repository, rev: str, prefix: str) -> Commit:
+    digits = prefix.lower()
+    if _MIN_DIGITS <= len(digits) <= HEX_SIZE and _is_hex(digits):
+        found = _commits_by_prefix(repository, digits)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise AmbiguousRevisionError(rev, [commit.short for commit in found[:_MOST_SHOWN]])
+    raise UnknownRevisionError(rev, near=_near(repository, prefix))
+
+
+def _commits_by_prefix(repository: Repository, prefix: str) -> list[Commit]:
+    """The commits whose id begins so, one more than are shown at most. Cost: reads the objects whose address begins so, up to a bound."""
+    addresses = islice(repository.objects.iter_addresses(prefix), _SAME_PREFIX)
+    return list(islice((c for a in addresses if (c := repository.find_commit(a)) is not None), _MOST_SHOWN + 1))
+
+
+def _at_position(repository: Repository, rev: str, base: str, step: Moves | At, branch: str | None) -> Commit:
+    """Where a ref stood, by its moves."""
+    name = (branch or repository.default_branch()) if base == "HEAD" else base
+    ref = repository.ref("branch", name)
+    if ref.head is None:
+        # A live tag goes before a deleted branch.
+        tag = repository.ref("tag", name)
+        ref = tag if tag.head is not None or ref.stored is None else ref
+    if ref.stored is None:
+        raise UnknownRevisionError(rev, near=_near(repository, name), reason=f"there is no branch or tag {name!r}")
+    count = 0
+    for count, position in enumerate(repository.reflog(name, kind=ref.kind)):
+        if count == step.count if isinstance(step, Moves) else position.time <= step.time:
+            if position.commit is None:
+                raise UnknownRevisionError(rev, reason=f"{name!r} was deleted then")
+            return position.commit
+    reason = f"it has moved only {count} times" if isinstance(step, Moves) else "it did not exist then"
+    raise UnknownRevisionError(rev, reason=reason)
+
+
+def _near(repository: Repository, name: str) -> list[str]:
+    """Names of refs, and ids, that come close to one that there is not."""
+    names = [ref.name for kind in _KINDS for ref in islice(iter_refs(repository.store, kind), _NEAR_REFS)]
+    near = get_close_matches(name, names, n=4)
+    if len(name) >= _MIN_DIGITS:
+        head = name[: len(name) - 1].lower()
+        if _is_hex(head):
+            near += [commit.short for commit in _commits_by_prefix(repository, head)]
+    return near[:_MOST_SHOWN]
+
+
+def _is_hex(text: str) -> bool:
+    return all(digit in "0123456789abcdef" for digit in text)

@@ -1,0 +1,174 @@
+"""Refs: names that point to commits. Their records, their rules, and the one way in which they move. Layer: repository.
+
+A ref moves only by compare-and-set, in one batch with the objects that it needs. A second key says that it was created: a ref
+that is gone while that is there was lost, and is not mistaken for one that never was. A deleted ref keeps its record, without a
+head, so that its reflog stays within reach.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgpack
+
+from versioned_state.errors import CorruptRefError, InvalidArgumentError
+from versioned_state.objects.address import ADDRESS_SIZE, Address
+from versioned_state.objects.keys import RefKind, birth_key, ref_key
+from versioned_state.objects.record import read_record, write_record
+from versioned_state.objects.store import Staging
+from versioned_state.repository.refs.gc_fence import Guard
+from versioned_state.storage import KVStore
+
+_BORN: Final = b"\x01"
+# Names are shown in terminals and in logs: no controls, be they ASCII's, C1, ends of lines or those that turn the direction of text.
+_BAD_NAME: Final = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|^(?:HEAD|@)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """What a ref's record says.
+
+    Attributes:
+        head: the address of the commit, or None where the ref was deleted.
+        log: the address of its last log entry, or None.
+        stored: the record's bytes, which the next move expects to find; None where there is no record yet.
+        sweeps: what had been deleted when it was read; see ``Guard``.
+    """
+
+    kind: RefKind
+    name: str
+    head: Address | None
+    log: Address | None
+    stored: bytes | None
+    sweeps: int = 0
+
+
+def check_name(kind: RefKind, name: str) -> None:
+    """Raise ``InvalidArgumentError`` for a name that a ref is not to get. The rules are those of git, nearly.
+
+    It is asked where a name is given, not where one is read: older stores have names with controls beyond ASCII in them.
+    """
+    if type(name) is not str:
+        raise InvalidArgumentError(f"the name of a {kind} is a string, not {type(name).__name__}")
+    if not name or len(name.encode("utf-8", "surrogatepass")) > 255 or _BAD_NAME.search(name) or has_surrogate(name):
+        raise InvalidArgumentError(
+            f"bad name for a {kind}: {name!r}",
+            hint="1 to 255 bytes, without blanks, control characters (also those that turn the direction of text), "
+            "~ ^ : ? * [ \\ .. @{ //, and with no / at either end",
+        )
+
+
+def has_surrogate(name: str) -> bool:
+    """Whether a string has half of a character, so that it does not encode."""
+    return any("\ud800" <= char <= "\udfff" for char in name)
+
+
+def write_ref(kind: RefKind, name: str, head: Address | None, log: Address | None) -> bytes:
+    """A ref's record: name, head, gc epoch (0: none has run), last log entry, and a checksum over these and its key."""
+    body: bytes = msgpack.packb([name, head, 0, log])
+    return write_record(ref_key(kind, name), body)
+
+
+def read_ref(store: KVStore, kind: RefKind, name: str) -> Ref:
+    """The ref of that name; one that does not exist has neither head nor record.
+
+    Raises:
+        CorruptRefError: its record is damaged, or gone while the store knows that it was created.
+    """
+    key, born = ref_key(kind, name), birth_key(kind, name)
+    found = store.get_many([key, born])
+    stored = found.get(key)
+    if stored is None:
+        if born in found:
+            raise CorruptRefError(name, f"the {kind} was created, and its record is gone")
+        return Ref(kind, name, None, None, None)
+    return parse_ref(kind, name, stored)
+
+
+def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
+    """The ref in a record. Raises ``CorruptRefError``."""
+    try:
+        named, head, _epoch, log = msgpack.unpackb(read_record(ref_key(kind, name), stored))
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise CorruptRefError(name, f"its record is damaged: {error}") from error
+    if named != name or any(a is not None and (type(a) is not bytes or len(a) != ADDRESS_SIZE) for a in (head, log)):
+        raise CorruptRefError(name, "its record is not that of this ref")
+    return Ref(kind, name, None if head is None else Address(head), None if log is None else Address(log), stored)
+
+
+def move_ref(
+    guard: Guard,
+    ref: Ref,
+    head: Address | None,
+    *,
+    log: Address | None,
+    staging: Staging,
+    parents: Collection[Address] = (),
+    since: int = 0,
+    secure: Callable[[], None] = lambda: None,
+) -> Ref | None:
+    """Point a ref, as it was read, to another head, together with the objects that this needs, in a way that gc heeds.
+
+    Returns the ref as it is then, or None where somebody moved it in between; the objects may then be stored all the same.
+
+    Args:
+        staging: has the objects, the new log entry included.
+        parents: commits that the head leads to.
+        since, secure: as for ``Guard.apply``.
+    """
+    key = ref_key(ref.kind, ref.name)
+    stored = write_ref(ref.kind, ref.name, head, log)
+    puts = {key: stored}
+    if ref.stored is None:
+        puts[birth_key(ref.kind, ref.name)] = _BORN
+    keep = [address for address in (head, log) if address is not None and address not in (ref.head, ref.log)]
+    sweeps = guard.apply({key: ref.stored}, puts, staging=staging, keep=keep, instead_of=parents, since=since, secure=secure)
+    return None if sweeps is None else Ref(ref.kind, ref.name, head, log, stored, sweeps)
+
+
+def rename_ref(guard: Guard, source: Ref, target: Ref, *, log: Address, staging: Staging) -> bool:
+    """Point ``target``, which points nowhere, to where ``source`` does, with its log, and ``source`` nowhere, in one batch.
+
+    False where somebody moved either in between; then nothing was changed.
+
+    Args:
+        log: what the log of ``source`` is then, staged.
+    """
+    names = {ref.name: ref_key(ref.kind, ref.name) for ref in (source, target)}
+    puts = {
+        names[source.name]: write_ref(source.kind, source.name, None, log),
+        names[target.name]: write_ref(target.kind, target.name, source.head, source.log),
+    }
+    if target.stored is None:
+        puts[birth_key(target.kind, target.name)] = _BORN
+    expected = {names[ref.name]: ref.stored for ref in (source, target)}
+    # All but the new entry is within reach of one of the two before this and after it. But gc may have looked at the one after that, and
+    # at the other before it.
+    keep = [address for address in (source.head, source.log, log) if address is not None]
+    return guard.apply(expected, puts, staging=staging, keep=keep, since=source.sweeps) is not None
+
+
+def ref_at(ref: Ref, head: Address) -> Ref:
+    """The ref as it is once it was moved to a commit by a step that leaves its log alone."""
+    return replace(ref, head=head, stored=write_ref(ref.kind, ref.name, head, ref.log))
+
+
+def iter_refs(store: KVStore, kind: RefKind, prefix: str = "", *, deleted: bool = False) -> Iterator[Ref]:
+    """The refs of a kind, in the order of the store; ``deleted``: the deleted ones too. Cost: what it lists.
+
+    Raises:
+        CorruptRefError: a record is damaged, or, at the end, one is gone that was created.
+    """
+    start, born = ref_key(kind, ""), birth_key(kind, "")
+    created = {key[len(born) :] for key in store.keys(born + prefix)}
+    for key, stored in store.items(start + prefix):
+        ref = parse_ref(kind, key[len(start) :], stored)
+        created.discard(ref.name)
+        if deleted or ref.head is not None:
+            yield ref
+    for name in sorted(created):
+        # One that was created since the first listing has its record by now.
+        read_ref(store, kind, name)

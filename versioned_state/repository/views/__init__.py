@@ -1,0 +1,1 @@
+"""Commits as users see them: snapshots, diffs, patches. Layer: repository."""

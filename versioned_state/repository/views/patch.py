@@ -1,0 +1,130 @@
+"""A diff as a patch: to JSON, and back, with every value exactly as it was. Layer: repository.
+
+An entry is a dict with ``path``, ``kind`` and the sides ``old`` and ``new``, as ``Change.to_json`` gives them; but what JSON cannot hold
+exactly is ``{"$cell": …}``, the value's stored form in base64. What was added to a list says how long that was, so that a patch is not
+put where it does not belong.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from versioned_state.errors import InvalidArgumentError, InvalidPathError, PickleRefusedError, StateError
+from versioned_state.objects.store import ObjectStore
+from versioned_state.repository.views.diff import Change
+from versioned_state.storage import Memory
+from versioned_state.values.changes.diff import ChangeKind
+from versioned_state.values.codec.pickles import ObjectInfo, PicklePolicy
+from versioned_state.values.decode import Decoder
+from versioned_state.values.encode import Encoder
+from versioned_state.values.paths.path import Path
+from versioned_state.values.trees.nodes import Nodes
+
+_CELL: Final = "$cell"
+_SAFE_INT: Final = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class PatchEntry:
+    """One change: at a path, from one value to another. ``length`` is that of the list that something was added to."""
+
+    path: Path
+    kind: ChangeKind
+    old: Any
+    new: Any
+    reordered: bool = False
+    length: int | None = None
+
+
+def write_patch(changes: Iterable[Change]) -> list[dict[str, Any]]:
+    """The entries of a patch, in JSON types. Raises ``PickleRefusedError`` for an object: a patch carries data."""
+    encoder = _encoder()
+    entries = []
+    for change in changes:
+        entry: dict[str, Any] = {"path": str(change.path), "kind": change.kind}
+        if change.reordered:
+            entry["reordered"] = True
+        if change.cells.length is not None:
+            entry["length"] = change.cells.length
+        for side, wanted in (("old", change.kind != "added"), ("new", change.kind != "removed")):
+            if wanted:
+                entry[side] = _write(encoder, getattr(change, side), str(change.path))
+        entries.append(entry)
+    return entries
+
+
+def _encoder() -> Encoder:
+    return Encoder(Nodes(ObjectStore(Memory())), PicklePolicy("refuse", private=False))
+
+
+def _write(encoder: Encoder, value: Any, path: str) -> Any:
+    cls = type(value)
+    if cls in (str, bool, type(None)) or (cls is int and abs(value) < _SAFE_INT) or (cls is float and math.isfinite(value)):
+        if cls is not str or not any("\ud800" <= char <= "\udfff" for char in value):
+            return value
+    elif cls is list:
+        return [_write(encoder, part, path) for part in value]
+    elif cls is dict and all(type(key) is str and not key.startswith("$") for key in value):
+        return {key: _write(encoder, part, path) for key, part in value.items()}
+    elif cls is ObjectInfo:
+        raise PickleRefusedError(
+            f"{path} holds an object of type {value.type_name}, and a patch carries data only", policy="refuse", path=path
+        )
+    return {_CELL: base64.b64encode(encoder.encode_inline(value, path)).decode()}
+
+
+def read_patch(entries: Any) -> list[PatchEntry]:
+    """The changes of a patch. Raises ``InvalidArgumentError``, which names the entry, for anything that is none."""
+    if not isinstance(entries, list):
+        raise InvalidArgumentError("a patch is a list of changes", hint="as Diff.to_patch() gives it")
+    decoder = Decoder(_encoder(), describe=True)
+    return [_read_entry(decoder, entry, number) for number, entry in enumerate(entries)]
+
+
+def _read_entry(decoder: Decoder, entry: Any, number: int) -> PatchEntry:
+    def bad(reason: str) -> InvalidArgumentError:
+        return InvalidArgumentError(f"entry {number} of the patch is none: {reason}")
+
+    if not isinstance(entry, Mapping):
+        raise bad("it is no object")
+    kind, length = entry.get("kind"), entry.get("length")
+    if kind not in ("added", "removed", "changed"):
+        raise bad(f"its kind is {kind!r}")
+    if type(entry.get("path")) is not str:
+        raise bad("it has no path")
+    try:
+        path = Path.parse(entry["path"])
+    except InvalidPathError as error:
+        raise bad(str(error)) from error
+    if not (length is None or type(length) is int):
+        raise bad(f"its length is {length!r}")
+    for side, wanted in (("old", kind != "added"), ("new", kind != "removed")):
+        if wanted and side not in entry:
+            raise bad(f"it has no {side!r}")
+    try:
+        old, new = (_read(decoder, entry.get(side)) for side in ("old", "new"))
+    except (StateError, ValueError, TypeError) as error:
+        raise bad(str(error)) from error
+    return PatchEntry(path, cast("ChangeKind", kind), old, new, entry.get("reordered") is True, length)
+
+
+def _read(decoder: Decoder, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_read(decoder, part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if _CELL not in value:
+        return {key: _read(decoder, part) for key, part in value.items()}
+    try:
+        cell = base64.b64decode(value[_CELL], validate=True)
+    except (binascii.Error, TypeError) as error:
+        raise ValueError(f"{_CELL} holds no base64") from error
+    found = decoder.decode(cell)
+    if isinstance(found, ObjectInfo):
+        raise ValueError("it holds an object, and a patch carries data only")  # noqa: TRY004 - it is the patch that is wrong
+    return found

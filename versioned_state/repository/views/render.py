@@ -1,0 +1,146 @@
+"""Values as text and as JSON, for whoever looks at them: short, on one line, without control characters. Layer: repository."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from contextlib import suppress
+from fractions import Fraction
+from typing import Any, Final
+
+from versioned_state.values.codec.arrays import is_array
+from versioned_state.values.codec.pickles import ObjectInfo, type_name_of
+from versioned_state.values.codec.registry import NotPlainDataError, Tagged, find_by_type
+
+_WIDTH: Final = 100
+
+_LONG_INT: Final = 4096
+"""Bits beyond which an int shows in hex: Python refuses to write out, or to read, some 14,000 in decimal."""
+
+
+def escape(text: str) -> str:
+    """Text with every control character written out, so that no value can drive the terminal that shows it."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == " " else _written_out(char) for char in text)
+
+
+def _written_out(char: str) -> str:
+    return char.encode("unicode_escape").decode() if not "\ud800" <= char <= "\udfff" else f"\\u{ord(char):04x}"
+
+
+def one_line(value: Any, *, width: int = _WIDTH, quote: bool = True) -> str:
+    """A value's repr on one line, cut to about ``width`` characters with what was left out named. Cost: what it shows."""
+    if type(value) is str:
+        cut = value[: width + 1]
+        text = escape(repr(cut)) if quote else escape(cut)
+        return text if len(value) <= width else f"{text[:width]}… ({len(value)} characters)"
+    if type(value) in (bytes, bytearray) and len(value) > width:
+        return f"{value[: width // 4]!r}… ({len(value)} bytes)"
+    text = escape(_repr(value, width))
+    return text if len(text) <= width else text[:width] + "…"
+
+
+def _repr(value: Any, budget: int) -> str:
+    """Like ``repr``, but stops once it has enough; a value of a million elements is not written out to show the first ten."""
+    cls = type(value)
+    if cls is dict:
+        return _join("{", "}", (f"{_repr(k, budget)}: {_repr(v, budget)}" for k, v in value.items()), len(value), budget)
+    if cls is list:
+        return _join("[", "]", (_repr(part, budget) for part in value), len(value), budget)
+    if cls is tuple:
+        return _join("(", ",)" if len(value) == 1 else ")", (_repr(part, budget) for part in value), len(value), budget)
+    if cls in (set, frozenset) and value:
+        # Sorted: the order of a set is another one in every process.
+        text = _join("{", "}", sorted(_repr(part, budget) for part in value), len(value), budget)
+        return text if cls is set else f"frozenset({text})"
+    if cls is str and len(value) > budget:
+        return repr(value[:budget]) + "…"
+    if cls is Fraction:
+        return f"Fraction({_int(value.numerator)}, {_int(value.denominator)})"
+    if cls is range:
+        return f"range({_int(value.start)}, {_int(value.stop)}{'' if value.step == 1 else f', {_int(value.step)}'})"
+    if cls is int:
+        return _int(value)
+    if cls is Tagged:
+        return f"Tagged(name={value.name!r}, data={_repr(value.data, budget)})"
+    try:
+        return repr(value).replace("\n", " ")
+    except Exception as error:  # noqa: BLE001 - code of the value's own type, over a value that may hold anything
+        return _described(value, budget, error)
+
+
+def _int(value: int) -> str:
+    return hex(value) if value.bit_length() > _LONG_INT else repr(value)
+
+
+def _described(value: Any, budget: int, error: Exception) -> str:
+    """A value whose own repr raises: its data, where its type is registered."""
+    registration = find_by_type(type(value))
+    if registration is not None:
+        with suppress(Exception):
+            return f"{type(value).__name__}({_repr(registration.to_data(value), budget)})"
+    return f"<{type_name_of(value)}, whose repr raises {type(error).__name__}>"
+
+
+def _join(start: str, end: str, parts: Any, count: int, budget: int) -> str:
+    shown: list[str] = []
+    size = 0
+    for part in parts:
+        shown.append(part)
+        size += len(part) + 2
+        if size > budget and len(shown) < count:
+            return start + ", ".join(shown) + f", … ({count})"
+    return start + ", ".join(shown) + end
+
+
+def json_value(value: Any) -> Any:
+    """A value in JSON types. What JSON has no type for becomes ``{"$<type>": …}``, so that nothing passes for something else."""
+    cls = type(value)
+    if cls is int and value.bit_length() > _LONG_INT:
+        return {"$int": hex(value)}
+    if cls in (str, int, bool, type(None)):
+        return value
+    if cls is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if cls is list:
+        return [json_value(part) for part in value]
+    if cls is dict:
+        if all(type(key) is str and not key.startswith("$") for key in value):
+            return {key: json_value(part) for key, part in value.items()}
+        return {"$dict": [[json_value(key), json_value(part)] for key, part in value.items()]}
+    if cls is tuple:
+        return {"$tuple": [json_value(part) for part in value]}
+    if cls in (set, frozenset):
+        return {f"${cls.__name__}": sorted(map(json_value, value), key=json.dumps)}
+    if cls in (bytes, bytearray):
+        return {f"${cls.__name__}": base64.b64encode(value).decode()}
+    if cls is ObjectInfo:
+        return {"$object": {"type": value.type_name, "bytes": value.size, "imports": list(value.imports)}}
+    if cls is Tagged:
+        return {"$tagged": {"name": value.name, "data": json_value(value.data)}}
+    return _other(value)
+
+
+def _other(value: Any) -> Any:
+    name = type(value).__name__
+    if hasattr(value, "isoformat"):
+        return {f"${name}": value.isoformat()}
+    if is_array(value):
+        # Numbers as numbers; what JSON has no numbers for, by its bytes.
+        plain = value.dtype.kind in "biuf"
+        data = {"data": json_value(value.tolist())} if plain else {"bytes": base64.b64encode(value.tobytes()).decode()}
+        return {"$ndarray": {"dtype": str(value.dtype), "shape": list(value.shape), **data}}
+    registration = find_by_type(type(value))
+    if registration is not None:
+        with suppress(NotPlainDataError):
+            return {"$tagged": {"name": registration.name, "data": json_value(registration.to_data(value))}}
+    if type(value) is Fraction:
+        return {"$Fraction": _int(value.numerator) + (f"/{_int(value.denominator)}" if value.denominator != 1 else "")}
+    if type(value) is range:
+        return {"$range": _repr(value, _WIDTH)}
+    try:
+        return {f"${name}": str(value)}
+    except Exception as error:  # noqa: BLE001 - the same as in _repr
+        return {f"${name}": _described(value, _WIDTH, error)}

@@ -1,0 +1,215 @@
+"""A read-only view of a commit, or of any tree. Layer: repository."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from itertools import islice
+from threading import RLock
+from typing import Any, NoReturn
+
+from versioned_state.errors import ReadOnlyError, UnknownPathError
+from versioned_state.objects.store import Reader
+from versioned_state.repository.history.commit import Commit
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.codec.scalars import Code, code_of
+from versioned_state.values.decode import Decoder, read_tree, tree_of, unpack_payload
+from versioned_state.values.encode import Encoder, key_of_cell, order_key
+from versioned_state.values.keys import USER, namespace_prefix, path_of, root_key_of, user_key
+from versioned_state.values.opened import open_cell, order_keys, read_key
+from versioned_state.values.paths.path import Index, Key, Path, as_path
+from versioned_state.values.trees.blob import read_blob
+from versioned_state.values.trees.nodes import NodeCache, Nodes, Shape
+from versioned_state.values.trees.tree import Tree, iter_cells, iter_items, rank
+
+
+class Snapshot(Mapping[str, Any]):
+    """What a state held at a commit: a read-only mapping in the order of its keys. Safe for many threads.
+
+    Every read decodes anew, so changing a value that it returned never changes what it returns next. Values are read when they
+    are asked for: opening one costs nothing, and a key costs one path and its value.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        tree: Tree,
+        policy: PicklePolicy,
+        *,
+        commit: Commit | None = None,
+        describe: bool = False,
+        prefix: bytes = b"",
+        cache: NodeCache | None = None,
+    ) -> None:
+        self._reader = reader
+        self._tree = tree
+        self._policy = policy
+        self._describe = describe
+        self._prefix = prefix
+        self._nodes = Nodes(reader, cache=cache)
+        self._cache = cache
+        self._encoder = Encoder(self._nodes, policy)
+        self._decoder = Decoder(self._encoder, describe=describe)
+        self._lock = RLock()
+        self._commit = commit
+
+    @property
+    def commit(self) -> Commit | None:
+        """The commit that this is a view of."""
+        return self._commit
+
+    def __getitem__(self, key: str) -> Any:
+        with self._lock:
+            cell = self._cell(key)
+            if cell is None:
+                raise KeyError(key)
+            return self._decoder.decode(cell)
+
+    def __contains__(self, key: object) -> bool:
+        with self._lock:
+            return type(key) is str and self._cell(key) is not None
+
+    def _cell(self, key: str) -> bytes | None:
+        return rank(self._nodes, self._tree, self._prefix + user_key(key))[1]
+
+    def __iter__(self) -> Iterator[str]:
+        return self.iter_keys()
+
+    def iter_keys(self, prefix: str = "") -> Iterator[str]:
+        """The keys that begin with ``prefix``, in order. Cost: one path, then what it lists."""
+        start = self._prefix + user_key(prefix)
+        skip = len(self._prefix) + 1
+        for root_key, _ in self._range(start):
+            yield root_key[skip:].decode("utf-8", "surrogatepass")
+
+    def _range(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        with self._lock:
+            low, _ = rank(self._nodes, self._tree, start)
+            high, _ = rank(self._nodes, self._tree, start + b"\xff")  # no UTF-8 has this byte
+            items = iter_items(self._nodes, self._tree, low, high)
+        while True:
+            with self._lock:
+                item = next(items, None)
+            if item is None:
+                return
+            yield item
+
+    def __len__(self) -> int:
+        with self._lock:
+            low, _ = rank(self._nodes, self._tree, self._prefix + USER)
+            high, _ = rank(self._nodes, self._tree, self._prefix + bytes((USER[0] + 1,)))
+            return high - low
+
+    def namespace(self, name: str) -> Snapshot:
+        """The view of a namespace of the same commit."""
+        prefix = self._prefix + namespace_prefix(name)
+        return Snapshot(
+            self._reader, self._tree, self._policy, commit=self._commit, describe=self._describe, prefix=prefix, cache=self._cache
+        )
+
+    def namespaces(self) -> list[str]:
+        """The names of the namespaces right below this one that hold anything."""
+        names: list[str] = []
+        start = self._prefix + b"n"
+        with self._lock:
+            while True:
+                offset, _ = rank(self._nodes, self._tree, start)
+                found = next(iter_items(self._nodes, self._tree, offset, offset + 1), None)
+                if found is None or not found[0].startswith(self._prefix + b"n"):
+                    return names
+                name = found[0][len(self._prefix) + 1 :].partition(b"\0")[0]
+                names.append(name.decode("utf-8", "surrogatepass"))
+                start = self._prefix + b"n" + name + b"\x01"
+
+    def at(self, path: str | Path) -> Any:
+        """The value at a path, such as ``messages[17].content``. Cost: one path down each tree on the way, and the value itself.
+
+        Raises:
+            InvalidPathError: the path does not parse.
+            UnknownPathError: there is nothing there.
+        """
+        with self._lock:
+            return self._decoder.decode(self.cell_at(path))
+
+    def cell_at(self, path: str | Path) -> bytes:
+        """The stored form of the value at a path. Raises the same."""
+        path = as_path(path)
+        with self._lock:
+            root_key, rest = root_key_of(path)
+            cell = rank(self._nodes, self._tree, self._prefix + root_key)[1]
+            done = path_of(root_key)
+            if cell is None:
+                raise UnknownPathError(str(path), at=self._where(), hint=self._hint(root_key))
+            for step in rest.steps:
+                done = Path((*done.steps, step))
+                cell = self._step(cell, step)
+                if cell is None:
+                    raise UnknownPathError(str(done), at=self._where())
+            return cell
+
+    def _where(self) -> str:
+        return self._commit.short if self._commit else ""
+
+    def _hint(self, root_key: bytes) -> str:
+        near = get_close_matches(str(path_of(root_key)), list(islice(self, 1000)), n=3)
+        return f"did you mean {', '.join(near)}?" if near else ""
+
+    def _step(self, cell: bytes, step: Any) -> bytes | None:
+        opened = open_cell(self._nodes, cell)
+        if opened is None:
+            return self._tuple_step(cell, step)
+        if opened.tree.shape is Shape.SEQUENCE:
+            return self._element(opened.tree, step)
+        if not isinstance(step, Key):
+            return None
+        if step.cell is not None:
+            wanted = key_of_cell(step.cell)
+        else:
+            wanted = order_key(step.key, b"" if type(step.key) is str else self._encoder.encode_inline(step.key, "a key"))
+        return rank(self._nodes, opened.tree, wanted)[1]
+
+    def _element(self, tree: Tree, step: Any) -> bytes | None:
+        if not isinstance(step, Index):
+            return None
+        index = step.index + tree.count if step.index < 0 else step.index
+        return next(iter_cells(self._nodes, tree, index, index + 1), None) if 0 <= index < tree.count else None
+
+    def _tuple_step(self, cell: bytes, step: Any) -> bytes | None:
+        code = code_of(cell)
+        if code == Code.PACKED:
+            cell = bytes(read_blob(self._nodes, read_tree(Shape.BLOB, unpack_payload(cell))))
+            code = code_of(cell)
+        if code == Code.TUPLE_TREE:
+            tree = tree_of(cell)
+            return None if tree is None else self._element(tree, step)
+        if code == Code.TUPLE and isinstance(step, Index):
+            value = self._decoder.decode(cell)
+            if -len(value) <= step.index < len(value):
+                return self._encoder.encode_inline(value[step.index], "an element")
+        return None
+
+    def keys_at(self, path: str | Path) -> list[Any] | int | None:
+        """What can follow a path: the keys of a dict in their order, the length of a list, or None. Reads no value."""
+        with self._lock:
+            opened = open_cell(self._nodes, self.cell_at(path))
+            if opened is None:
+                return None
+            if opened.tree.shape is Shape.SEQUENCE:
+                return opened.tree.count
+            return [read_key(self._decoder, key) for key in order_keys(self._nodes, opened)]
+
+    def copy(self) -> dict[str, Any]:
+        """All keys and values as a dict of your own."""
+        return dict(self.items())
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise ReadOnlyError(
+            "a snapshot is read-only",
+            hint="reset() moves the branch back to it; a branch created at its commit goes on from there",
+        )
+
+    __setitem__ = __delitem__ = _refuse
+    pop = popitem = clear = update = setdefault = _refuse
+
+    def __repr__(self) -> str:
+        return f"<Snapshot {self._where() or 'of a state'}>"

@@ -1,0 +1,399 @@
+"""Where a handle stands: its branch, the head as it last saw it, the live values over it; and the ways to another head. Layer: state.
+
+::
+
+    stage ── land ──┬── publish ── the head is ours
+                    ├── the branch had moved: merge, and publish again
+                    └── the reply was lost: in doubt, until it is found, or barred
+
+Whatever fails leaves what was staged as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from versioned_state.errors import (
+    BranchMovedError,
+    CommitInDoubtError,
+    MergeConflictError,
+    MissingObjectError,
+    StorageError,
+    UncommittedChangesError,
+    UnknownOutcomeError,
+    UnreachableStoreError,
+    UnserializableValueError,
+)
+from versioned_state.objects.address import Address
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.merging.merge import Merge, Resolutions, merge_trees
+from versioned_state.repository.merging.policies import Policies, Policy, read_policies
+from versioned_state.repository.refs.ref import Ref, ref_at
+from versioned_state.repository.repository import Repository, backoff
+from versioned_state.state.worktree.entries import Staged
+from versioned_state.state.worktree.worktree import Worktree
+from versioned_state.values.keys import path_of
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.tree import Tree, same
+
+GIVEN_UP: Final = "commit given up"
+"""What the reflog says where the record of a branch was changed to bar a late commit; the branch did not move."""
+
+UNCHANGED: Final = "nothing was changed"
+"""What most calls leave where they fail."""
+
+_ATTEMPTS: Final = 1000
+"""Merges onto a branch that keeps moving, before a commit gives up. With the backoff this is the better part of a minute."""
+
+
+class OnMoved(Enum):
+    """What a commit does where its branch has moved since this handle last saw it."""
+
+    MERGE = "merge"
+    """Merge our changes by path onto the new head; ``MergeConflictError`` where both sides changed the same."""
+    REFUSE = "refuse"
+    """Raise ``BranchMovedError``."""
+    REPLACE = "replace"
+    """Make the new head the parent, and our content, as it is, the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """How conflicts are settled in one call: policies that were given, what was resolved by hand, and how to do the call again.
+
+    ``remains`` is what the call leaves where it fails, as its errors say.
+    """
+
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    resolutions: Resolutions = ()
+    again: Callable[[Resolutions], Commit] | None = None
+    remains: str = UNCHANGED
+
+
+@dataclass(frozen=True, slots=True)
+class _InDoubt:
+    """A commit that the store may have or not: what was staged for it, the ref that it was to move, and whether it may still do so."""
+
+    staged: Staged
+    commit: Commit
+    ref: Ref
+    under_way: bool
+
+
+class Standing:
+    """A branch as one handle sees it. Not for two threads at once."""
+
+    def __init__(self, repository: Repository, branch: str, author: str | None) -> None:
+        self.repository = repository
+        self.branch = branch
+        self.author = author
+        self.ref = repository.ref("branch", branch)
+        self.head = self.commit_of(self.ref)
+        self.worktree = Worktree(repository.objects, repository.policy, self.head.tree, self._merge_late)
+        self._in_doubt: _InDoubt | None = None
+
+    def commit_of(self, ref: Ref) -> Commit:
+        """The head of a ref; the empty root commit where it has none."""
+        return self.repository.read(ROOT_ID) if ref.head is None else self.repository.commit_at(ref.head)
+
+    def read_ref(self) -> Ref:
+        """The branch's record as it is in the store now."""
+        return self.repository.ref("branch", self.branch)
+
+    def now(self) -> tuple[Ref, Commit]:
+        """The branch's record, and its head, as they are in the store now, be that our head or not. Raises as ``refresh``."""
+        ref = self.read_ref()
+        return ref, self._theirs(ref)
+
+    def _theirs(self, ref: Ref) -> Commit:
+        """Where others moved the branch. Raises ``BranchMovedError`` where they deleted it, which is no state to merge with."""
+        if ref.head is None and self.head.id != ROOT_ID:
+            raise BranchMovedError(
+                self.branch,
+                expected=self.head.id,
+                actual=None,
+                hint=f"it was deleted; repository.branches.create({self.branch!r}, state.head) brings it back",
+            )
+        return self.commit_of(ref)
+
+    def clean(self, call: str) -> Staged:
+        """What is staged, which must be nothing. Raises ``UncommittedChangesError``."""
+        staged = self.worktree.stage(lenient=True)
+        if staged.changes or staged.failed:
+            paths = [str(path_of(key)) for key in (*staged.changes, *staged.failed)]
+            raise UncommittedChangesError(call, paths)
+        return staged
+
+    def begin(self, at: Commit) -> None:
+        """Make the branch, where there is none, at a commit, and stand there. Nothing was loaded yet. Raises ``RefExistsError``."""
+        self.ref, self.head = self.repository.branches.begin(self.branch, at)
+        self.worktree.tree = self.head.tree
+
+    # Committing
+
+    def land(
+        self,
+        staged: Staged,
+        write: Callable[[Tree, Commit], Commit],
+        on_moved: OnMoved = OnMoved.MERGE,
+        *,
+        settling: Settling,
+        allow_empty: bool = False,
+    ) -> Commit:
+        """Publish a commit of what was staged, on the head or, where the branch has moved, on its new one."""
+        ref, parent, tree = self.ref, self.head, staged.tree
+        for attempt in range(_ATTEMPTS):
+            if parent != self.head and same(tree, parent.tree) and not allow_empty:
+                # The others made the very change that we would make.
+                self.stand_on(parent, ref, staged)
+                return parent
+            commit = write(tree, parent)
+            moved = self.publish(ref, commit, staged, settling)
+            if moved is not None:
+                self.stand_on(commit, moved, staged)
+                return commit
+            if attempt:
+                backoff(attempt)
+            ref, found = self.now()
+            if found == parent:
+                # Only its record changed: it was created where it was, or reset to there and back.
+                continue
+            if on_moved is OnMoved.REFUSE:
+                break
+            parent = found
+            if on_moved is OnMoved.MERGE:
+                tree = self.merged(staged, self.head.tree, staged.tree, parent.tree, settling)
+        raise self.moved(settling)
+
+    def moved(self, settling: Settling) -> BranchMovedError:
+        """The error of a call that gave up because the branch has moved, or would not stop moving; to be raised."""
+        actual = self.commit_of(self.read_ref())
+        return BranchMovedError(self.branch, expected=self.head.id, actual=actual.id, remains=settling.remains)
+
+    def publish(self, ref: Ref, commit: Commit, staged: Staged, settling: Settling) -> Ref | None:
+        """Move the branch to a commit; None where it had moved. An outcome that is not known is looked up at once, or kept in doubt."""
+        try:
+            return self.repository.publish(ref, commit, staged.staging)
+        except StorageError as error:
+            # The store may have done it all the same, and only the reply was lost.
+            self._in_doubt = _InDoubt(staged, commit, ref, isinstance(error, UnknownOutcomeError))
+            try:
+                moved = self._find(self._in_doubt)
+            except StorageError:
+                raise CommitInDoubtError(commit.id) from error
+            self._in_doubt = None
+            if moved is not None:
+                return moved
+            if isinstance(error, UnknownOutcomeError):  # by now it is known
+                raise UnreachableStoreError("the store failed", remains=settling.remains) from error
+            raise
+
+    def stand_on(self, commit: Commit, ref: Ref, staged: Staged) -> None:
+        """Make a commit the head that holds what was staged, or that merged with what others committed."""
+        self.worktree.adopt(staged, staged.tree)
+        self.ref, self.head = ref, commit
+        if same(staged.tree, commit.tree) and not staged.replaced:
+            self.worktree.tree = commit.tree
+        else:
+            self.worktree.retarget(staged.tree, commit.tree, also=staged.replaced)
+
+    def _find(self, doubt: _InDoubt) -> Ref | None:
+        """The ref as of a commit in doubt, if the branch has it, be it below what others committed since; None if it never will.
+
+        Raises ``StorageError``: the doubt remains.
+        """
+        while True:
+            ref = self.read_ref()
+            if ref.head is not None and graph.is_ancestor(doubt.commit, self.commit_of(ref), self.repository.read):
+                return ref_at(doubt.ref, Address(bytes.fromhex(doubt.commit.id)))
+            if not doubt.under_way or ref.stored != doubt.ref.stored:
+                return None
+            # The write may still be on its way, in the buffers of a server or waiting for a lock there. A record that is not the one
+            # that it expects, though for the same commit, bars it for good.
+            head = self.commit_of(ref)
+            barred = self.repository.move(ref, None if ref.head is None else head, action=GIVEN_UP, author=self.author)
+            if barred is not None:
+                if head == self.head:
+                    self.ref = barred
+                return None
+
+    def settle(self, *, discarding: bool = False) -> bool:
+        """Find out what became of a commit whose outcome was not known when it failed, before anything is repeated: whether it landed.
+
+        Raises ``MergeConflictError`` where it landed on top of what others committed, and that conflicts with what was changed here
+        since. The commit is then still in doubt, and nothing was changed; ``discard`` settles it.
+        """
+        doubt = self._in_doubt
+        if doubt is None:
+            return False
+        ref = self._find(doubt)
+        if ref is not None:
+            base, commit = doubt.staged.tree, doubt.commit
+            if discarding:
+                self.worktree.adopt_late(doubt.staged)
+                self.worktree.retarget(base, commit.tree)
+                self.head = commit
+            else:
+                since = self.worktree.stage(lenient=True)
+                self.merged(since, base, since.tree, commit.tree, Settling())  # raises, if it must, before anything is changed
+                self.worktree.adopt_late(doubt.staged)
+                self._take_in(base, commit, Settling())
+            self.ref = ref
+        self._in_doubt = None
+        return ref is not None
+
+    # Merging
+
+    def policies(self, settling: Settling) -> Policies:
+        """The policies that the repository keeps, and over them those that a call was given."""
+        return Policies(read_policies(self.repository.store), settling.policies)
+
+    def merged(
+        self, staged: Staged, base: Tree, ours: Tree, theirs: Tree, settling: Settling, *, theirs_first: bool = True, counting: bool = True
+    ) -> Tree:
+        """The root merged from three, its new objects staged. Raises ``MergeConflictError``, and then nothing was changed."""
+        policies = self.policies(settling)
+        try:
+            merged = merge_trees(
+                Nodes(staged.staging, staging=staged.staging),
+                (base, ours, theirs),
+                pickles=self.repository.policy,
+                policies=policies,
+                resolutions=settling.resolutions,
+                theirs_first=theirs_first,
+                counting=counting,
+                unstorable=staged.failed,
+            )
+        except UnserializableValueError as error:  # what a policy or a person gave
+            error.remains = settling.remains
+            raise
+        if merged.conflicts:
+            merge = None if settling.again is None else Merge(merged.conflicts, settling.resolutions, settling.again)
+            raise MergeConflictError(self.branch, merged.conflicts, merge=merge, remains=settling.remains)
+        staged.replaced.clear()
+        staged.replaced.update(merged.replaced)
+        return merged.tree
+
+    def _merge_late(self, nodes: Nodes, base: Tree, ours: Tree, theirs: Tree) -> Tree:
+        """The root merged from three, where values were changed here before they could follow the head. Raises ``MergeConflictError``."""
+        policies = self.policies(Settling())
+        merged = merge_trees(
+            nodes, (base, ours, theirs), pickles=self.repository.policy, policies=policies, resolutions=(), theirs_first=True
+        )
+        if merged.conflicts:
+            error = MergeConflictError(self.branch, merged.conflicts)
+            error.hint = (
+                "the store failed when our head moved, and it was changed here before it followed: assign the key anew, or discard()"
+            )
+            raise error
+        return merged.tree
+
+    def refresh(self, settling: Settling) -> Commit:
+        """Take in what others committed to the branch, with our changes on top; the new head."""
+        self.settle()
+        ref, theirs = self.now()
+        if theirs != self.head:
+            self._take_in(self.head.tree, theirs, settling)
+        self.ref = ref
+        return self.head
+
+    def follow(self, ref: Ref, head: Commit) -> Commit:
+        """Stand where others moved the branch. There is nothing that is not committed."""
+        if head != self.head:
+            self._put_on(head)
+        self.ref = ref
+        return head
+
+    def _take_in(self, base: Tree, theirs: Commit, settling: Settling) -> None:
+        """Stand on another commit, with our changes since ``base`` on top. Raises ``MergeConflictError``, and then changes nothing."""
+        try:
+            staged = self.worktree.stage(lenient=True)
+            expected = self.merged(staged, base, staged.tree, theirs.tree, settling)
+        except MissingObjectError:
+            # Nothing led to our head any more, and it was collected.
+            staged, base = self.worktree.replant(theirs.tree)
+            expected = self.merged(staged, base, staged.tree, theirs.tree, settling)
+        try:
+            self.worktree.retarget(staged.tree, expected, base=base, head=theirs.tree, also=staged.replaced)
+        finally:
+            if self.worktree.tree is theirs.tree:  # also where an interrupt comes in between
+                self.head = theirs
+
+    def recover(self, on_moved: OnMoved, settling: Settling) -> None:
+        """See to it that a commit that failed for a missing object can be tried again: what it relied on was collected.
+
+        That may be what was sent ahead, or what our head had, which nothing led to any more.
+
+        Raises:
+            BranchMovedError, MergeConflictError: nothing was changed.
+        """
+        ref, theirs = self.now()
+        if theirs != self.head and on_moved is OnMoved.REFUSE:
+            raise self.moved(settling)
+        if theirs != self.head and on_moved is OnMoved.MERGE:
+            self._take_in(self.head.tree, theirs, settling)
+            self.ref = ref
+        self.worktree.distrust()
+
+    def _put_on(self, target: Commit) -> None:
+        """Have the live values hold what another commit does; what is not committed is dropped."""
+        try:
+            self.worktree.restore()
+            self.worktree.retarget(self.head.tree, target.tree)
+        except MissingObjectError:
+            self.worktree.drop(target.tree)
+        self.head = target
+
+    # Moving
+
+    def switch(self, branch: str, *, create: bool) -> None:
+        """Stand on another branch. There is nothing that is not committed. Raises ``UnknownRevisionError`` where it is not there."""
+        ref = self.repository.ref("branch", branch)
+        if ref.head is not None:
+            head = self.commit_of(ref)
+        elif not create:
+            head = self.repository.branches[branch]  # raises
+        elif self.ref.head is None:
+            head = self.head  # no commit to point to: like ours, it is there with its first
+        else:
+            ref, head = self.repository.branches.begin(branch, self.head)
+        self._put_on(head)
+        self.branch, self.ref = branch, ref
+
+    def point_to(self, target: Commit, action: str, *, staged: Staged | None = None, at: tuple[Ref, Commit] | None = None) -> None:
+        """Move the branch from our head to another commit, and write that down in its reflog; live values follow.
+
+        Args:
+            staged: has the commit, and what it needs, where it is a new one.
+            at: the branch and its head, where that is not our head any more.
+
+        Raises:
+            BranchMovedError: the branch is neither at the one nor at the other. Nothing was changed.
+        """
+        ref, head = at or (self.ref, self.head)
+        for _ in range(2):
+            try:
+                if staged is not None and Address(bytes.fromhex(target.id)) in staged.staging:
+                    moved = self.repository.publish(ref, target, staged.staging, action=action, author=self.author)
+                else:
+                    moved = self.repository.move(ref, target, action=action, author=self.author)
+            except UnknownOutcomeError:
+                if target == head or self.commit_of(self.read_ref()) != target:
+                    raise
+                moved = None  # it was done, and its reply was lost
+            if moved is None:
+                ref = self.read_ref()
+                stands = self.commit_of(ref)
+                if stands != target:  # it may be there already, by an earlier call whose reply was lost
+                    if stands != head:
+                        break
+                    continue
+                moved = ref
+            self._put_on(target)  # where this fails, the same call does the rest: it finds the branch where it is to be
+            self.ref = moved
+            return
+        raise BranchMovedError(self.branch, expected=head.id, actual=stands.id)

@@ -1,0 +1,143 @@
+"""Make a live value equal to another one in place, so that a reference that somebody holds is never stale. Layer: state.
+
+Containers keep their identity as long as their type stays: dicts by key, lists by aligned elements, sets, bytearrays, deques,
+arrays and plain objects as a whole. What is equal already is not touched.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from dataclasses import astuple
+from functools import partial
+from typing import Any
+
+from versioned_state.values.changes.diff import diff_lists
+from versioned_state.values.codec.arrays import is_array
+from versioned_state.values.codec.scalars import TooDeepError, is_plain
+from versioned_state.values.detection.fingerprints import Marker
+
+
+def sync(live: Any, target: Any, marker: Marker, claimed: dict[int, Any]) -> Any:
+    """``live`` with the content of ``target``, in place where it can be, and lets it; otherwise ``target``. Cost: the size of both.
+
+    Args:
+        target: nobody else's: parts of it become parts of ``live``.
+        claimed: by id, the live objects that have their place in the new content already. One that was in two places stays in the
+            first, and the second gets an object of its own.
+    """
+    cls = type(live)
+    if live is target or cls is not type(target) or id(live) in claimed:
+        return target
+    claimed[id(live)] = live
+    try:
+        return _mended(live, target, marker, claimed)
+    except Exception:  # noqa: BLE001 - its type's own code, or somebody holds its buffer: it is let go, as one of another type is
+        return target
+
+
+def _mended(live: Any, target: Any, marker: Marker, claimed: dict[int, Any]) -> Any:
+    cls = type(live)
+    if cls is list:
+        _sync_list(live, target, marker, claimed)
+    elif isinstance(live, dict):
+        _sync_dict(live, target, marker, claimed)
+    elif cls is set:
+        # Elements that are the same stay, so that what is in both keeps its identity; 1 and True are equal, and not the same.
+        wanted = {element: element for element in target}
+        live -= {element for element in live if element not in wanted or not _is_same(element, wanted[element], marker)}
+        live |= target
+    elif cls is bytearray:
+        live[:] = target
+    elif cls is deque:
+        if live.maxlen != target.maxlen:
+            return target
+        parts = list(live)
+        _sync_list(parts, list(target), marker, claimed)
+        live.clear()
+        live.extend(parts)
+    elif is_array(live):
+        if live.dtype != target.dtype or live.shape != target.shape or not live.flags.writeable:
+            return target
+        live[...] = target
+    elif _is_plain_object(cls):
+        _sync_dict(live.__dict__, target.__dict__, marker, claimed)
+    else:
+        return target
+    return live
+
+
+def _is_plain_object(cls: type) -> bool:
+    """Whether all that an instance holds is in its ``__dict__``, and pickling goes the default way."""
+    return (
+        cls.__dictoffset__ != 0
+        and not issubclass(cls, (type, int, str, bytes, float, tuple, frozenset, list, set, BaseException))
+        and cls.__reduce_ex__ is object.__reduce_ex__
+        and cls.__reduce__ is object.__reduce__
+        and not hasattr(cls, "__setstate__")
+        and not any("__slots__" in base.__dict__ and base.__dict__["__slots__"] for base in cls.__mro__)
+    )
+
+
+def _sync_dict(live: dict[Any, Any], target: dict[Any, Any], marker: Marker, claimed: dict[int, Any]) -> None:
+    if isinstance(live, defaultdict) and isinstance(target, defaultdict):
+        live.default_factory = target.default_factory
+    # Equal keys may be of different types (1, True), so keys come from the target and values from where they were.
+    old = dict(live)
+    new = {}
+    for key, value in target.items():
+        new[key] = sync(old[key], value, marker, claimed) if key in old else value
+    if list(map(_key, live)) == list(map(_key, new)):
+        # By the live key: one that is a NaN finds nothing but itself.
+        for (key, held), value in zip(list(live.items()), new.values(), strict=True):
+            if held is not value:
+                live[key] = value
+        return
+    live.clear()
+    live.update(new)
+    if isinstance(live, OrderedDict):
+        for key in new:
+            live.move_to_end(key)
+
+
+def _key(key: Any) -> Any:
+    return (type(key), repr(key)) if type(key) is not str else key
+
+
+def _sync_list(live: list[Any], target: list[Any], marker: Marker, claimed: dict[int, Any]) -> None:
+    old = [_mark(value, marker, index) for index, value in enumerate(live)]
+    new = [_mark(value, marker, -1 - index) for index, value in enumerate(target)]
+    prefix = 0
+    least = min(len(old), len(new))
+    while prefix < least and old[prefix] == new[prefix]:
+        prefix += 1
+    suffix = 0
+    while suffix < least - prefix and old[-1 - suffix] == new[-1 - suffix]:
+        suffix += 1
+    shift = partial(map, prefix.__add__)
+    parts = [tuple(shift(astuple(part))) for part in diff_lists(old[prefix : len(old) - suffix], new[prefix : len(new) - suffix])]
+    stays = list(zip([0, *(end for _, end, _, _ in parts)], [*(start for start, _, _, _ in parts), len(live)], strict=True))
+    for start, end in stays:
+        # What stays is not to be changed where it stands elsewhere as well.
+        claimed.update((id(part), part) for part in live[start:end])
+    result = live[: stays[0][1]]
+    for (start, end, new_start, new_end), (stay_start, stay_end) in zip(parts, stays[1:], strict=True):
+        both = min(end - start, new_end - new_start)
+        result += [sync(live[start + k], target[new_start + k], marker, claimed) for k in range(both)]
+        result += target[new_start + both : new_end]
+        result += live[stay_start:stay_end]
+    live[:] = result
+
+
+def _is_same(a: Any, b: Any, marker: Marker) -> bool:
+    """Whether two elements that are equal are stored alike."""
+    return type(a) is type(b) and (type(a) is str or _mark(a, marker, 0) == _mark(b, marker, 1))
+
+
+def _mark(value: Any, marker: Marker, otherwise: int) -> Any:
+    """What stands for an element in the alignment; one that cannot be marked equals no other."""
+    try:
+        plain = is_plain(value)
+    except (TooDeepError, RecursionError):
+        plain = False
+    mark, _ = marker.mark([value], plain=plain)
+    return ("none", otherwise) if mark is None else mark

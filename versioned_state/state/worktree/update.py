@@ -1,0 +1,225 @@
+"""Has live values follow the head: the same objects, with the content of another root. Layer: state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from versioned_state.errors import StateError, StorageError
+from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.state.worktree.entries import UNSTORABLE, Slot, Staged
+from versioned_state.state.worktree.in_place import sync
+from versioned_state.state.worktree.stage import Detector
+from versioned_state.state.worktree.tracked import Holdings
+from versioned_state.values.changes.diff import diff_maps
+from versioned_state.values.decode import Decoder
+from versioned_state.values.detection.baselines import Baseline
+from versioned_state.values.encode import Encoder
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.tree import Tree, edit_map, empty, rank
+
+MergeRoots = Callable[[Nodes, Tree, Tree, Tree], Tree]
+
+
+class Follower:
+    """Patches live values in place. What could not be read when the head moved is *stale*, and is patched when it is looked at next.
+
+    Args:
+        merge: merges the roots of base, ours and theirs. It raises ``MergeConflictError``.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, held: Holdings, detector: Detector, encoder: Encoder, decoder: Decoder, merge: MergeRoots
+    ) -> None:
+        self._objects = objects
+        self._held = held
+        self._detector = detector
+        self._nodes = encoder.nodes
+        self._marker = encoder.marker
+        self._decoder = decoder
+        self._merge = merge
+
+    def retarget(
+        self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None, also: Collection[bytes] = ()
+    ) -> None:
+        """See ``Worktree.retarget``."""
+        held = self._held
+        head = expected if head is None else head
+        if not (held.slots or held.tails or held.assigned):
+            held.tree = head
+            return
+        staging = self._nodes.staging
+        claimed: dict[int, Any] = {}
+        try:
+            cells = {key: rank(self._nodes, expected, key)[1] for key in also}
+            cells |= {key: cell for key, _, cell in diff_maps(self._nodes, now, expected)}
+            if base is not None:
+                cells |= {key: rank(self._nodes, expected, key)[1] for key, _, _ in diff_maps(self._nodes, base, head) if key not in cells}
+            own = {} if head is expected else {key: cell for key, cell, _ in diff_maps(self._nodes, expected, head)}
+            heads = {key: cell if key not in own else rank(self._nodes, head, key)[1] for key, cell in cells.items()}
+            decoded = {} if base is None else self._decode(cells, own)
+        except StorageError:
+            if base is not None:
+                raise
+            # The head has moved whatever the store says now: as below.
+            held.tree = head
+            held.stale.update(held.slots)
+            return
+        held.tree = head
+        # First what is in no commit, and is read already.
+        pending = dict.fromkeys(sorted(cells, key=lambda key: key not in own))
+        try:
+            for key in list(pending):
+                self._patch(key, cells[key], heads[key], claimed, decoded.get(key))
+                del pending[key]
+            self._mend(expected, staging, claimed)
+        except BaseException as error:
+            # What could not be read is patched when it is looked at next; so is what an interrupt left, which would pass for the head's.
+            held.stale.update(key for key in held.slots if key in pending or key not in own)
+            if not isinstance(error, StorageError):
+                raise
+
+    def _decode(self, cells: dict[bytes, bytes | None], own: Collection[bytes]) -> dict[bytes, tuple[Any, Baseline | None]]:
+        """What live values are to become, and what is not committed: all that can be read, before anything is changed."""
+        decoded = {}
+        for key, cell in cells.items():
+            if cell is not None and (key in self._held.slots or key in own):
+                try:
+                    decoded[key] = self._decoder.decode_live(cell)
+                except StorageError:
+                    raise
+                except StateError:
+                    continue  # it cannot be read here, whatever the store does
+        return decoded
+
+    def bring_back(self, target: Staged | None) -> None:
+        """Patch live values so that they hold what was staged, or what the head has. What cannot be stored gives way."""
+        held = self._held
+        for key in list(held.stale):
+            # Moves are no part of a transaction, so whatever was changed in it since is to be dropped.
+            self._patch(key, held.cell(key), held.cell(key), {})
+        now = self._detector.stage(lenient=True)
+        tree, staging = (held.tree, now.staging) if target is None else (target.tree, target.staging)
+        both = _over(self._nodes, now.staging, staging)
+        differing = {key: cell for key, _, cell in diff_maps(both, now.tree, tree)}
+        for key in now.failed:
+            differing.setdefault(key, rank(both, tree, key)[1])
+        for key in () if target is None else target.failed:
+            differing.pop(key, None)  # what it was then is in no tree
+        self._nodes.bind(staging)
+        claimed: dict[int, Any] = {}
+        for key, cell in differing.items():
+            self._patch(key, cell, held.cell(key), claimed)
+        self._mend(tree, staging, claimed)
+
+    def catch_up(self) -> None:
+        """Patch all that is stale. Raises as ``freshen``."""
+        for key in list(self._held.stale):
+            self.freshen(key)
+
+    def freshen(self, key: bytes) -> None:
+        """Patch a value that is stale. What was changed in it since the head moved is merged, and is a change still.
+
+        Raises:
+            StorageError: it cannot be read now either.
+            MergeConflictError: the head has something else in the same place. Nothing was changed; assigning to the key settles it.
+        """
+        held = self._held
+        self._nodes.bind(Staging(self._objects))
+        slot, cell = held.slots.get(key), held.cell(key)
+        if slot is None or slot.cell == cell:  # it was let go, or patched before the store failed
+            held.stale.discard(key)
+            return
+        try:
+            mine = self._detector.encode(key)[0].cell
+        except UNSTORABLE:
+            return  # it is told of where it is to be stored, and there is nothing to merge before
+        if mine != slot.cell:
+            roots = [edit_map(self._nodes, empty(Shape.MAP), {key: side}) for side in (slot.cell, mine, cell)]
+            merged = rank(self._nodes, self._merge(self._nodes, *roots), key)[1]
+            self._patch(key, merged, cell, {})
+        else:
+            self._patch(key, cell, cell, {})
+
+    def _mend(self, expected: Tree, staging: Staging, claimed: dict[int, Any]) -> None:
+        """Make the state what it must be after values were patched, where patching one of them changed another.
+
+        That is so where one object is in two places: it cannot have the content of both. Then it is a new object from here on in the place
+        that came out wrong; what that stands in is patched, and only where that is not enough, new as well.
+
+        Args:
+            staging: has the objects of ``expected``.
+            claimed: the objects that have their place already.
+        """
+        self.catch_up()
+        for last in (False, True):
+            now = self._detector.stage(lenient=True)
+            wrong = list(diff_maps(_over(self._nodes, now.staging, staging), now.tree, expected))
+            self._nodes.bind(staging)
+            for key, _, cell in wrong:
+                if key in now.failed:
+                    continue
+                if last:
+                    self._held.let_go(key)
+                self._patch(key, cell, self._held.cell(key), claimed)
+            if not wrong:
+                return
+
+    def _patch(
+        self,
+        key: bytes,
+        cell: bytes | None,
+        head_cell: bytes | None,
+        claimed: dict[int, Any],
+        decoded: tuple[Any, Baseline | None] | None = None,
+    ) -> None:
+        """Give a live value the content of ``cell``, relative to a head that has ``head_cell``."""
+        held = self._held
+        slot = held.slots.get(key)
+        if cell is None:
+            held.remove(key, head_cell)
+            return
+        if slot is None and cell == head_cell:
+            held.let_go(key)
+            return
+        try:
+            fresh, base = self._decoder.decode_live(cell) if decoded is None else decoded
+        except StateError as error:
+            if cell != head_cell or isinstance(error, StorageError):
+                raise
+            # It cannot be read here, but that must not keep the others from moving on: it raises when it is asked for.
+            held.let_go(key)
+            return
+        # By what it must be, before parts of it become parts of the live value: should that come out otherwise, it will show.
+        mark = None if base is not None else held.watch.mark(fresh)
+        if slot is None:
+            slot = Slot(fresh, head_cell, None)
+        else:
+            slot.value = sync(slot.value, fresh, self._marker, claimed)
+        slot.cell = head_cell
+        if cell == head_cell:
+            slot.base = base
+            held.let_go(key)
+            held.hold(key, slot, mark)
+        else:
+            held.stale.discard(key)
+            held.give(key, slot)
+
+
+def _over(nodes: Nodes, first: Staging, second: Staging) -> Nodes:
+    """Nodes that read from either of two overlays."""
+    return nodes if first is second else Nodes(_Either(first, second))
+
+
+class _Either:
+    """A reader over two overlays of one store."""
+
+    def __init__(self, first: Staging, second: Staging) -> None:
+        self._first = first
+        self._second = second
+
+    def read(self, address: Any) -> bytes:
+        return self._first.read(address) if address in self._first else self._second.read(address)
+
+    def read_many(self, addresses: Any) -> dict[Any, bytes]:
+        return {address: self.read(address) for address in addresses}

@@ -1,0 +1,311 @@
+"""The live values of one handle: a mapping from root keys to them, what was changed in it, and the way back. Layer: state.
+
+::
+
+    Worktree ──┬── Detector ──┬── Holdings ── Watch
+               └── Follower ──┘
+
+What is held stands in ``holdings``; ``detector`` finds how that differs from the head, and ``follower`` has it follow the head.
+Keys are root keys throughout (see ``values.keys``). Not for two threads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.state.worktree.entries import IMMUTABLE, Savepoint, Slot, Staged
+from versioned_state.state.worktree.stage import Detector
+from versioned_state.state.worktree.tracked import Holdings
+from versioned_state.state.worktree.update import Follower, MergeRoots
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.codec.scalars import Code, code_of
+from versioned_state.values.decode import Decoder, tree_of
+from versioned_state.values.encode import Encoder
+from versioned_state.values.keys import path_of
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.tree import Tree, iter_cells, iter_items, rank
+
+_FLUSH_AT: Final = 1 << 21
+"""Raw bytes of staged objects from which a commit stores them ahead."""
+
+_ABSENT: Final = object()
+
+
+class Worktree:
+    """Live values over a root tree.
+
+    Args:
+        objects: where the tree's objects are.
+        policy: when values that are not data may be pickled.
+        tree: the root as of the head.
+        merge: merges the roots of base, ours and theirs. It raises ``MergeConflictError``.
+    """
+
+    def __init__(self, objects: ObjectStore, policy: PicklePolicy, tree: Tree, merge: MergeRoots) -> None:
+        self._nodes = Nodes(Staging(objects), staging=Staging(objects))
+        self._encoder = Encoder(self._nodes, policy)
+        self._decoder = Decoder(self._encoder)
+        self._held = Holdings(self._nodes, self._encoder.marker, tree)
+        self._slots = self._held.slots
+        self._detector = Detector(objects, self._held, self._encoder, self._decoder)
+        self._follower = Follower(objects, self._held, self._detector, self._encoder, self._decoder, merge)
+        self._journal: list[tuple[bytes, Any]] = []  # the values that assignments and deletions replaced, in order
+
+    @property
+    def tree(self) -> Tree:
+        """The root as of the head."""
+        return self._held.tree
+
+    @tree.setter
+    def tree(self, tree: Tree) -> None:
+        self._held.tree = tree
+
+    def cell(self, key: bytes) -> bytes | None:
+        """The cell of a key as of the head."""
+        return self._held.cell(key)
+
+    # A mapping from root keys to live values
+
+    def get(self, key: bytes) -> Any:
+        """The live value. Raises ``KeyError``."""
+        if key in self._held.stale:
+            self._follower.freshen(key)
+        slot = self._slots.get(key)
+        return self._load(key).value if slot is None else slot.value
+
+    def _load(self, key: bytes) -> Slot:
+        held = self._held
+        head_cell = held.cell(key)
+        cell = None if key in held.removed else head_cell
+        lazy = held.tails.get(key)
+        if cell is None and (lazy is None or not lazy.tail):
+            raise KeyError(key)
+        value, base = self._decoder.decode_live(cell) if cell is not None else ([], None)
+        slot = Slot(value, head_cell, base)
+        if lazy is not None and lazy.tail:
+            value.extend(lazy.tail)
+            held.give(key, slot)
+        else:
+            held.hold(key, slot, None if base is not None else held.watch.mark(value))
+        return slot
+
+    def set(self, key: bytes, value: Any) -> None:
+        held = self._held
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = Slot(value, held.cell(key), None)
+            self._journal.append((key, _ABSENT))
+        elif key in held.stale:
+            slot.cell, slot.base = held.cell(key), None  # whatever it was, and whatever the head has: this is to be there instead
+            held.stale.discard(key)
+        elif slot.value is value and (key in held.assigned or held.watch.has(key, slot)):
+            return
+        if slot.value is not value:
+            self._journal.append((key, slot.value))
+            slot.value = value
+        held.give(key, slot)
+
+    def delete(self, key: bytes) -> None:
+        """Raises ``KeyError``."""
+        if key not in self:
+            raise KeyError(key)
+        slot = self._slots.get(key)
+        cell = self.cell(key) if slot is None or key in self._held.stale else slot.cell
+        self._journal.append((key, _ABSENT if slot is None else slot.value))
+        self._held.remove(key, cell)
+
+    def __contains__(self, key: bytes) -> bool:
+        held = self._held
+        if key in held.slots or key in held.added:
+            return True
+        return key not in held.removed and held.cell(key) is not None
+
+    def count(self, start: bytes, end: bytes) -> int:
+        """How many keys there are in [start, end). Cost: two paths, and the keys that were added or removed."""
+        low, high, added = self._span(start, end)
+        removed = sum(1 for key in self._held.removed if start <= key < end)
+        return high - low + len(added) - removed
+
+    def iter_keys(self, start: bytes, end: bytes) -> Iterator[bytes]:
+        """The keys in [start, end), in order, as they are now."""
+        low, high, added = self._span(start, end)
+        added.sort(reverse=True)
+        removed = frozenset(self._held.removed)
+        for key, _ in iter_items(self._nodes, self.tree, low, high):
+            while added and added[-1] < key:
+                yield added.pop()
+            if key not in removed:
+                yield key
+        yield from reversed(added)
+
+    def last_key(self, start: bytes, end: bytes) -> bytes | None:
+        """The last key in [start, end). Cost: one path, and the keys that were added or removed."""
+        low, high, added = self._span(start, end)
+        last = max(added, default=None)
+        while high > low:
+            high -= 1
+            key, _ = next(iter_items(self._nodes, self.tree, high, high + 1))
+            if key not in self._held.removed:
+                return key if last is None else max(key, last)
+        return last
+
+    def _span(self, start: bytes, end: bytes) -> tuple[int, int, list[bytes]]:
+        """The keys in [start, end): from which to which the head has them, by rank, and those that it has not."""
+        low, _ = rank(self._nodes, self.tree, start)
+        high, _ = rank(self._nodes, self.tree, end)
+        return low, high, [key for key in self._held.added if start <= key < end]
+
+    def release(self, key: bytes) -> bool:
+        """Let go of a value that was loaded and has not changed. Returns whether it was let go."""
+        held = self._held
+        slot = self._slots.get(key)
+        if slot is None:
+            return True
+        if key in held.assigned or key in held.added:
+            return False
+        if slot.base is not None:
+            if not self._encoder.unchanged(slot.value, slot.base):
+                return False
+        elif type(slot.value) not in IMMUTABLE and self._encoder.encode(slot.value, None, key)[0] != slot.cell:
+            return False
+        held.let_go(key)
+        return True
+
+    def are_same(self, a: Any, b: Any) -> bool:
+        """Whether two values would be stored alike. Cost: packing both."""
+        return self._encoder.encode_inline(a, "a value") == self._encoder.encode_inline(b, "a value")
+
+    # Lists that are not loaded
+
+    def extend(self, key: bytes, values: list[Any]) -> None:
+        """Append to a list: in place if it is loaded, otherwise without loading it."""
+        if key in self._slots:
+            self._slots[key].value.extend(values)
+        else:
+            self._held.append(key, values)
+
+    def tail(self, key: bytes) -> list[Any]:
+        """What was appended to a list that is not loaded, and is not committed yet."""
+        lazy = self._held.tails.get(key)
+        return [] if lazy is None else lazy.tail
+
+    def is_live(self, key: bytes) -> bool:
+        return key in self._slots
+
+    def stored_elements(self, key: bytes, start: int, end: int) -> list[Any]:
+        """The elements [start, end) of the list that the head has under a key. Cost: one path, and what is read."""
+        cell = None if key in self._held.removed else self.cell(key)
+        if cell is None:
+            return []
+        tree = tree_of(cell) if code_of(cell) == Code.LIST_TREE else None
+        if tree is None:
+            values: list[Any] = self._decoder.decode(cell)[start:end]
+            return values
+        return [self._decoder.decode(part) for part in iter_cells(self._nodes, tree, start, end)]
+
+    def stored_length(self, key: bytes) -> int:
+        """How many elements the list has that the head has under a key; 0 where there is none. Raises ``TypeError`` for no list."""
+        cell = None if key in self._held.removed else self.cell(key)
+        if cell is None:
+            return 0
+        if code_of(cell) == Code.LIST_TREE:
+            tree = tree_of(cell)
+            assert tree is not None
+            return tree.count
+        value = self._decoder.decode(cell)
+        if type(value) is not list:
+            raise TypeError(f"{path_of(key)} is of type {type(value).__name__}, not a list")
+        return len(value)
+
+    # Changes
+
+    def stage(self, *, lenient: bool = False, flush: bool = False) -> Staged:
+        """Find what differs from the head and encode it. Nothing of the handle changes.
+
+        Args:
+            lenient: values that cannot be stored go to ``failed`` instead of raising.
+            flush: large amounts are stored ahead, for a commit.
+        """
+        self._follower.catch_up()
+        return self._detector.stage(lenient=lenient, flush_at=_FLUSH_AT if flush else None)
+
+    def replant(self, head: Tree) -> tuple[Staged, Tree]:
+        """The state as ``stage`` gives it, but over a head that is not ours, and without reading ours. See ``Detector.replant``."""
+        return self._detector.replant(head)
+
+    def distrust(self) -> None:
+        """Encode everything that is loaded anew at the next staging: parts of what the head had may be gone from the store."""
+        self._held.distrust()
+
+    # Moving on
+
+    def adopt(self, staged: Staged, tree: Tree) -> None:
+        """Take what was staged as the head's, after a commit of it whose root is ``tree``; or after it proved to be no change."""
+        self.tree = tree
+        self._held.adopt(staged)
+        # What could not be stored stands there still, in place of what it replaced.
+        self._journal = [(key, value) for key, value in self._journal if key in staged.failed]
+
+    def adopt_late(self, staged: Staged) -> None:
+        """Take as the head's what was staged some calls ago, and proved only now to have been committed.
+
+        Values may have changed since, so all that it covers is compared again; nothing is marked by what it is now.
+        """
+        self.tree = staged.tree
+        self._held.adopt_late(staged)
+        self._journal.clear()
+
+    def retarget(
+        self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None, also: Collection[bytes] = ()
+    ) -> None:
+        """Patch live values in place: they hold what ``now`` does, and are to hold what ``expected`` does.
+
+        A value that cannot be read is let go, and raises when it is asked for; where the store fails, values are patched when they are
+        looked at next. Only what is not committed must be read at once.
+
+        Args:
+            base, head: where there are changes that are not committed: the root that these were made on, and that of the new head. Without
+                them there are none.
+            also: keys at which a live value is not what ``now`` says, but something that could not be stored.
+
+        Raises:
+            StorageError: what is not committed could not be read. Nothing was changed.
+        """
+        self._follower.retarget(now, expected, base=base, head=head, also=also)
+
+    def drop(self, head: Tree) -> None:
+        """Hold what another head does, without reading ours, which may be gone from the store. What is not committed is dropped."""
+        staged, base = self.replant(head)
+        self._journal.clear()
+        self.retarget(staged.tree, head, base=base, head=head, also=staged.failed)
+
+    # And back
+
+    def save(self) -> Savepoint:
+        """Where to come back to. Cost: a detection."""
+        staged = self.stage(lenient=True)
+        return Savepoint(staged, len(self._journal))
+
+    def restore(self, savepoint: Savepoint | None = None) -> None:
+        """Go back to a savepoint, or to the head: replaced values come back, and mutated ones are mended in place."""
+        journal, staged = (0, None) if savepoint is None else (savepoint.journal, savepoint.staged)
+        while len(self._journal) > journal:
+            self._put_back(*self._journal.pop())
+        self._held.cut_tails({} if staged is None else staged.tails)
+        self._follower.bring_back(staged)
+        if staged is None:
+            now = self.stage()
+            assert not now.changes, "what was restored is what the head has"
+            self.adopt(now, self.tree)
+
+    def _put_back(self, key: bytes, value: Any) -> None:
+        if value is _ABSENT:
+            self._held.let_go(key)
+            return
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = Slot(value, self.cell(key), None)
+        slot.value = value
+        self._held.give(key, slot)

@@ -1,0 +1,222 @@
+"""`DiskCache`, a store over the diskcache library: its table, its transactions, none of its holes.
+
+Values go in and out through diskcache's own calls, by way of `guarded_cache`; `sqlite_file` makes and checks
+the file, `pool` holds the connections. diskcache lists keys from the first to the last only, so prefixes are
+listed by a query of ours over its index.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeVar
+from weakref import finalize
+
+from versioned_state.errors import InvalidArgumentError, MissingDependencyError, StoreBusyError
+from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value
+from versioned_state.storage.byte_keys import hex_range, raw_key
+from versioned_state.storage.local import mounts, sqlite_file
+from versioned_state.storage.local.disk import _LONGEST_TIMEOUT_S, _checked_path
+from versioned_state.storage.local.pool import Pool
+
+if TYPE_CHECKING:
+    from versioned_state.storage.local.sqlite_file import Connection
+
+T = TypeVar("T")
+
+Name = str | bytes
+"""A key as diskcache gets it: the bytes of an address for `o/<hex>`, half as long as the text, and the text of any other.
+Bytes and text are never equal, and SQLite orders all text before all bytes."""
+
+# Keys of one step of a listing.
+_PAGE = 1000
+_LIST = f"SELECT key, raw FROM Cache WHERE key >= ? {{bound}} ORDER BY key, raw LIMIT {_PAGE}"  # noqa: S608 - a constant
+
+
+class DiskCache(KVStore):
+    """The store in the directory `path`, made (mode 0700, parents too) if nothing is there. Extra `diskcache`.
+
+    For those who run diskcache already. `Disk` keeps the same promises, is faster, and has a size limit
+    and `read_only`. A directory that diskcache made by itself, or one with other content, raises
+    `NotAStoreError` and is not touched: what lies there may be evicted, or be pickles.
+
+    Every acknowledged write survives power loss (`sqlite_synchronous=2`, which waits for the disk). Nothing
+    is evicted, pickled, or kept outside the database. Settings, tables, triggers and rows that this library
+    does not make raise `UnsafeStoreError`, `NotAStoreError` or `CorruptStoreError`, and do nothing before.
+
+    `create=False` raises `StoreNotFoundError` where there is nothing. `timeout`: seconds to wait for other
+    writers before `StoreBusyError`. `allow_network`: as for `Disk`.
+
+    Any number of processes and threads may open the same directory, on one machine. Reads never wait for
+    writes. A fork is safe.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True, timeout: float = 10.0, allow_network: bool = False) -> None:
+        if not timeout >= 0:
+            raise InvalidArgumentError(f"timeout must not be negative: {timeout}")
+        self.path = _checked_path(path)
+        guarded = _guarded()
+        timeout = self._timeout = min(timeout, _LONGEST_TIMEOUT_S)
+        if not allow_network:
+            mounts.check_local(self.path)
+        file = self._file = sqlite_file.prepare(self.path, create=create, layout=guarded.LAYOUT)
+        self.private = sqlite_file.is_private(self.path, file)
+
+        def connect() -> Connection:
+            connection = sqlite_file.connect(file, durability="power", timeout=timeout, layout=guarded.LAYOUT)
+            try:
+                guarded.check_settings(connection, file)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+        self._cache = guarded.make()
+        self._pool = Pool(connect)
+        # A store that is forgotten is closed when it is collected, or at exit.
+        self._finalizer = finalize(self, self._pool.close)
+        try:
+            self._pool.give(self._pool.take())  # what cannot be opened says so now
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<DiskCache {str(self.path)!r}>"
+
+    def get(self, key: str) -> bytes | None:
+        check_key(key)
+        return self._read(lambda _: self._get(_name(key)))
+
+    def set(self, key: str, value: bytes) -> None:
+        check_value(value)
+        self.set_many({key: value})
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        wanted = {key: _name(key) for key in check_keys(keys)}
+        found = self._read(lambda _: {key: self._get(name) for key, name in wanted.items()})
+        return {key: value for key, value in found.items() if value is not None}
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        check_key(prefix)
+        self._pool.check_open()  # now, not at the first step
+        return self._list(prefix)
+
+    def _list(self, prefix: str) -> Iterator[str]:
+        for name in self._pages(*text_range(prefix)):
+            yield str(name)
+        if OBJECT_PREFIX.startswith(prefix):
+            digits: str | None = ""
+        else:
+            digits = prefix[len(OBJECT_PREFIX) :] if prefix.startswith(OBJECT_PREFIX) else None
+        if digits is not None and all(digit in "0123456789abcdef" for digit in digits):
+            for name in self._pages(*hex_range(digits)):
+                yield OBJECT_PREFIX + bytes(name).hex()  # type: ignore[arg-type] # a range that starts with bytes holds bytes
+
+    def _pages(self, start: Name, end: Name | None) -> Iterator[Name]:
+        # Page by page, as in `Disk`: a write that falls in between neither repeats a key nor hides another.
+        sql = _LIST.format(bound="" if end is None else "AND key < ?")
+        while True:
+            bounds = (start,) if end is None else (start, end)
+            rows = self._read(lambda connection, bounds=bounds: connection.execute(sql, bounds).fetchall())  # type: ignore[misc]
+            names: list[Name] = [self._cache.disk.get(*row) for row in rows]
+            yield from names
+            if len(names) < _PAGE:
+                return
+            last = names[-1]
+            start = last + "\0" if isinstance(last, str) else last + b"\0"  # the next key there can be
+
+    def apply(
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str] = (),
+        *,
+        objects: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        check_batch(self, expected, puts, deletes, objects or {})
+        conditions = [(_name(key), value) for key, value in expected.items()]
+        added = [(_name(key), value) for key, value in (objects or {}).items()]
+        changed = [(key, value) for key, value in puts.items()]
+        removed = [_name(key) for key in deletes]
+
+        def write() -> bool:
+            cache = self._cache
+            for name, value in added:
+                cache.add(name, value)  # never set(): to write an object again would be to replace it
+            if any(self._get(name) != value for name, value in conditions):
+                return False
+            for key, value in changed:
+                cache.set(key, value)
+            for name in removed:
+                cache.delete(name)
+            return True
+
+        return self._write(write)
+
+    def close(self) -> None:
+        """Close the file. The last one to close it folds the log in, so that one file is left."""
+        self._finalizer()
+
+    def _get(self, name: Name) -> bytes | None:
+        value: bytes | None = self._cache.get(name)
+        return value
+
+    def _read(self, query: Callable[[Connection], T]) -> T:
+        """Run `query` on a connection of this thread's own, without waiting for any writer."""
+        connection = self._pool.take()
+        try:
+            with sqlite_file.translated(self._file), self._cache.lent(connection, self._file):
+                return query(connection)
+        finally:
+            self._pool.give(connection)
+
+    def _write(self, work: Callable[[], T]) -> T:
+        """Run `work` in one transaction of its own: all of it is there afterwards, or none if it raises."""
+        self._pool.check_open()
+        pool = self._pool
+        # The one lock of this process: of two threads, or two calls within each other on one thread, the second never
+        # joins the transaction of the first.
+        if not pool.writing.acquire(timeout=self._timeout):
+            raise StoreBusyError(f"{self._file} is held by another thread, or by a call that this one is made within; nothing was written")
+        connection = None
+        try:
+            connection = pool.take()
+            with self._cache.lent(connection, self._file), self._cache.transact_alone():
+                return work()
+        except (sqlite3.Error, OverflowError) as error:
+            raise sqlite_file.translate(error, self._file) from error
+        finally:
+            if connection is not None:
+                # diskcache leaves a transaction open whose COMMIT failed, or that was interrupted as it began.
+                if connection.in_transaction:
+                    connection.rollback()
+                pool.give(connection)
+            pool.writing.release()
+
+
+def _guarded() -> ModuleType:
+    try:
+        from versioned_state.storage.local import guarded_cache
+    except ModuleNotFoundError as error:
+        if error.name != "diskcache":
+            raise
+        raise MissingDependencyError("DiskCache", extra="diskcache") from error
+    return guarded_cache
+
+
+def _name(key: str) -> Name:
+    raw = raw_key(key)
+    return key if raw is None else raw
+
+
+def text_range(prefix: str) -> tuple[str, Name]:
+    """The first key that starts with `prefix`, and the first that comes after those: text, or the least of all bytes."""
+    for length in range(len(prefix), 0, -1):
+        last = ord(prefix[length - 1])
+        if last < 0x10FFFF:
+            # The order is that of UTF-8, and so of code points, of which surrogates are none.
+            return prefix, prefix[: length - 1] + chr(0xE000 if last == 0xD7FF else last + 1)
+    return prefix, b""

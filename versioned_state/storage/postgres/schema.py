@@ -1,0 +1,225 @@
+"""What a store is in a PostgreSQL database: its tables and its function, how they are made, and the checks before they are used.
+
+    objects  key bytea, value bytea     `o/<hex>`: the key is the hex as bytes
+    entries  key bytea, value bytea     everything else: the key as UTF-8
+    format   version integer            one row
+    apply_batch(...)                    a batch of `KVStore.apply`, in one call
+
+Keys are bytes, so that no collation or encoding of a database has a say in their order or equality.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from versioned_state.errors import FormatError, InvalidArgumentError, NotAStoreError, StoreNotFoundError, UnsafeStoreError
+
+if TYPE_CHECKING:
+    from psycopg.rows import TupleRow
+
+    from versioned_state.storage.postgres.connections import Connections, Link
+
+# Changes with the tables and with the function; written by _MAKE.
+FORMAT = 1
+
+# The longest value of a row, in bytes: 1 GiB, less what the server needs beside it.
+MAX_VALUE = 2**30 - 2**16
+
+# Identifiers are quoted as well; these need no thought wherever else an operator types them.
+_NAME = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+# Each statement in here sees what was committed before it began, as the isolation is READ COMMITTED: so what is read
+# after a lock was granted is what its last holder left. The order is one for all: the gate, objects by key, locks by
+# number. So no two batches wait for each other.
+_BODY = """
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'apply_batch needs READ COMMITTED';
+    END IF;
+    PERFORM set_config('lock_timeout', patience, true);
+    -- A batch that deletes objects is alone: one that found an object present, and wrote a ref to it, cannot be
+    -- half way meanwhile. An insert that finds its row takes no lock on it.
+    IF alone THEN
+        PERFORM pg_advisory_xact_lock(gate);
+    ELSE
+        PERFORM pg_advisory_xact_lock_shared(gate);
+    END IF;
+    IF cardinality(object_keys) > 0 THEN
+        INSERT INTO {schema}.objects SELECT * FROM unnest(object_keys, object_values) ON CONFLICT DO NOTHING;
+    END IF;
+    IF cardinality(odd_keys) > 0 THEN
+        INSERT INTO {schema}.entries SELECT * FROM unnest(odd_keys, odd_values) ON CONFLICT DO NOTHING;
+    END IF;
+    -- One lock for each key that is expected, put or deleted, whether it is there or not; a shared one where it is
+    -- only expected, as the record of gc is by every commit.
+    FOR number IN 1 .. cardinality(locks) LOOP
+        IF shared[number] THEN
+            PERFORM pg_advisory_xact_lock_shared(locks[number]);
+        ELSE
+            PERFORM pg_advisory_xact_lock(locks[number]);
+        END IF;
+    END LOOP;
+    IF EXISTS (
+        SELECT FROM unnest(expected_keys, expected_values) AS wanted(key, value)
+        LEFT JOIN {schema}.entries AS found ON found.key = wanted.key
+        WHERE found.value IS DISTINCT FROM wanted.value
+    ) THEN
+        RETURN false;
+    END IF;
+    IF cardinality(put_keys) > 0 THEN
+        INSERT INTO {schema}.entries SELECT * FROM unnest(put_keys, put_values)
+            ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+    END IF;
+    IF cardinality(gone_objects) > 0 THEN
+        DELETE FROM {schema}.objects WHERE key = ANY (gone_objects);
+    END IF;
+    IF cardinality(gone_entries) > 0 THEN
+        DELETE FROM {schema}.entries WHERE key = ANY (gone_entries);
+    END IF;
+    RETURN true;
+END
+"""
+
+# Values are compressed already. Up to 8,160 bytes they stay in the row, beyond it they go to the side table: with
+# PostgreSQL's own 2 KB a batch of 300 objects took 2.5 ms to read instead of 2.1, and the table 7% more room.
+# Entries are few and change all the time: pages of which a part is kept free take the new versions of a row.
+_MAKE = """
+CREATE TABLE {schema}.objects (key bytea PRIMARY KEY, value bytea NOT NULL) WITH (toast_tuple_target = 8160);
+ALTER TABLE {schema}.objects ALTER COLUMN value SET STORAGE EXTERNAL;
+CREATE TABLE {schema}.entries (key bytea PRIMARY KEY, value bytea NOT NULL) WITH (toast_tuple_target = 8160, fillfactor = 50);
+ALTER TABLE {schema}.entries ALTER COLUMN value SET STORAGE EXTERNAL;
+CREATE TABLE {schema}.format (version integer NOT NULL);
+INSERT INTO {schema}.format VALUES (1);
+CREATE FUNCTION {schema}.apply_batch(
+    gate bigint, alone boolean, patience text,
+    object_keys bytea[], object_values bytea[], odd_keys bytea[], odd_values bytea[],
+    locks bigint[], shared boolean[], expected_keys bytea[], expected_values bytea[],
+    put_keys bytea[], put_values bytea[], gone_objects bytea[], gone_entries bytea[]
+) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$@body$body$
+"""
+
+# No key of a store: 0xff is in no UTF-8.
+_GATE = b"\xff"
+
+_COLUMNS = {
+    "objects": (["key bytea", "value bytea"], ["key"]),
+    "entries": (["key bytea", "value bytea"], ["key"]),
+    "format": (["version integer"], None),
+}
+
+_TABLES = """
+SELECT c.relname::text, c.relkind::text, c.relpersistence::text, c.relrowsecurity OR c.relhasrules OR EXISTS (
+           SELECT FROM pg_catalog.pg_trigger AS t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'
+       ),
+       (SELECT pg_catalog.array_agg(a.attname || ' ' || pg_catalog.format_type(a.atttypid, a.atttypmod) ORDER BY a.attnum)
+        FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+       (SELECT pg_catalog.array_agg(a.attname::text ORDER BY a.attnum)
+        FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indexrelid
+        WHERE i.indrelid = c.oid AND i.indisprimary)
+FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname IN ('objects', 'entries', 'format')
+"""
+
+_FUNCTIONS = """
+SELECT p.prosrc, l.lanname::text, p.prosecdef, p.proconfig
+FROM pg_catalog.pg_proc AS p
+JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
+WHERE n.nspname = %s AND p.proname = 'apply_batch'
+"""
+
+
+def checked_name(schema: str) -> str:
+    """`schema`, unless it is no plain identifier: `InvalidArgumentError`."""
+    if not _NAME.fullmatch(schema) or schema == "information_schema":
+        raise InvalidArgumentError(f"not a name for a schema: {schema!r}", hint="letters, digits and _, up to 63, not starting with pg_")
+    return schema
+
+
+def statement(text: str, schema: str) -> bytes:
+    """`text` with the name of the schema, which is a checked one, in place of `{schema}`."""
+    return text.replace("{schema}", f'"{schema}"').encode()
+
+
+def lock_number(schema: str, key: bytes) -> int:
+    """The number of the advisory lock that stands for a key of this store. Two keys that meet would only wait for each other.
+
+    A database has one set of such locks for all programs in it, so the number is a hash of 64 bits.
+    """
+    digest = blake2b(key, digest_size=8, person=b"versioned-state", key=schema.encode()).digest()
+    return int.from_bytes(digest, signed=True)
+
+
+def gate_number(schema: str) -> int:
+    """The number of the lock that every batch holds: shared, or alone."""
+    return lock_number(schema, _GATE)
+
+
+def prepare(connections: Connections, schema: str, *, create: bool) -> bool:
+    """See to it that the store is there and sound; `create` makes it where nothing is.
+
+    Returns whether the server's transactions are READ COMMITTED without being told. Any number of processes
+    may do this at once. Raises `StoreNotFoundError`, `NotAStoreError`, `FormatError` or `UnsafeStoreError`;
+    nothing was changed then.
+    """
+
+    def check(link: Link) -> tuple[bool, bool]:
+        found = _is_sound(link, schema, connections.name)
+        row = link.execute("SELECT current_setting('default_transaction_isolation')").fetchone()
+        return found, row is not None and row[0] == "read committed"
+
+    found, plain = connections.once(check)
+    if not found:
+        if not create:
+            raise StoreNotFoundError(f"{connections.name} has no store in schema {schema!r}")
+        # To make it twice is no harm, as the second time finds it.
+        connections.write(lambda link: _make(link, schema, connections.name), repeatable=True)
+        connections.once(check)
+    return plain
+
+
+def _is_sound(link: Link, schema: str, name: str) -> bool:
+    """Whether the store is there, and as this release makes it; False where nothing is. An error for anything else."""
+    tables = {row[0]: row for row in link.execute(_TABLES, (schema,))}
+    if not tables:
+        return False
+    place = f"schema {schema!r} of {name}"
+    if _has_shape(tables, "format"):
+        versions = link.execute(statement("SELECT version FROM {schema}.format", schema)).fetchall()
+        if len(versions) == 1 and versions[0][0] > FORMAT:
+            raise FormatError(versions[0][0], FORMAT)
+    else:
+        versions = []
+    if versions != [(FORMAT,)] or not all(_has_shape(tables, table) for table in _COLUMNS):
+        raise NotAStoreError(f"{place} holds tables that are not a store of this library, or lacks some; nothing was changed")
+    for table, (_, _, persistence, altered, *_) in tables.items():
+        if persistence != "p":
+            raise UnsafeStoreError(f"{place}: the table {table} is unlogged, so that a crash of the server would empty it")
+        if altered:
+            raise UnsafeStoreError(
+                f"{place}: the table {table} has triggers, rules or row security, which could hide or change what is stored"
+            )
+    functions = link.execute(_FUNCTIONS, (schema,)).fetchall()
+    if functions != [(statement(_BODY, schema).decode(), "plpgsql", False, ["search_path=pg_catalog, pg_temp"])]:
+        # It runs with the rights of whoever calls it.
+        raise UnsafeStoreError(f"{place}: the function apply_batch is not the one of this library, or is missing")
+    return True
+
+
+def _has_shape(tables: dict[str, TupleRow], table: str) -> bool:
+    row: tuple[Any, ...] | None = tables.get(table)
+    return row is not None and row[1] == "r" and (row[4], row[5]) == _COLUMNS[table]
+
+
+def _make(link: Link, schema: str, name: str) -> None:
+    link.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+    # IF NOT EXISTS is no help against another process that makes the same: both look, then both write.
+    link.execute("SELECT pg_advisory_xact_lock(%s)", (gate_number(schema),))
+    if not _is_sound(link, schema, name):
+        found = link.execute("SELECT FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,)).fetchone()
+        if found is None:
+            # Only where it is missing: the statement wants the right to make schemas even where it does nothing.
+            link.execute(statement("CREATE SCHEMA {schema}", schema))
+        link.execute(statement(_MAKE.replace("@body", _BODY), schema))
+    link.execute("COMMIT")

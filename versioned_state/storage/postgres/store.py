@@ -1,0 +1,341 @@
+"""`Postgres`, a store in a PostgreSQL database, for states that machines share.
+
+Here are the calls of `KVStore` as statements; `postgres_schema` makes and checks the tables and the function
+that does a batch, `postgres_connections` holds the connections and says what a failure means.
+docs/design/009-postgresql.md has the races and the figures behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+from weakref import finalize
+
+from versioned_state.errors import CorruptStoreError, InvalidArgumentError, LimitExceededError, MissingDependencyError
+from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value
+from versioned_state.storage.byte_keys import hex_range, raw_key, text_range
+from versioned_state.storage.postgres.schema import MAX_VALUE, checked_name, gate_number, lock_number, prepare, statement
+
+if TYPE_CHECKING:
+    from psycopg.abc import Params
+    from psycopg.rows import TupleRow
+
+    from versioned_state.storage.postgres.connections import Link
+
+Row = tuple[bytes, bytes]
+
+_GET_OBJECT = "SELECT value FROM {schema}.objects WHERE key = %b"
+_GET_ENTRY = "SELECT value FROM {schema}.entries WHERE key = %b"
+_GET_OBJECTS = "SELECT true, key, value FROM {schema}.objects WHERE key = ANY (%b::bytea[])"
+_GET_ENTRIES = "SELECT false, key, value FROM {schema}.entries WHERE key = ANY (%b::bytea[])"
+_LIST = "SELECT key FROM {schema}.TABLE WHERE key >= %(start)b AND key < %(end)b ORDER BY key LIMIT %(page)b"
+_LIST_TO_THE_END = "SELECT key FROM {schema}.TABLE WHERE key >= %(start)b ORDER BY key LIMIT %(page)b"
+_APPLY = (
+    "SELECT {schema}.apply_batch(%b::bigint, %b, %b::text, %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], "
+    "%b::bigint[], %b::boolean[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[])"
+)
+
+# Keys of one statement of get_many, and of one step of a listing.
+_CHUNK = 1000
+_PAGE = 5000
+
+# A batch up to this is one statement. A larger one is several, in one transaction, as the client and the server each
+# hold a statement several times over.
+_STEP_BYTES = 8 * 1024 * 1024
+_STEP_KEYS = 10_000
+
+# In bytes: a key must fit into a third of a page of its index.
+MAX_KEY = 2600
+
+# The server counts milliseconds in 32 bits. This is eleven days.
+_LONGEST_TIMEOUT_S = 1_000_000.0
+
+# Locks of one transaction. A server has room for 64 times its connections, for all programs in it: a batch of more
+# keys is alone instead.
+_MAX_LOCKS = 64
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The arguments of one call of the function: a batch, or a part of one."""
+
+    objects: Sequence[Row] = ()
+    odd: Sequence[Row] = ()
+    locks: Sequence[tuple[int, bool]] = ()
+    """Numbers, in order, and whether each is shared."""
+    expected: Sequence[tuple[bytes, bytes | None]] = ()
+    puts: Sequence[Row] = ()
+    gone_objects: Sequence[bytes] = ()
+    gone_entries: Sequence[bytes] = ()
+
+    def is_small(self) -> bool:
+        """Whether it goes into one statement."""
+        size = sum(len(key) + len(value or b"") for rows in (self.objects, self.odd, self.expected, self.puts) for key, value in rows)
+        count = sum(map(len, (self.objects, self.odd, self.expected, self.puts, self.gone_objects, self.gone_entries)))
+        return size <= _STEP_BYTES and count <= _STEP_KEYS
+
+    def arguments(self) -> list[list[object]]:
+        return [
+            *_columns(self.objects),
+            *_columns(self.odd),
+            [number for number, _ in self.locks],
+            [shared for _, shared in self.locks],
+            *_columns(self.expected),
+            *_columns(self.puts),
+            list(self.gone_objects),
+            list(self.gone_entries),
+        ]
+
+
+class Postgres(KVStore):
+    """The store in schema `schema` of the database that `url` names: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
+
+    What a URL leaves out, and options such as `?sslmode=verify-full`, are the client library's (libpq): it reads
+    `PGPASSWORD` and a password file, too. The password is never shown.
+
+    The tables are made where there are none; `create=False` raises `StoreNotFoundError` instead. Tables that are no
+    store raise `NotAStoreError`, those of a newer release `FormatError`, and those that could lose or change what
+    they are given (unlogged, or with triggers, rules or row security) `UnsafeStoreError`. Nothing was changed then.
+
+    A batch is one statement, and one round trip, up to 8 MiB; a larger one is several in one transaction.
+    `get_many` is one round trip for each 1,000 keys.
+
+    `timeout`, in seconds: how long the server may be silent, how long other writers are waited for, and how long a
+    call is repeated when the connection is lost, though it is repeated once in any case. To connect may take 2 s at
+    least. A read, and a write that surely was not done, is repeated; then `UnreachableStoreError`. A write that may
+    have been done raises `UnknownOutcomeError`.
+
+    At most `max_connections` are open at once in each process; further threads wait. Any number of processes and
+    machines may use the schema. A fork is safe, and so is PgBouncer, in transaction mode too: nothing outlives a transaction.
+
+    A key of more than 2,600 bytes, or a value of nearly 1 GiB, raises `LimitExceededError` when it is written.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "versioned_state",
+        create: bool = True,
+        timeout: float = 10.0,
+        max_connections: int = 16,
+    ) -> None:
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise InvalidArgumentError("a URL of PostgreSQL starts with postgresql:// or postgres://")
+        if not timeout > 0:
+            raise InvalidArgumentError(f"timeout must be more than 0: {timeout}")
+        if max_connections < 1:
+            raise InvalidArgumentError(f"max_connections must be at least 1: {max_connections}")
+        timeout = min(timeout, _LONGEST_TIMEOUT_S)
+        self.schema = checked_name(schema)
+        try:
+            from versioned_state.storage.postgres.connections import Connections
+        except ImportError as error:
+            raise MissingDependencyError("Postgres", extra="postgres") from error
+        connections = self._connections = Connections(url, timeout=timeout, limit=max_connections)
+        # A store that is forgotten is closed when it is collected, or at exit.
+        self._finalizer = finalize(self, connections.close)
+        try:
+            self._plain = prepare(connections, schema, create=create)
+        except BaseException:
+            self.close()
+            raise
+        self._gate = gate_number(schema)
+        # Less than the client's own patience: so the server says that a lock was not free, and nothing is in doubt.
+        self._lock_patience = f"{max(1, int(timeout * 800))}ms"
+        self._get_object, self._get_entry, self._get_objects, self._get_entries, self._apply = (
+            statement(text, schema) for text in (_GET_OBJECT, _GET_ENTRY, _GET_OBJECTS, _GET_ENTRIES, _APPLY)
+        )
+
+    def __repr__(self) -> str:
+        return f"<Postgres {self._connections.name!r} schema {self.schema!r}>"
+
+    def get(self, key: str) -> bytes | None:
+        check_key(key)
+        raw = raw_key(key)
+        sql, name = (self._get_object, raw) if raw is not None else (self._get_entry, key.encode())
+        row = self._connections.read(lambda link: link.execute(sql, (name,), binary=True).fetchone())
+        return None if row is None else row[0]
+
+    def set(self, key: str, value: bytes) -> None:
+        check_value(value)
+        self.set_many({key: value})
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        objects: dict[bytes, str] = {}
+        entries: dict[bytes, str] = {}
+        wanted = iter(dict.fromkeys(check_keys(keys)))
+        found: dict[str, bytes] = {}
+        self._connections.check_open()
+        while chunk := tuple(islice(wanted, _CHUNK)):
+            objects, entries = {}, {}
+            for key in chunk:
+                raw = raw_key(key)
+                if raw is not None:
+                    objects[raw] = key
+                else:
+                    entries[key.encode()] = key
+            parts = [(sql, list(names)) for sql, names in ((self._get_objects, objects), (self._get_entries, entries)) if names]
+            sql, arguments = b" UNION ALL ".join(part[0] for part in parts), [part[1] for part in parts]
+            rows = self._connections.read(partial(_rows, sql, arguments))
+            for is_object, raw, value in rows:
+                found[(objects if is_object else entries)[raw]] = value
+        return found
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        check_key(prefix)
+        self._connections.check_open()  # now, not at the first step
+        return self._list(prefix)
+
+    def _list(self, prefix: str) -> Iterator[str]:
+        # Page by page, each a query of its own that starts after the last key. As fast as a cursor, and between two
+        # steps no transaction is open, which would keep the server from clearing up, and a connection from others.
+        for raw in self._pages("entries", *text_range(prefix)):
+            try:
+                yield raw.decode()
+            except UnicodeDecodeError as error:
+                raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is no text, {raw!r}") from error
+        if OBJECT_PREFIX.startswith(prefix):
+            digits: str | None = ""
+        else:
+            digits = prefix[len(OBJECT_PREFIX) :] if prefix.startswith(OBJECT_PREFIX) else None
+        if digits is not None and all(digit in "0123456789abcdef" for digit in digits):
+            for raw in self._pages("objects", *hex_range(digits)):
+                yield OBJECT_PREFIX + raw.hex()
+
+    def _pages(self, table: str, start: bytes, end: bytes | None) -> Iterator[bytes]:
+        text = (_LIST_TO_THE_END if end is None else _LIST).replace("TABLE", table)
+        sql = statement(text, self.schema)
+        while True:
+            bounds = {"start": start, "end": end, "page": _PAGE}
+            rows = self._connections.read(partial(_rows, sql, bounds))
+            for (raw,) in rows:
+                yield raw
+            if len(rows) < _PAGE:
+                return
+            start = rows[-1][0] + b"\0"  # the next key there can be
+
+    def apply(
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str] = (),
+        *,
+        objects: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        objects = objects or {}
+        check_batch(self, expected, puts, deletes, objects)
+        _check_sizes(puts, objects)
+        hex_rows: list[Row] = []
+        odd_rows: list[Row] = []
+        for key, value in objects.items():
+            raw = raw_key(key)
+            if raw is not None:
+                hex_rows.append((raw, value))
+            else:
+                odd_rows.append((key.encode(), value))
+        gone_objects = {raw for key in deletes if (raw := raw_key(key)) is not None}
+        gone_entries = {key.encode() for key in deletes if raw_key(key) is None}
+        changed = {key.encode() for key in puts} | gone_entries
+        mutable = changed.union(key.encode() for key in expected)
+        # Deletes of objects are kept apart from batches that may count on them; see the function.
+        alone = len(mutable) > _MAX_LOCKS or any(key.startswith(OBJECT_PREFIX) for key in deletes)
+        # Sorted, always: two batches that insert the same rows in different orders would wait for each other.
+        whole = _Step(
+            objects=sorted(hex_rows),
+            odd=sorted(odd_rows),
+            locks=() if alone else self._locks(mutable, changed),
+            expected=[(key.encode(), value) for key, value in expected.items()],
+            puts=sorted((key.encode(), value) for key, value in puts.items()),
+            gone_objects=sorted(gone_objects),
+            gone_entries=sorted(gone_entries),
+        )
+        steps = _split(whole)
+        # Objects are stored once however often they are sent; nothing else is so.
+        repeatable = not puts and not deletes
+        if len(steps) == 1 and self._plain:
+            return self._connections.write(lambda link: self._at_once(link, steps[0], alone=alone), repeatable=repeatable)
+        return self._connections.write(lambda link: self._in_steps(link, steps, alone=alone), repeatable=repeatable)
+
+    def _locks(self, mutable: Collection[bytes], changed: Collection[bytes]) -> list[tuple[int, bool]]:
+        """The lock of each key, in order. What is only expected is locked as by a reader: many batches may expect one key at a time."""
+        numbers = {key: lock_number(self.schema, key) for key in mutable}
+        own = {numbers[key] for key in changed}
+        return [(number, number not in own) for number in sorted(set(numbers.values()))]
+
+    def close(self) -> None:
+        """Close the connections. Calls of other threads that are under way end as if nothing were."""
+        self._finalizer()
+
+    def _at_once(self, link: Link, step: _Step, *, alone: bool) -> bool:
+        link.deciding = True
+        return self._call(link, step, alone=alone)
+
+    def _in_steps(self, link: Link, steps: list[_Step], *, alone: bool) -> bool:
+        link.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        # What follows a condition that does not hold is left out; the objects went ahead of it.
+        holds = all(self._call(link, step, alone=alone) for step in steps)
+        link.deciding = True
+        link.execute("COMMIT")
+        return holds
+
+    def _call(self, link: Link, step: _Step, *, alone: bool) -> bool:
+        row = link.execute(self._apply, (self._gate, alone, self._lock_patience, *step.arguments()), binary=True).fetchone()
+        assert row is not None
+        holds: bool = row[0]
+        return holds
+
+
+def _rows(sql: bytes, arguments: Params, link: Link) -> list[TupleRow]:
+    return link.execute(sql, arguments, binary=True).fetchall()
+
+
+def _check_sizes(puts: Mapping[str, bytes], objects: Mapping[str, bytes]) -> None:
+    for items in (puts, objects):
+        for key, value in items.items():
+            if len(value) > MAX_VALUE:
+                raise LimitExceededError(f"a value of {len(value)} bytes", limit=MAX_VALUE, path=key[:100])
+            # No key has more bytes than four times its letters.
+            if len(key) * 4 > MAX_KEY and len(raw_key(key) or key.encode()) > MAX_KEY:
+                raise LimitExceededError(f"a key of {len(key)} letters", limit=MAX_KEY, path=key[:100])
+
+
+def _split(whole: _Step) -> list[_Step]:
+    """The batch as steps that are done one after the other: all in one, or objects first, then conditions, then the rest."""
+    if whole.is_small():
+        return [whole]
+    steps = [
+        *(_Step(objects=rows) for rows in _portions(whole.objects)),
+        *(_Step(odd=rows) for rows in _portions(whole.odd)),
+    ]
+    rest = replace(whole, objects=(), odd=())
+    if rest.is_small():
+        return [*steps, rest]
+    return [
+        *steps,
+        _Step(locks=whole.locks, expected=whole.expected),
+        *(_Step(puts=rows) for rows in _portions(whole.puts)),
+        *(_Step(gone_objects=whole.gone_objects[start : start + _STEP_KEYS]) for start in range(0, len(whole.gone_objects), _STEP_KEYS)),
+        *(_Step(gone_entries=whole.gone_entries[start : start + _STEP_KEYS]) for start in range(0, len(whole.gone_entries), _STEP_KEYS)),
+    ]
+
+
+def _portions(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """`rows` in lists of bounded size, of one row at least."""
+    portion: list[Row] = []
+    size = 0
+    for row in rows:
+        size += len(row[0]) + len(row[1])
+        if portion and (size > _STEP_BYTES or len(portion) == _STEP_KEYS):
+            yield portion
+            portion, size = [], len(row[0]) + len(row[1])
+        portion.append(row)
+    if portion:
+        yield portion
+
+
+def _columns(rows: Sequence[tuple[bytes, bytes | None]]) -> tuple[list[object], list[object]]:
+    return [key for key, _ in rows], [value for _, value in rows]

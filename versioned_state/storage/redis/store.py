@@ -1,0 +1,380 @@
+"""`Redis`, a store on a Redis or Valkey server: the layout of its keys, and the two scripts that run there.
+
+`redis_link` owns the connections and says what is sent again. docs/design/ has the reasons and the figures.
+
+    {prefix}:o:00 ... :3f    64 hashes: bytes of an address -> object; the name ends with the first 6 bits of the address
+    {prefix}:entries         a hash: key -> value of all other keys
+    {prefix}:names           a sorted set of those keys, which lists them in order, by prefix
+    {prefix}:layout          "1"
+
+What stands in braces is the hash tag of Redis Cluster: it keeps all keys of a repository on one server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from time import monotonic
+from typing import Any, Literal
+
+from versioned_state.errors import (
+    CorruptStoreError,
+    FormatError,
+    InvalidArgumentError,
+    LimitExceededError,
+    NotAStoreError,
+    ReadOnlyError,
+    StorageError,
+    StoreBusyError,
+    StoreNotFoundError,
+    UnsafeStoreError,
+)
+from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value
+from versioned_state.storage.byte_keys import raw_key, text_range
+from versioned_state.storage.redis.connection import Command, Link
+
+Persistence = Literal["aof", "snapshots", "none", "unknown"]
+
+LAYOUT = 1
+OLDEST = (6, 2)
+
+# One run of a script holds up all others on the server: so much takes it a millisecond or two.
+_SCRIPT_BYTES = 1024 * 1024
+_SCRIPT_OBJECTS = 250
+
+# What is sent in one round trip: a server closes connections whose requests pile up beyond 1 GiB.
+_BATCH_BYTES = 8 * 1024 * 1024
+
+# Values fetched in one round trip, keys listed in one.
+_GETS = 1000
+_PAGE = 1000
+_BUCKET_PAGE = 5000
+
+# The server's own limits, at their defaults: bytes of a value, words of a command.
+MAX_VALUE_BYTES = 512 * 1024 * 1024
+_MAX_WORDS = 1_000_000
+
+# KEYS: entries, names, layout, then the buckets of objects, which ARGV names by their place.
+# ARGV: the layout, five counts, then objects to add, objects that must be there, expectations, deletes and puts.
+# The server runs a script as one step, and a script that has not written yet stops at its first write where memory is full:
+# so that one is SETNX, or a delete, after which the server lets all others pass. Never is half of it done.
+_APPLY = """
+local at = 7
+local function take() at = at + 1; return ARGV[at - 1] end
+local function bucket() return KEYS[tonumber(take())] end
+local entries, names = KEYS[1], KEYS[2]
+local objects, required, expected = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local deletes, puts = tonumber(ARGV[5]), tonumber(ARGV[6])
+
+if objects > 0 then redis.call('SETNX', KEYS[3], ARGV[1]) end
+for _ = 1, objects do
+  local hash, field, value = bucket(), take(), take()
+  if redis.call('HSETNX', hash, field, value) == 1 and hash == entries then redis.call('ZADD', names, 0, field) end
+end
+local complete = true
+for _ = 1, required do
+  if redis.call('HEXISTS', bucket(), take()) == 0 then complete = false end
+end
+for _ = 1, expected do
+  local found, wanted = redis.call('HGET', entries, take()), take()
+  if (found and '=' .. found or '') ~= wanted then return 0 end
+end
+if not complete then return -1 end
+for _ = 1, deletes do
+  local hash, field = bucket(), take()
+  redis.call('HDEL', hash, field)
+  if hash == entries then redis.call('ZREM', names, field) end
+end
+if puts > 0 then redis.call('SETNX', KEYS[3], ARGV[1]) end
+for _ = 1, puts do
+  local field, value = take(), take()
+  redis.call('HSET', entries, field, value)
+  redis.call('ZADD', names, 0, field)
+end
+return 1
+"""
+
+# The addresses in the first of the buckets KEYS, until there are ARGV[1] of them or more; and in how many buckets those are.
+# A bucket is listed in one step, so that none of its keys is repeated or passed over, as SCAN may do while a hash grows.
+_LIST = """
+local found = {}
+for number, hash in ipairs(KEYS) do
+  for _, field in ipairs(redis.call('HKEYS', hash)) do found[#found + 1] = field end
+  if #found >= tonumber(ARGV[1]) then return {number, found} end
+end
+return {#KEYS, found}
+"""
+
+_APPLY_SHA, _LIST_SHA = (hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest() for script in (_APPLY, _LIST))
+
+# What becomes of a script that was run.
+_DONE, _EXPECTATION_FAILED = 1, 0
+
+
+class Redis(KVStore):
+    """The store named `prefix` on the server that `url` names: `redis://`, `rediss://` (TLS) or `unix://`, as redis-py takes them.
+
+    Redis 6.2 or newer, or Valkey. `options` are further ones of redis-py's connections, which need not be in a URL: `password`,
+    `credential_provider`, `ssl_ca_certs`, ... On a Redis Cluster give any of its servers; all of a store is on one of them.
+
+    `timeout`: seconds to wait for an answer. Reads, and writes that surely had no effect, are sent again until then; a write
+    whose reply was lost raises `UnknownOutcomeError`, and is never sent again.
+
+    A server that evicts (its `maxmemory-policy` is not `noeviction`) raises `UnsafeStoreError`, as does one that is too old; a
+    replica raises `ReadOnlyError`. This is looked at when the store is opened, and not again. `create=False` raises
+    `StoreNotFoundError` where nothing was stored yet. Opening writes nothing.
+
+    What an acknowledged write survives is the server's own affair: see `persistence` and docs/operations.md. Whoever may write to
+    the server can change what is stored, so this store is not `private`, and pickles are refused by default.
+    """
+
+    private = False
+
+    def __init__(self, url: str, *, prefix: str = "versioned-state", timeout: float = 10.0, create: bool = True, **options: Any) -> None:
+        check_key(prefix)
+        if not prefix or "{" in prefix or "}" in prefix:
+            raise InvalidArgumentError(f"a prefix is a text without braces, and not empty: {prefix!r}")
+        self.prefix = prefix
+        self._entries, self._names, self._layout = (self._key(name) for name in ("entries", "names", "layout"))
+        buckets = [self._key(f"o:{number:02x}") for number in range(64)]
+        self._bucket_of = [buckets[first >> 2] for first in range(256)]  # by the first byte of an address
+        self._link = Link(url, timeout=timeout, options=options, scripts=(_APPLY, _LIST))
+        try:
+            self._check(create=create)
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Redis {self._link.place} {self.prefix!r}>"
+
+    @property
+    def persistence(self) -> Persistence:
+        """What the server has when it comes back after a crash, asked now.
+
+        `"aof"`: all that was acknowledged, or all but the last second or two, by its `appendfsync`; `"snapshots"`: what the last
+        snapshot had; `"none"`: nothing. `"unknown"`: the server does not tell this user.
+        """
+        try:
+            (info,) = self._link.run([("INFO", "persistence")])
+            if _info(info).get("aof_enabled") == "1":
+                return "aof"
+            ((_, save),) = self._link.run([("CONFIG", "GET", "save")])
+        except (StorageError, ValueError):
+            self._link.check_open()
+            return "unknown"
+        return "snapshots" if save else "none"
+
+    def get(self, key: str) -> bytes | None:
+        check_key(key)
+        hash, field = self._slot(key)
+        return _value(self._link.run([("HGET", hash, field)])[0])
+
+    def set(self, key: str, value: bytes) -> None:
+        check_value(value)
+        self.set_many({key: value})
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        wanted = tuple(dict.fromkeys(check_keys(keys)))
+        self._link.check_open()
+        found: dict[str, bytes] = {}
+        for start in range(0, len(wanted), _GETS):
+            groups: dict[bytes, dict[bytes, str]] = {}
+            for key in wanted[start : start + _GETS]:
+                hash, field = self._slot(key)
+                groups.setdefault(hash, {})[field] = key
+            replies = self._link.run([("HMGET", hash, *names) for hash, names in groups.items()])
+            for names, values in zip(groups.values(), replies, strict=True):
+                found.update((key, value) for key, value in zip(names.values(), values, strict=True) if value is not None)
+        return found
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        check_key(prefix)
+        self._link.check_open()  # now, not at the first step
+        return self._list(prefix)
+
+    def _list(self, prefix: str) -> Iterator[str]:
+        for name in self._list_names(prefix):
+            try:
+                yield name.decode()
+            except UnicodeDecodeError as error:
+                raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is no text, {name!r}") from error
+        if not prefix.startswith(OBJECT_PREFIX) and not OBJECT_PREFIX.startswith(prefix):
+            return
+        digits = prefix[len(OBJECT_PREFIX) :]
+        buckets = list(dict.fromkeys(hash for first, hash in enumerate(self._bucket_of) if f"{first:02x}".startswith(digits[:2])))
+        while buckets:
+            ((done, fields),) = self._link.run([("EVALSHA", _LIST_SHA, len(buckets), *buckets, _BUCKET_PAGE)])
+            for field in fields:
+                key = OBJECT_PREFIX + field.hex()
+                if key.startswith(prefix):
+                    yield key
+            buckets = buckets[done:]
+
+    def _list_names(self, prefix: str) -> Iterator[bytes]:
+        # Page by page, each from after the last name: a write that falls in between neither repeats one nor hides another.
+        first, beyond = text_range(prefix)
+        start, end = b"[" + first, b"+" if beyond is None else b"(" + beyond
+        while True:
+            (page,) = self._link.run([("ZRANGEBYLEX", self._names, start, end, "LIMIT", 0, _PAGE)])
+            yield from page
+            if len(page) < _PAGE:
+                return
+            start = b"(" + page[-1]
+
+    def apply(
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str] = (),
+        *,
+        objects: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        """As the contract has it, in one round trip where the objects are at most 8 MiB."""
+        objects = objects or {}
+        check_batch(self, expected, puts, deletes, objects)
+        for values in (puts, objects):
+            for key, value in values.items():
+                if len(value) > MAX_VALUE_BYTES:
+                    raise LimitExceededError("a value for Redis", limit=MAX_VALUE_BYTES, path=key)
+        self._link.check_open()
+        deadline = monotonic() + self._link.timeout
+        while True:
+            outcome = self._apply(expected, puts, deletes, objects)
+            if outcome in (_DONE, _EXPECTATION_FAILED):
+                return outcome == _DONE
+            # Somebody deleted an object between its arrival and the end of the batch. Nothing was put.
+            if monotonic() > deadline:
+                raise StoreBusyError(f"objects are deleted from {self._link.place} as fast as they are written; nothing was published")
+
+    def _apply(
+        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
+    ) -> int:
+        parts = list(_parts(objects))
+        last = parts.pop() if parts else {}
+        batch: list[Command] = []
+        size = 0
+        for part in parts:
+            part_size = sum(map(len, part.values()))
+            if batch and size + part_size > _BATCH_BYTES:
+                self._link.run(batch)
+                batch, size = [], 0
+            batch.append(self._script(part, (), {}, {}, ()))
+            size += part_size
+        if batch and size + sum(map(len, last.values())) > _BATCH_BYTES:
+            self._link.run(batch)
+            batch = []
+        # The last run publishes. It asks for what the earlier ones stored: one of them may have failed, or a sweep been there.
+        batch.append(self._script(last, [key for part in parts for key in part], expected, puts, deletes))
+        outcome: int = self._link.run(batch, repeatable=not puts and not deletes, done=_DONE)[-1]
+        return outcome
+
+    def _script(
+        self,
+        objects: Mapping[str, bytes],
+        required: Collection[str],
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str],
+    ) -> Command:
+        """One run of `_APPLY`, as a command."""
+        names = {self._entries: 1, self._names: 2, self._layout: 3}
+        words: list[bytes | int] = [LAYOUT, len(objects), len(required), len(expected), len(deletes), len(puts)]
+
+        def name(key: str) -> None:
+            hash, field = self._slot(key)
+            words.append(names.setdefault(hash, len(names) + 1))
+            words.append(field)
+
+        for key, value in objects.items():
+            name(key)
+            words.append(value)
+        for key in required:
+            name(key)
+        for key, wanted in expected.items():
+            words += (key.encode(), b"" if wanted is None else b"=" + wanted)
+        for key in deletes:
+            name(key)
+        for key, value in puts.items():
+            words += (key.encode(), value)
+        if len(words) > _MAX_WORDS:
+            raise LimitExceededError("the number of keys in one batch", limit=_MAX_WORDS // 2)
+        return ("EVALSHA", _APPLY_SHA, len(names), *names, *words)
+
+    def close(self) -> None:
+        self._link.close()
+
+    def _key(self, name: str) -> bytes:
+        return f"{{{self.prefix}}}:{name}".encode()
+
+    def _slot(self, key: str) -> tuple[bytes, bytes]:
+        """The hash that holds `key`, and its field there. What is an object by contract, but no address, is among the entries."""
+        raw = raw_key(key)
+        return (self._bucket_of[raw[0]], raw) if raw else (self._entries, key.encode())
+
+    def _check(self, *, create: bool) -> None:
+        """Refuse a server that would not keep what it is given, or keys that are not ours. One round trip, which loads the scripts."""
+        info, layout, *kinds, _, _ = self._link.run(
+            [
+                ("INFO",),
+                ("GET", self._layout),
+                *(("TYPE", key) for key in (self._entries, self._names, self._layout)),
+                ("SCRIPT", "LOAD", _APPLY),
+                ("SCRIPT", "LOAD", _LIST),
+            ],
+            patient=False,
+        )
+        check_server(_info(info), self._link.place)
+        for kind, wanted in zip(kinds, (b"hash", b"zset", b"string"), strict=True):
+            if kind not in (wanted, b"none"):
+                raise NotAStoreError(f"{self!r}: there are keys of somebody else's", hint="choose another prefix")
+        if layout is None:
+            if not create:
+                raise StoreNotFoundError(f"{self!r}: nothing was stored there yet")
+        elif not layout.isdigit():
+            raise NotAStoreError(f"{self!r}: there are keys of somebody else's", hint="choose another prefix")
+        elif int(layout) > LAYOUT:
+            raise FormatError(int(layout), LAYOUT)
+
+
+def check_server(info: Mapping[str, str], place: str) -> None:
+    """Refuse a server that, by its `INFO`, is too old, evicts or is a replica."""
+    version = info.get("redis_version", "")
+    numbers = tuple(int(number) for number in version.split(".")[:2] if number.isdigit())
+    if numbers < OLDEST:
+        raise UnsafeStoreError(
+            f"{place} runs Redis {version or 'of an unknown version'}; a store needs {'.'.join(map(str, OLDEST))} or newer, or Valkey",
+            hint="upgrade the server",
+        )
+    policy = info.get("maxmemory_policy")
+    if policy != "noeviction":
+        what = f"has maxmemory-policy {policy}" if policy else "does not say whether it evicts"
+        raise UnsafeStoreError(
+            f"{place} {what}: it would throw away what is stored when its memory is full", hint="CONFIG SET maxmemory-policy noeviction"
+        )
+    if info.get("role") == "slave":
+        raise ReadOnlyError(f"{place} is a replica, which takes no writes", hint="connect to the primary")
+
+
+def _info(text: bytes) -> dict[str, str]:
+    lines = text.decode(errors="replace").splitlines()
+    return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
+
+
+def _value(reply: object) -> bytes | None:
+    assert reply is None or type(reply) is bytes
+    return reply
+
+
+def _parts(objects: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
+    """The objects in parts for one run of the script each; an object that is larger than a part is one of its own."""
+    part: dict[str, bytes] = {}
+    size = 0
+    for key, value in objects.items():
+        if part and (size + len(value) > _SCRIPT_BYTES or len(part) == _SCRIPT_OBJECTS):
+            yield part
+            part, size = {}, 0
+        part[key] = value
+        size += len(value)
+    if part:
+        yield part

@@ -1,0 +1,1 @@
+"""The store in an S3 bucket. Layer: storage."""

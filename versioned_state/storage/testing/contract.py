@@ -1,0 +1,473 @@
+"""`KVStoreContract`, the promises of `KVStore` as tests that any backend can run.
+
+A backend's own test subclasses it in ten lines, and runs against the real server or library::
+
+    from versioned_state.storage.testing.contract import KVStoreContract
+
+    class TestMyStore(KVStoreContract):
+        persistent = True
+
+        def open_store(self, place):
+            return MyStore(place)
+
+Needs pytest and hypothesis, which the library itself does not: nothing imports this module but tests.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from versioned_state.errors import InvalidArgumentError, StoreClosedError
+from versioned_state.storage.base import KVStore
+from versioned_state.storage.testing.model import check_against_model
+
+ODD_KEYS = (
+    *("", " ", "a", "ab", "a b", "b", "A", "a/b", "a//b", "a:b", "/", "//", ".", "..", "../x", "~", "-rf", "a=b&c", "#", "+"),
+    *("a\0", "a\0b", "\0", "\n", "\r\n", "\t", "\x7f", "\x1b[0m", "\\", "\\0", "'", "''", '"', "`", ";--", "') OR 1=1 --", "?", ":1", "$1"),
+    *("%", "_", "a%", "a_", "*", "a*", "[a]", "[", "{repo}", "(", "|", "^", "a\x7f", "a\x80", "a\xff", "a\uffff", "a\U0010ffff", "\ufeff"),
+    *("é", "e\u0301", "ключ", "日本語", "\U0001f600", "\u202e", "1", "01", "1.0", "None", "true", "k" * 1000, "k" * 1001, "é" * 700),
+    *("o", "O/ab", "o:ab", "oo/ab", " o/ab", "o\0/", "p", "n/ab"),
+)
+"""Mutable keys that a careless backend takes for one another, for a pattern, a path or a statement."""
+
+ODD_OBJECTS = (
+    *("o/", "o/0", "o/00", "o/000", "o/0000", "o/ab", "o/AB", "o/aB", "o/abc", "o/abcd", "o/ac", "o/ff", "o/fff", "o/ffff", "o/g", "o/zz"),
+    *(
+        "o/ab cd",
+        "o/ab ",
+        "o/ ab",
+        "o/ab\0",
+        "o/\0",
+        "o/é",
+        "o/\u0660\u0661",
+        "o/a/b",
+        "o/o/ab",
+        "o/%",
+        "o/_b",
+        "o/*",
+        "o/'",
+        "o/0x10",
+        "o/1e5",
+        "o//",
+    ),
+    *("o/" + "ab" * 24, "o/" + "ab" * 32, "o/" + "f" * 48, "o/" + "0" * 48, "o/" + "e" * 2000),
+)
+"""Keys of objects: those that look like an address and those that do not."""
+
+NOT_BYTES = ("text", bytearray(b"x"), memoryview(b"x"), None, 1, type("Sub", (bytes,), {})(b"x"))
+NOT_STR = (b"key", 1, None, ("a",))
+
+
+class KVStoreContract:
+    """Subclass as `Test...` and give `open_store`; the tests come along."""
+
+    persistent = False
+    """Whether a place that is closed and opened again holds what was written there."""
+
+    shared = False
+    """Whether two stores open at one place at once see each other's writes."""
+
+    def open_store(self, place: Path) -> KVStore:
+        """A store at `place`, empty the first time.
+
+        `place` is a path where nothing is yet, in a folder of the test's own. A backend that keeps no
+        files takes it for a name: as a namespace, a database or a bucket.
+        """
+        raise NotImplementedError
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Path:
+        return tmp_path / "store"
+
+    @pytest.fixture
+    def store(self, place: Path) -> Iterator[KVStore]:
+        with self.open_store(place) as store:
+            yield store
+
+    # Types
+
+    @pytest.mark.parametrize("value", NOT_BYTES, ids=lambda value: type(value).__name__)
+    def test_value_other_than_bytes_is_refused_before_anything_is_written(self, store: KVStore, value: bytes) -> None:
+        for write in (
+            lambda: store.set("k", value),
+            lambda: store.set("o/ab", value),
+            lambda: store.set_many({"good": b"1", "k": value}),
+            lambda: store.set_many({"o/00": b"1", "o/ab": value}),
+            lambda: store.apply({}, {"good": b"1", "k": value}, objects={"o/00": b"1"}),
+            lambda: store.apply({}, {"good": b"1"}, objects={"o/00": b"1", "o/ab": value}),
+        ):
+            with pytest.raises(TypeError):
+                write()
+        if value is not None:
+            with pytest.raises(TypeError):
+                store.apply({"k": value}, {"good": b"1"}, objects={"o/00": b"1"})
+        assert list(store.keys()) == []
+
+    @pytest.mark.parametrize("key", NOT_STR, ids=lambda key: type(key).__name__)
+    def test_key_other_than_str_is_refused_before_anything_is_written(self, store: KVStore, key: str) -> None:
+        calls: list[Callable[[], object]] = [
+            lambda: store.get(key),
+            lambda: store.get_many(["good", key]),
+            lambda: list(store.keys(key)),
+            lambda: list(store.items(key)),
+            lambda: key in store,
+            lambda: store.set(key, b"1"),
+            lambda: store.set_many({"good": b"1", key: b"1"}),
+            lambda: store.delete(key),
+            lambda: store.delete_many(["good", key]),
+            lambda: store.compare_and_set(key, None, b"1"),
+            lambda: store.apply({key: None}, {"good": b"1"}),
+            lambda: store.apply({}, {"good": b"1", key: b"1"}, objects={"o/00": b"1"}),
+            lambda: store.apply({}, {"good": b"1"}, [key]),
+            lambda: store.apply({}, {"good": b"1"}, objects={"o/00": b"1", key: b"1"}),
+        ]
+        for call in calls:
+            with pytest.raises(TypeError):
+                call()
+        assert list(store.keys()) == []
+
+    def test_one_str_or_an_iterator_where_keys_are_meant_is_refused(self, store: KVStore) -> None:
+        store.set("a", b"1")
+        for call in (
+            lambda: store.get_many("ab"),
+            lambda: store.delete_many("ab"),
+            lambda: store.apply({}, {}, "ab"),
+            lambda: store.apply({}, {}, (key for key in "ab")),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(TypeError):
+                call()
+        assert store.get("a") == b"1"
+
+    @pytest.mark.parametrize("key", ["\ud800", "a\udfffb", "o/\ud800"])
+    def test_key_that_does_not_encode_is_refused(self, store: KVStore, key: str) -> None:
+        for call in (lambda: store.get(key), lambda: store.get_many([key]), lambda: store.set(key, b"1"), lambda: store.delete(key)):
+            with pytest.raises(InvalidArgumentError):
+                call()
+        assert list(store.keys()) == []
+
+    # Values and keys
+
+    @pytest.mark.parametrize("value", [b"", b"\0", bytes(range(256)), b"\xff" * 3, b"x" * 4096, b"y" * 70_000, bytes(5_000_000)], ids=len)
+    @pytest.mark.parametrize("key", ["k", "o/ab"])
+    def test_value_comes_back_exactly(self, store: KVStore, key: str, value: bytes) -> None:
+        store.set(key, value)
+        found = store.get(key)
+        assert found == value
+        assert type(found) is bytes
+        assert store.get_many([key]) == {key: value}
+        assert dict(store.items()) == {key: value}
+        assert key in store
+
+    def test_nothing_is_there_at_first(self, store: KVStore) -> None:
+        assert store.get("a") is None
+        assert store.get("o/ab") is None
+        assert store.get_many(["a", "o/ab"]) == {}
+        assert list(store.keys()) == []
+        assert list(store.items()) == []
+        assert "a" not in store
+
+    def test_set_replaces(self, store: KVStore) -> None:
+        store.set("k", b"long" * 1000)
+        store.set("k", b"short")
+        assert store.get("k") == b"short"
+        store.set("k", b"")
+        assert store.get("k") == b""
+        assert list(store.keys()) == ["k"]
+
+    def test_odd_keys_are_kept_apart(self, store: KVStore) -> None:
+        everything = {key: str(number).encode() for number, key in enumerate((*ODD_KEYS, *ODD_OBJECTS))}
+        for key, value in everything.items():
+            store.set(key, value)
+        assert {key: store.get(key) for key in everything} == everything
+        assert store.get_many(everything) == everything
+        assert sorted(store.keys()) == sorted(everything)
+        assert dict(store.items()) == everything
+        for key in (*ODD_KEYS[::3], *ODD_OBJECTS[::3]):
+            store.delete(key)
+            del everything[key]
+            assert store.get(key) is None
+        assert dict(store.items()) == everything
+
+    def test_odd_keys_in_one_batch(self, store: KVStore) -> None:
+        mutable = {key: str(number).encode() for number, key in enumerate(ODD_KEYS)}
+        objects = {key: str(number).encode() for number, key in enumerate(ODD_OBJECTS)}
+        assert store.apply({}, mutable, objects=objects)
+        assert store.get_many([*mutable, *objects]) == {**mutable, **objects}
+        store.delete_many([*mutable, *objects])
+        assert list(store.keys()) == []
+
+    def test_prefix_lists_exactly_what_starts_with_it(self, store: KVStore) -> None:
+        everything = (*ODD_KEYS, *ODD_OBJECTS)
+        store.set_many(dict.fromkeys(everything, b"v"))
+        prefixes = {key[:length] for key in everything for length in (0, 1, 2, 3, 4, len(key))} | {"absent", "o/1", "o/fe", "a\U0010fffe"}
+        for prefix in prefixes:
+            assert sorted(store.keys(prefix)) == sorted(key for key in everything if key.startswith(prefix)), prefix
+        assert {key for key, _ in store.items("a")} == {key for key in everything if key.startswith("a")}
+
+    def test_get_many_takes_any_iterable(self, store: KVStore) -> None:
+        values = {f"o/{number:06x}": b"%d" % number for number in range(1500)} | {"k": b"0"}
+        store.set_many(values)
+        assert store.get_many([]) == {}
+        assert store.get_many(key for key in ("k", "absent", "o/ffffff")) == {"k": b"0"}
+        assert store.get_many(["k", "k", "o/000001", "o/000001"]) == {"k": b"0", "o/000001": b"1"}
+        for count in (1, 2, 3, 5, 17, 100, 255, 256, 257, 999, 1501):
+            some = dict(list(values.items())[-count:])
+            assert store.get_many(some.keys()) == some
+
+    # Listing
+
+    def test_long_listing_has_each_key_once(self, store: KVStore) -> None:
+        everything = [f"k/{number}" for number in range(2300)] + [f"o/{number:06x}" for number in range(2300)]
+        store.set_many(dict.fromkeys(everything, b"v"))
+        assert sorted(store.keys()) == sorted(everything)
+        assert sorted(store.keys("k/")) == sorted(key for key in everything if key.startswith("k/"))
+        assert sorted(store.keys("o/0000")) == sorted(key for key in everything if key.startswith("o/0000"))
+
+    @pytest.mark.parametrize("name", ["k/{:05}", "o/{:06x}"])
+    def test_writes_may_go_on_during_a_listing(self, store: KVStore, name: str) -> None:
+        stays = {name.format(number) for number in range(0, 2500, 2)}
+        goes = {name.format(number) for number in range(1, 2500, 2)}
+        store.set_many(dict.fromkeys(stays | goes, b"v"))
+        seen: list[str] = []
+        for step, key in enumerate(store.keys(name[:2])):
+            seen.append(key)
+            if step % 100 == 0:
+                store.set(name.format(5000 + step), b"new")
+                store.delete_many(sorted(goes)[:: step + 1])
+                store.set(key, b"again")
+        assert len(seen) == len(set(seen))
+        assert stays <= set(seen)
+
+    def test_everything_can_be_deleted_while_it_is_listed(self, store: KVStore) -> None:
+        everything = [f"k/{number}" for number in range(1200)] + [f"o/{number:06x}" for number in range(1200)]
+        store.set_many(dict.fromkeys(everything, b"v"))
+        for key in store.keys():  # noqa: SIM118 - a store is no dict
+            store.delete(key)
+        assert list(store.keys()) == []
+
+    # Batches
+
+    def test_apply_with_expectations_that_hold(self, store: KVStore) -> None:
+        assert store.apply({"ref": None}, {"ref": b"1"}, objects={"o/aa": b"A"})
+        assert store.apply({"ref": b"1"}, {"ref": b"2", "other": b"x"}, objects={"o/bb": b"B"})
+        assert store.apply({"ref": b"2"}, {}, ["other"])
+        assert dict(store.items()) == {"ref": b"2", "o/aa": b"A", "o/bb": b"B"}
+        assert store.apply({"ref": b"2"}, {})
+        assert store.apply({"absent": None}, {})
+        assert store.apply({}, {})
+
+    @pytest.mark.parametrize("expected", [{"ref": None}, {"ref": b"2"}, {"ref": b""}, {"ref": b"1\0"}, {"absent": b""}, {"absent": b"1"}])
+    def test_apply_with_an_expectation_that_fails_stores_only_objects(self, store: KVStore, expected: dict[str, bytes | None]) -> None:
+        store.set_many({"ref": b"1", "gone": b"1", "o/cc": b"C"})
+        assert store.apply(expected, {"ref": b"9", "new": b"9"}, ["gone", "o/cc"], objects={"o/aa": b"A"}) is False
+        assert dict(store.items()) == {"ref": b"1", "gone": b"1", "o/cc": b"C", "o/aa": b"A"}
+        assert not store.apply(expected, {})
+
+    def test_one_of_several_expectations_fails(self, store: KVStore) -> None:
+        if store.max_expected is not None and store.max_expected < 3:
+            with pytest.raises(InvalidArgumentError):
+                store.apply({"a": None, "b": None, "c": None}, {"a": b"1"})
+            assert list(store.keys()) == []
+            return
+        store.set_many({"a": b"1", "b": b"2"})
+        for failing in ({"a": b"x"}, {"b": b"x"}, {"c": b"x"}):
+            assert not store.apply({"a": b"1", "b": b"2", "c": None, **failing}, {"a": b"9", "c": b"9"}, ["b"])
+        assert dict(store.items()) == {"a": b"1", "b": b"2"}
+        assert store.apply({"a": b"1", "b": b"2", "c": None}, {"a": b"9", "c": b"9"}, ["b"])
+        assert dict(store.items()) == {"a": b"9", "c": b"9"}
+
+    def test_key_in_the_wrong_place_is_refused(self, store: KVStore) -> None:
+        store.set("k", b"1")
+        calls: list[Callable[[], object]] = [
+            lambda: store.apply({}, {"good": b"1", "o/ab": b"1"}),
+            lambda: store.apply({"o/ab": None}, {"good": b"1"}),
+            lambda: store.apply({}, {"good": b"1"}, objects={"o/00": b"1", "k": b"1"}),
+            lambda: store.apply({}, {"good": b"1", "k": b"2"}, ["k"]),
+            lambda: store.apply({}, {"good": b"1"}, ["o/ab"], objects={"o/ab": b"1"}),
+            lambda: store.compare_and_set("o/ab", None, b"1"),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidArgumentError):
+                call()
+        assert dict(store.items()) == {"k": b"1"}
+
+    def test_object_is_never_overwritten(self, store: KVStore) -> None:
+        for key in ("o/ab", "o/not hex"):
+            store.set(key, b"first")
+            store.set(key, b"second")
+            store.set_many({key: b"third", "k": b"1"})
+            assert store.apply({}, {"k": b"2"}, objects={key: b"fourth"})
+            assert store.get(key) == b"first"
+            store.delete(key)
+            assert store.get(key) is None
+            store.set(key, b"fifth")
+            assert store.get(key) == b"fifth"
+
+    def test_deleting_what_is_not_there(self, store: KVStore) -> None:
+        store.set("k", b"1")
+        store.delete("absent")
+        store.delete("o/ab")
+        store.delete_many(key for key in ("absent", "o/cd", "o/not hex", "k", "k"))
+        assert store.apply({"k": None}, {}, ["k"])
+        store.delete_many([])
+        assert list(store.keys()) == []
+
+    def test_large_batch(self, store: KVStore) -> None:
+        objects = {f"o/{number:048x}": b"%d" % number * 50 for number in range(3000)}
+        mutable = {f"k/{number}": b"%d" % number for number in range(500)}
+        assert store.apply({"ref": None}, {**mutable, "ref": b"1"}, objects=objects)
+        assert store.get_many([*objects, *mutable]) == {**objects, **mutable}
+        assert store.apply({"ref": b"1"}, {"ref": b"2"}, [*objects, *mutable])
+        assert dict(store.items()) == {"ref": b"2"}
+
+    def test_compare_and_set(self, store: KVStore) -> None:
+        assert store.compare_and_set("k", None, b"1") is True
+        assert store.compare_and_set("k", None, b"2") is False
+        assert store.compare_and_set("k", b"2", b"3") is False
+        assert store.compare_and_set("k", b"1", b"") is True
+        assert store.compare_and_set("k", None, b"4") is False
+        assert store.compare_and_set("k", b"", b"4") is True
+        assert store.get("k") == b"4"
+
+    # Threads
+
+    def test_counter_of_many_threads_is_exact(self, store: KVStore) -> None:
+        def count(name: str) -> None:
+            for step in range(25):
+                objects = {f"o/{name}{step:04x}": b"v"}
+                while True:
+                    value = store.get("counter")
+                    if store.apply({"counter": value}, {"counter": b"%d" % (int(value or b"0") + 1)}, objects=objects):
+                        break
+                    objects = {}
+
+        _run_together([partial(count, f"{number:02x}") for number in range(8)])
+        assert store.get("counter") == b"200"
+        assert len(list(store.keys("o/"))) == 200
+
+    def test_ref_is_never_seen_before_its_object(self, store: KVStore) -> None:
+        missing: list[str] = []
+        store.apply({}, {"ref": b"o/ffffffff"}, objects={"o/ffffffff": b"v"})
+
+        def write() -> None:
+            for number in range(150):
+                name = f"o/{number:08x}"
+                store.apply({}, {"ref": name.encode()}, objects={name: b"v" * number, f"{name}00": b"w"})
+
+        def read() -> None:
+            for _ in range(300):
+                name = (store.get("ref") or b"").decode()
+                if store.get(name) is None:
+                    missing.append(name)
+
+        _run_together([write, read, read])
+        assert missing == []
+
+    def test_batches_of_many_threads_are_whole(self, store: KVStore) -> None:
+        """Each thread writes its own name to all keys at once; one winner owns all of them at the end."""
+        keys = [f"k/{number}" for number in range(20)]
+
+        def write(name: bytes) -> None:
+            for _ in range(15):
+                store.apply({}, dict.fromkeys(keys, name))
+
+        _run_together([partial(write, bytes([number])) for number in range(6)])
+        assert len(set(store.get_many(keys).values())) == 1
+
+    # Lifetime
+
+    def test_closed_store_says_so(self, place: Path) -> None:
+        store = self.open_store(place)
+        store.set_many({"k": b"1", "o/ab": b"2"})
+        store.get("o/ab")
+        store.close()
+        store.close()
+        calls: list[Callable[[], object]] = [
+            lambda: store.get("k"),
+            lambda: store.get("o/ab"),
+            lambda: store.get_many(["k", "o/ab"]),
+            lambda: store.get_many([]),
+            store.keys,
+            lambda: list(store.items()),
+            lambda: "k" in store,
+            lambda: store.set("k", b"2"),
+            lambda: store.set_many({}),
+            lambda: store.delete("k"),
+            lambda: store.delete_many(["k"]),
+            lambda: store.compare_and_set("k", None, b"1"),
+            lambda: store.apply({}, {}),
+        ]
+        for call in calls:
+            with pytest.raises(StoreClosedError):
+                call()
+
+    def test_with_statement_closes(self, place: Path) -> None:
+        with self.open_store(place) as store:
+            store.set("k", b"1")
+        with pytest.raises(StoreClosedError):
+            store.get("k")
+
+    def test_attributes(self, store: KVStore) -> None:
+        assert type(store.private) is bool
+        assert store.max_expected is None or store.max_expected >= 1
+
+    def test_reopened_store_holds_what_was_written(self, place: Path) -> None:
+        if not self.persistent:
+            return
+        everything = {key: str(number).encode() for number, key in enumerate((*ODD_KEYS, *ODD_OBJECTS))}
+        with self.open_store(place) as store:
+            store.set_many(everything)
+        with self.open_store(place) as store:
+            assert dict(store.items()) == everything
+            store.delete_many(everything)
+        with self.open_store(place) as store:
+            assert list(store.keys()) == []
+
+    def test_two_stores_at_one_place_see_each_other(self, place: Path) -> None:
+        if not self.shared:
+            return
+        with self.open_store(place) as one, self.open_store(place) as other:
+            assert one.compare_and_set("ref", None, b"1")
+            assert other.get("ref") == b"1"
+            assert not other.compare_and_set("ref", None, b"2")
+            assert other.apply({"ref": b"1"}, {"ref": b"2"}, objects={"o/ab": b"x"})
+            assert not one.compare_and_set("ref", b"1", b"3")
+            assert (one.get("ref"), one.get("o/ab")) == (b"2", b"x")
+            other.delete_many(["ref", "o/ab"])
+            assert one.get("ref") is None
+
+    # Everything together
+
+    def test_any_sequence_of_calls_agrees_with_a_dict(self, tmp_path: Path) -> None:
+        check_against_model(self.open_store, tmp_path, reopens=self.persistent)
+
+
+def _run_together(works: list[Callable[[], None]]) -> None:
+    failures: list[BaseException] = []
+
+    def run(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised again below, in the test's own thread
+            failures.append(error)
+
+    threads = [Thread(target=run, args=(work,), daemon=True) for work in works]
+    # Switch threads a thousand times as often as usual, so that races show in a short test.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(interval / 1000)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a thread hangs"
+    finally:
+        sys.setswitchinterval(interval)
+    if failures:
+        raise failures[0]

@@ -1,0 +1,1 @@
+"""Stores over a store. Layer: storage."""

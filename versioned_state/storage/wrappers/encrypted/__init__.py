@@ -1,0 +1,1 @@
+"""A store whose values and names are encrypted. Layer: storage."""

@@ -1,0 +1,316 @@
+"""`Encrypted`, a store whose values and keys mean nothing to whoever holds the store under it.
+
+`cipher` says what becomes of a value and of a name; here is how that is kept in a store: opened with the right key, read
+and written in as many round trips as without encryption, and moved to another key beside readers and writers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
+
+from versioned_state.errors import (
+    CorruptObjectError,
+    CorruptStoreError,
+    InvalidArgumentError,
+    NotAStoreError,
+    ReadOnlyError,
+    StoreNotFoundError,
+    WrongKeyError,
+)
+from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value, is_object
+from versioned_state.storage.wrapper import Wrapper
+from versioned_state.storage.wrappers.encrypted.cipher import ENTRY_PREFIX, ID_SIZE, KEY_SIZE, NAME_KEY_SIZE, Cipher, EntryNames, id_in
+from versioned_state.storage.wrappers.encrypted.keyring import KEYRING, Keyring, new_salt
+
+_BATCH: Final = 64
+"""Values that `reencrypt` holds in memory at once: 256 KB of objects of 4 KB, 64 MB of the largest that there are."""
+
+_UNCHANGED: Final = "nothing was changed"
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A part of a listing: stored names to list, those under which keys are not meant, and whether they may move meanwhile."""
+
+    start: str
+    skip: Collection[str] = ()
+    moving: bool = False
+
+
+class Encrypted(Wrapper):
+    """Keeps everything in `store` encrypted and authenticated with `key`, 32 bytes. An empty store is made an encrypted one.
+
+    Values are sealed with AES-256-GCM, each bound to its key in the store; keys with AES-256-SIV. Whoever can write to the store
+    cannot forge a value, nor put one in the place of another: that raises `CorruptObjectError` or `CorruptStoreError` when it is
+    read. They can delete, and put back what was stored under the same key before, up to the whole store; this is not noticed here.
+
+    What is not hidden: how many objects and entries there are, and the sizes of their values (32 bytes more than they have, and
+    below the engine's compression); when each is read and written; that an object or entry has the value that it had before; how
+    many parts, between slashes, an entry's key has, how long they are, and which entries share a folder; which objects have keys
+    whose first 3 digits are equal.
+
+    New values are written under `key`. `old_keys` are other keys under which values may be stored: to change a key, give every
+    process the new one too, as an old key; then make it the first everywhere; then run `reencrypt()` once. Without `old_keys`
+    every call costs the round trips that it costs without encryption, but for a read of an object that is not there, which costs
+    one more; with them, a compare-and-set of what is stored under an old key costs two more. `max_expected` is that of `store`.
+
+    `private` is that of `store`: what is read was written by a holder of the key, but it may be an older value put back by
+    somebody else. Where others can write, unpickling stays a decision of the caller's (`pickle=`, `pickle_key=`).
+
+    Raises:
+        WrongKeyError: none of the keys opens the store, or values are stored under one that was not given. Nothing was changed.
+        NotAStoreError: the store holds something that is not encrypted; it was not touched.
+        StoreNotFoundError: it is empty, and read-only.
+    """
+
+    def __init__(self, store: KVStore, key: bytes, *, old_keys: Iterable[bytes] = ()) -> None:
+        keys = (key, *old_keys)
+        for each in keys:
+            if type(each) is not bytes or len(each) != KEY_SIZE:
+                raise InvalidArgumentError(
+                    f"a key of an encrypted store is {KEY_SIZE} random bytes",
+                    hint=f"make one with secrets.token_bytes({KEY_SIZE}), and keep it where the store is not",
+                )
+        super().__init__(store)
+        while not self._unlock(keys):
+            pass  # another process changed the keyring in between; each time it is one that got ahead
+
+    # Opening
+
+    def _unlock(self, keys: tuple[bytes, ...]) -> bool:
+        stored = self.store.get(KEYRING)
+        if stored is None:
+            return self._create(keys[0])
+        ring = Keyring.read(stored)
+        self._ciphers = {cipher.id: cipher for cipher in (Cipher(key, ring.salt) for key in keys)}
+        self._cipher = next(iter(self._ciphers.values()))
+        opener = next((cipher for id, cipher in self._ciphers.items() if id in ring.wrapped), None)
+        if opener is None:
+            raise WrongKeyError(f"the store is encrypted with another key; {_UNCHANGED}", hint="give the key that it was made with")
+        self._check_ring(ring)
+        try:
+            name_key = opener.unwrap(ring.wrapped[opener.id])
+            self._entries = EntryNames(name_key)
+        except ValueError as error:
+            raise CorruptStoreError(f"the keyring of the encrypted store is damaged: {error}; {_UNCHANGED}") from error
+        if self._cipher.id in ring.wrapped:
+            return True
+        # The first write under a new key must not come before the record that says so.
+        added = replace(ring, wrapped={**ring.wrapped, self._cipher.id: self._cipher.wrap(name_key)})
+        with suppress(ReadOnlyError):
+            return self.store.compare_and_set(KEYRING, stored, added.write())
+        return True
+
+    def _create(self, key: bytes) -> bool:
+        # Keys without a keyring may be those of a process that made one since it was looked for.
+        if next(iter(self.store.keys()), None) is not None:
+            if self.store.get(KEYRING) is not None:
+                return False
+            raise NotAStoreError(
+                "the store holds what is not encrypted; it was not touched",
+                hint="open it without a key; an encrypted store begins as an empty one",
+            )
+        cipher = Cipher(key, salt := new_salt())
+        ring = Keyring(salt, {cipher.id: cipher.wrap(secrets.token_bytes(NAME_KEY_SIZE))})
+        try:
+            self.store.compare_and_set(KEYRING, None, ring.write())
+        except ReadOnlyError as error:
+            raise StoreNotFoundError("the store is empty, and is open for reading only") from error
+        return False  # read it back: the one that counts may be another's
+
+    def _check_ring(self, ring: Keyring) -> None:
+        unknown = [id.hex() for id in ring.wrapped if id not in self._ciphers]
+        if unknown:
+            raise WrongKeyError(
+                f"the store is encrypted with a key that was not given (id {', '.join(unknown)}); {_UNCHANGED}",
+                hint="give it as well, in old_keys; reencrypt() ends the use of old keys",
+            )
+
+    def _checked_ring(self, stored: bytes | None) -> tuple[bytes, Keyring]:
+        if stored is None:
+            raise CorruptStoreError(f"the keyring of the encrypted store, under {KEYRING!r}, is gone", hint="restore it from a backup")
+        ring = Keyring.read(stored)
+        self._check_ring(ring)
+        return stored, ring
+
+    # Reading
+
+    def get(self, key: str) -> bytes | None:
+        check_key(key)
+        if is_object(key):
+            if len(self._ciphers) > 1:
+                return self.get_many((key,)).get(key)
+            stored = self.store.get(self._cipher.object_name(key))
+            return self._look_again((key,)).get(key) if stored is None else self._open(key, stored)
+        stored = self.store.get(self._entries.name(key))
+        return None if stored is None else self._open(key, stored)
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        wanted = dict.fromkeys(check_keys(keys))
+        names = {name: key for key in wanted for name in self._stored_names(key)}
+        found = {names[name]: self._open(names[name], stored) for name, stored in self.store.get_many(names).items()}
+        absent = [key for key in wanted if key not in found and is_object(key)]
+        return found | self._look_again(absent) if absent else found
+
+    def _look_again(self, keys: Collection[str]) -> dict[str, bytes]:
+        # An object that was not there may have been stored under a key that came since, or have gone from an old name to a
+        # new one between the two reads: the copy comes before the deletion, so that it is found now. Missing is not absent.
+        names = {name: key for key in keys for name in self._stored_names(key)}
+        stored = self.store.get_many([*names, KEYRING])
+        self._checked_ring(stored.pop(KEYRING, None))
+        return {names[name]: self._open(names[name], value) for name, value in stored.items()}
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        """As in `KVStore`, at the cost of what is listed where a prefix of entries ends with a slash, or else of its folder.
+
+        A prefix of objects with fewer than 3 digits costs that of all objects; with more, 1/4096 of it. While old keys are in use,
+        what is listed under them is remembered, at about 100 bytes an object.
+        """
+        check_key(prefix)
+        steps = []
+        if prefix.startswith(OBJECT_PREFIX) or OBJECT_PREFIX.startswith(prefix):
+            # Old names first: an object that is moved meanwhile is then met under its new name, if not under the old.
+            old, new = self._old_ciphers, self._cipher
+            steps = [_Step(start, {new.id.hex()}, moving=True) for start in dict.fromkeys(cipher.listing(prefix) for cipher in old)]
+            steps.append(_Step(new.listing(prefix), {cipher.id.hex() for cipher in old}))
+        if not prefix.startswith(OBJECT_PREFIX):
+            steps.append(_Step(self._entries.listing(prefix)))
+        # The first listing begins now, so that a closed store says so; the others once the one before has ended.
+        return self._list(prefix, steps, self.store.keys(steps[0].start))
+
+    def _list(self, prefix: str, steps: list[_Step], names: Iterator[str]) -> Iterator[str]:
+        seen: set[str] = set()
+        for number, step in enumerate(steps):
+            for name in self.store.keys(step.start) if number else names:
+                if step.skip and id_in(name) in step.skip:
+                    continue
+                key = self._key(name)
+                if key.startswith(prefix) and key not in seen:
+                    yield key
+                    if step.moving:
+                        seen.add(key)
+
+    def __contains__(self, key: str) -> bool:
+        check_key(key)
+        names = self._stored_names(key)
+        return names[0] in self.store if len(names) == 1 else self.get(key) is not None
+
+    # Writing
+
+    def set(self, key: str, value: bytes) -> None:
+        check_value(value)
+        check_key(key)
+        self.store.set(self._stored_names(key)[0], self._cipher.seal(key, value))
+
+    def apply(
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str] = (),
+        *,
+        objects: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        check_batch(self, expected, puts, deletes, objects or {})
+        seal, entry = self._cipher.seal, self._entries.name
+        conditions = {entry(key): None if value is None else seal(key, value) for key, value in expected.items()}
+        written = {entry(key): seal(key, value) for key, value in puts.items()}
+        removed = [name for key in deletes for name in self._stored_names(key)]
+        sealed = {self._cipher.object_name(key): seal(key, value) for key, value in (objects or {}).items()}
+        if self.store.apply(conditions, written, removed, objects=sealed):
+            return True
+        while len(self._ciphers) > 1:
+            # What is expected may be what is stored, under an old key; then the stored bytes themselves are the condition.
+            current = self.store.get_many(conditions)
+            for key, value in expected.items():
+                stored = current.get(entry(key))
+                if (None if stored is None else self._open(key, stored)) != value:
+                    return False
+            if self.store.apply({name: current.get(name) for name in conditions}, written, removed):
+                return True
+        return False
+
+    # Another key
+
+    def reencrypt(self) -> int:
+        """Move everything that is stored under old keys to the first key, which alone opens the store then; how many values were moved.
+
+        Beside readers and writers that were given all of these keys, and have the new one first. What was cut off is taken up by
+        another call. Objects go in batches, each copied before the old one is deleted; entries one by one. The keys of entries
+        keep their names, so whoever has an old key and an old copy of the store can still read those: after a key has leaked, copy
+        what matters into a new store.
+
+        Raises:
+            WrongKeyError: something is stored under a key that was not given; nothing was changed.
+        """
+        self._checked_ring(self.store.get(KEYRING))
+        moved = self._move_objects()
+        names = [name for name in self.store.keys(ENTRY_PREFIX) if self._move_entry(name)]
+        while True:
+            stored, ring = self._checked_ring(self.store.get(KEYRING))
+            alone = replace(ring, wrapped={self._cipher.id: ring.wrapped[self._cipher.id]})
+            if alone == ring or self.store.compare_and_set(KEYRING, stored, alone.write()):
+                return moved + len(names)
+
+    def _move_objects(self) -> int:
+        moved = 0
+        new = self._cipher.id.hex()
+        names = (name for name in self.store.keys(OBJECT_PREFIX) if id_in(name) != new)
+        while batch := list(islice(names, _BATCH)):
+            found = [(self._key(name), stored) for name, stored in self.store.get_many(batch).items()]
+            seal, name_of = self._cipher.seal, self._cipher.object_name
+            self.store.apply({}, {}, objects={name_of(key): seal(key, self._open(key, stored)) for key, stored in found})
+            # They are durable by now, so that whoever finds none under the old name finds one under the new.
+            self.store.delete_many(batch)
+            moved += len(found)
+        return moved
+
+    def _move_entry(self, name: str) -> bool:
+        key = self._key(name)
+        while (stored := self.store.get(name)) is not None and not stored.startswith(self._cipher.id):
+            if self.store.compare_and_set(name, stored, self._cipher.seal(key, self._open(key, stored))):
+                return True
+        return False
+
+    # Names and values
+
+    @property
+    def _old_ciphers(self) -> tuple[Cipher, ...]:
+        return tuple(self._ciphers.values())[1:]
+
+    def _stored_names(self, key: str) -> list[str]:
+        """Where a key may be stored: an entry in one place, an object in one for each key, the first key's first."""
+        if is_object(key):
+            return [cipher.object_name(key) for cipher in self._ciphers.values()]
+        return [self._entries.name(key)]
+
+    def _key(self, name: str) -> str:
+        try:
+            if not name.startswith(OBJECT_PREFIX):
+                return self._entries.key(name)
+            cipher = self._ciphers.get(bytes.fromhex(id_in(name)))
+            if cipher is not None:
+                return cipher.object_key(name)
+            self._checked_ring(self.store.get(KEYRING))  # a key that came since is not damage
+            raise ValueError("it names a key that is not in use")
+        except ValueError as error:
+            raise CorruptStoreError(f"the encrypted store holds a key that no holder of its keys has made: {name!r}") from error
+
+    def _open(self, key: str, stored: bytes) -> bytes:
+        cipher = self._ciphers.get(stored[:ID_SIZE])
+        try:
+            if cipher is not None:
+                return cipher.open(key, stored)
+            self._checked_ring(self.store.get(KEYRING))  # a key that came since is not damage
+            raise ValueError("it names a key that is not in use")
+        except ValueError as error:
+            if is_object(key):
+                raise CorruptObjectError(key[len(OBJECT_PREFIX) :], str(error)) from error
+            raise CorruptStoreError(
+                f"the value of {key!r} is damaged: {error}",
+                hint="somebody else changed the store, or it is damaged; restore it from a backup",
+            ) from error

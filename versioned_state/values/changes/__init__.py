@@ -1,0 +1,1 @@
+"""Differences between trees: diff, merge, removal, search in what differs. Layer: values."""

@@ -1,0 +1,340 @@
+"""What changed between two values, by path, reading only where their trees differ. Layer: values.
+
+Maps are compared by key and sequences by alignment, in both cases past equal subtrees. Nothing is decoded here but keys; the
+two sides of a change are cells, decoded by whoever wants to see them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import repeat
+from typing import Any, Final, Literal
+
+from versioned_state.values.encode import key_of_cell
+from versioned_state.values.forms import Forms
+from versioned_state.values.opened import Opened, open_cell, order_keys, read_key
+from versioned_state.values.paths.path import Path
+from versioned_state.values.trees.nodes import Node, Nodes, Shape
+from versioned_state.values.trees.prefetch import fetch_difference
+from versioned_state.values.trees.tree import Tree, iter_cells, nodes_from, rank
+
+ChangeKind = Literal["added", "removed", "changed"]
+
+_ALIGN_FULLY: Final = 400
+"""Elements of a gap up to which the alignment is by longest common runs; beyond, by elements that occur once."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellChange:
+    """One change by path. A cell is None where there is nothing on that side.
+
+    ``keys`` is set where the entries of a dict are the same in another order, and holds the keys on both sides. ``length`` is that of the
+    list to which an element was added, before.
+    """
+
+    path: Path
+    kind: ChangeKind
+    old: bytes | None
+    new: bytes | None
+    keys: tuple[list[Any], list[Any]] | None = None
+    length: int | None = None
+
+
+# Maps and sequences
+
+
+_Item = tuple[int, Any, int, bytes]
+"""A part of a tree that is still to be compared: its level (-1: a cell), its address, node or cell, its count, its first key.
+
+A plain tuple: a diff makes some dozens of them for each node that differs.
+"""
+
+
+def _top(nodes: Nodes, tree: Tree) -> _Item:
+    node = nodes.get(tree.shape, tree.top)
+    return node.level, tree.top, tree.count, node.keys[0] if node.keys else b""
+
+
+def _expand(nodes: Nodes, shape: Shape, item: Any) -> list[_Item]:
+    """The parts of a node."""
+    node = nodes.get(shape, item)
+    return list(zip(repeat(node.level - 1), node.items, node.counts or repeat(1), node.keys or repeat(b""), strict=False))
+
+
+def diff_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
+    """The keys whose cells differ, in order, with both cells (None: not there). Cost: the nodes that differ, one call a level."""
+    if a.top == b.top:
+        return
+    leaves = fetch_difference(nodes, Shape.MAP, a.top, b.top)
+    if leaves is None:
+        yield from _walk_maps(nodes, a, b)
+        return
+    # What is in a leaf that both have is the same, so all that differs is in these.
+    old, new = map(_entries, leaves)
+    for key in sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)):
+        yield key, old.get(key), new.get(key)
+
+
+def _entries(leaves: list[Node]) -> dict[bytes, bytes]:
+    entries: dict[bytes, bytes] = {}
+    for leaf in leaves:
+        assert leaf.keys is not None
+        entries.update(zip(leaf.keys, leaf.items, strict=True))
+    return entries
+
+
+def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
+    """The same, holding no more than one path down each tree."""
+    left, right = [_top(nodes, a)], [_top(nodes, b)]
+    while left or right:
+        x, y = left[-1] if left else None, right[-1] if right else None
+        if x is not None and y is not None and x[3] == y[3] and x[0] == y[0]:
+            left.pop()
+            right.pop()
+            if x[1] == y[1]:
+                continue
+            if x[0] < 0:
+                yield x[3], x[1], y[1]
+                continue
+            nodes.fetch(Shape.MAP, x[1], y[1])
+            left += reversed(_expand(nodes, Shape.MAP, x[1]))
+            right += reversed(_expand(nodes, Shape.MAP, y[1]))
+        elif y is None or (x is not None and (x[3] < y[3] or (x[3] == y[3] and x[0] > y[0]))):
+            # What begins first can have nothing equal to it on the other side; of two that begin with one key, the parts of the higher one.
+            assert x is not None
+            left.pop()
+            if x[0] < 0:
+                yield x[3], x[1], None
+            else:
+                left += reversed(_expand(nodes, Shape.MAP, x[1]))
+        else:
+            right.pop()
+            if y[0] < 0:
+                yield y[3], None, y[1]
+            else:
+                right += reversed(_expand(nodes, Shape.MAP, y[1]))
+
+
+def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
+    """How many elements two sequences share from one end. Cost: one path down each, where they part."""
+    left, right = [_top(nodes, a)], [_top(nodes, b)]
+    common = 0
+    while left and right:
+        x, y = left[-1], right[-1]
+        if x[0] == y[0] and x[1] == y[1]:
+            common += x[2]
+            left.pop()
+            right.pop()
+            continue
+        if x[0] < 0 and y[0] < 0:
+            break
+        for row, item, other in ((left, x, y), (right, y, x)):
+            if item[0] >= max(other[0], 0):
+                row.pop()
+                parts = _expand(nodes, a.shape, item[1])
+                row.extend(parts if backwards else reversed(parts))
+    return common
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Elements [old_start, old_end) of one sequence became [new_start, new_end) of the other."""
+
+    old_start: int
+    old_end: int
+    new_start: int
+    new_end: int
+
+
+def diff_sequences(nodes: Nodes, a: Tree, b: Tree) -> Iterator[Replaced]:
+    """What was replaced, in order. Cost: what differs, and one path to each."""
+    if a.top == b.top:
+        return
+    fetch_difference(nodes, a.shape, a.top, b.top)
+    prefix = _common(nodes, a, b, backwards=False)
+    suffix = min(_common(nodes, a, b, backwards=True), min(a.count, b.count) - prefix)
+    old_end, new_end = a.count - suffix, b.count - suffix
+    if prefix == old_end and prefix == new_end:
+        return
+    old, new = prefix, prefix
+    level = min(nodes.get(tree.shape, tree.top).level for tree in (a, b)) - 1
+    for old_at, new_at, count in _equal_nodes(nodes, a, b, Replaced(prefix, old_end, prefix, new_end), level):
+        yield from _diff_gap(nodes, a, b, Replaced(old, old_at, new, new_at))
+        old, new = old_at + count, new_at + count
+    yield from _diff_gap(nodes, a, b, Replaced(old, old_end, new, new_end))
+
+
+def _equal_nodes(nodes: Nodes, a: Tree, b: Tree, gap: Replaced, level: int) -> list[tuple[int, int, int]]:
+    """Nodes of a level, and between those of the levels below, that both sequences have in a gap: both offsets, and the count."""
+    if level < 0 or gap.old_start == gap.old_end or gap.new_start == gap.new_end:
+        return []
+    old, new = _nodes_within(nodes, a, level, gap.old_start, gap.old_end), _nodes_within(nodes, b, level, gap.new_start, gap.new_end)
+    equal = []
+    i, j = gap.old_start, gap.new_start
+    for p, q in align_unique([address for address, _, _ in old], [address for address, _, _ in new]):
+        (_, old_at, count), (_, new_at, _) = old[p], new[q]
+        equal += _equal_nodes(nodes, a, b, Replaced(i, old_at, j, new_at), level - 1)
+        equal.append((old_at, new_at, count))
+        i, j = old_at + count, new_at + count
+    return equal + _equal_nodes(nodes, a, b, Replaced(i, gap.old_end, j, gap.new_end), level - 1)
+
+
+def _nodes_within(nodes: Nodes, tree: Tree, level: int, start: int, end: int) -> list[tuple[bytes, int, int]]:
+    """Address, first offset and count of the nodes of a level that lie within [start, end). Cost: their parents."""
+    found: list[tuple[bytes, int, int]] = []
+    for first, node in nodes_from(nodes, tree.shape, nodes.get(tree.shape, tree.top), level + 1, start, end):
+        if first >= end:
+            break
+        assert node.counts is not None
+        offset = first
+        for address, count in zip(node.items, node.counts, strict=True):
+            if offset >= start and offset + count <= end:
+                found.append((address, offset, count))
+            offset += count
+    return found
+
+
+def _diff_gap(nodes: Nodes, a: Tree, b: Tree, gap: Replaced) -> Iterator[Replaced]:
+    if gap.old_start == gap.old_end or gap.new_start == gap.new_end:
+        if gap.old_start != gap.old_end or gap.new_start != gap.new_end:
+            yield gap
+        return
+    old = list(iter_cells(nodes, a, gap.old_start, gap.old_end))
+    new = list(iter_cells(nodes, b, gap.new_start, gap.new_end))
+    for part in diff_lists(old, new):
+        yield Replaced(
+            gap.old_start + part.old_start, gap.old_start + part.old_end, gap.new_start + part.new_start, gap.new_start + part.new_end
+        )
+
+
+def diff_lists(old: Sequence[Hashable], new: Sequence[Hashable]) -> Iterator[Replaced]:
+    """What was replaced between two short sequences. Beyond some hundred elements, those that occur once on both sides anchor it."""
+    anchors = align_unique(old, new) if len(old) > _ALIGN_FULLY or len(new) > _ALIGN_FULLY else []
+    i = j = 0
+    for old_at, new_at in [*anchors, (len(old), len(new))]:
+        yield from _match(old, new, Replaced(i, old_at, j, new_at))
+        i, j = old_at + 1, new_at + 1
+
+
+def _match(old: Sequence[Hashable], new: Sequence[Hashable], gap: Replaced) -> Iterator[Replaced]:
+    a, b = old[gap.old_start : gap.old_end], new[gap.new_start : gap.new_end]
+    if not a and not b:
+        return
+    if not a or not b or len(a) > 4 * _ALIGN_FULLY or len(b) > 4 * _ALIGN_FULLY:
+        yield gap
+        return
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if tag != "equal":
+            yield Replaced(gap.old_start + i1, gap.old_start + i2, gap.new_start + j1, gap.new_start + j2)
+
+
+def align_unique(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """The longest run of pairs, in order on both sides, of items that occur once on each (Bram Cohen's patience diff)."""
+    once: dict[Hashable, int] = {}
+    for index, item in enumerate(new):
+        once[item] = -1 if item in once else index
+    seen: dict[Hashable, int] = {}
+    for item in old:
+        seen[item] = seen.get(item, 0) + 1
+    pairs = [(i, once[item]) for i, item in enumerate(old) if seen[item] == 1 and once.get(item, -1) >= 0]
+    ends: list[int] = []
+    last: list[int] = []
+    back: list[int] = []
+    for index, (_, j) in enumerate(pairs):
+        place = bisect_left(ends, j)
+        back.append(last[place - 1] if place else -1)
+        if place == len(ends):
+            ends.append(j)
+            last.append(index)
+        else:
+            ends[place] = j
+            last[place] = index
+    chosen = []
+    index = last[-1] if last else -1
+    while index >= 0:
+        chosen.append(pairs[index])
+        index = back[index]
+    return chosen[::-1]
+
+
+# Values
+
+
+def diff_values(forms: Forms, old: bytes, new: bytes, path: Path) -> Iterator[CellChange]:
+    """The changes from one cell to another, in the order of their paths."""
+    if old == new:
+        return
+    a, b = open_cell(forms.nodes, old), open_cell(forms.nodes, new)
+    if a is None or b is None or a.tree.shape is not b.tree.shape:
+        # What it stands in may have grown or shrunk, and it has another form since.
+        if not forms.same(old, new):
+            yield CellChange(path, "changed", old, new)
+    elif a.tree.shape is Shape.SEQUENCE:
+        yield from _diff_elements(forms, a.tree, b.tree, path)
+    else:
+        yield from _diff_entries(forms, a, b, path)
+
+
+def _diff_elements(forms: Forms, a: Tree, b: Tree, path: Path) -> Iterator[CellChange]:
+    nodes = forms.nodes
+    for part in diff_sequences(nodes, a, b):
+        olds = list(iter_cells(nodes, a, part.old_start, part.old_end))
+        news = list(iter_cells(nodes, b, part.new_start, part.new_end))
+        both = min(len(olds), len(news))
+        for index in range(both):
+            yield from diff_values(forms, olds[index], news[index], path.index(part.new_start + index))
+        for index in range(both, len(olds)):
+            yield CellChange(path.index(part.old_start + index), "removed", olds[index], None)
+        for index in range(both, len(news)):
+            yield CellChange(path.index(part.new_start + index), "added", None, news[index], length=a.count)
+
+
+def _diff_entries(forms: Forms, a: Opened, b: Opened, path: Path) -> Iterator[CellChange]:
+    nodes, decoder = forms.nodes, forms.decoder
+    removed: set[bytes] = set()
+    added: dict[bytes, CellChange] = {}
+    for order_key, old, new in diff_maps(nodes, a.tree, b.tree):
+        where = path.key(read_key(decoder, order_key), None if order_key[:1] == b"s" else order_key[1:])
+        if new is None:
+            removed.add(order_key)
+            yield CellChange(where, "removed", old, None)
+        elif old is None:
+            added[order_key] = CellChange(where, "added", None, new)
+        else:
+            yield from diff_values(forms, old, new, where)
+    order = _order_of_added(nodes, a, b, removed, set(added))
+    if order is not None:
+        # Adding at the end and removing anywhere is what dicts do by themselves.
+        yield from (added[key] for key in order)
+        return
+    before, after = order_keys(nodes, a), order_keys(nodes, b)
+    yield from (added[key] for key in after if key in added)
+    expected = [key for key in before if key not in removed]
+    expected += [key for key in after if key in added]
+    if expected != after:
+        keys = [read_key(decoder, key) for key in before], [read_key(decoder, key) for key in after]
+        yield CellChange(path, "changed", None, None, keys)
+
+
+def _order_of_added(nodes: Nodes, a: Opened, b: Opened, removed: set[bytes], added: set[bytes]) -> list[bytes] | None:
+    """The added keys in their order, where all of them come last and no other key moved; None where that is not so, or takes a full read.
+
+    Cost: what differs in the order.
+    """
+    if a.order is None and b.order is None:
+        first = min(added, default=None)
+        at_end = first is None or rank(nodes, b.tree, first)[0] == b.tree.count - len(added)
+        return sorted(added) if at_end else None
+    if not isinstance(a.order, Tree) or not isinstance(b.order, Tree):
+        return None
+    order: list[bytes] = []
+    for part in diff_sequences(nodes, a.order, b.order):
+        gone = {key_of_cell(cell) for cell in iter_cells(nodes, a.order, part.old_start, part.old_end)}
+        come = [key_of_cell(cell) for cell in iter_cells(nodes, b.order, part.new_start, part.new_end)]
+        if not gone <= removed or not added.issuperset(come) or (come and part.new_end != b.order.count):
+            return None
+        order += come
+    return order if len(order) == len(added) else None

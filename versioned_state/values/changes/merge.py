@@ -1,0 +1,383 @@
+"""Two changes of one value put together, by path, to any depth. Pure: cells in, a cell out. Layer: values.
+
+A three-way merge: what one side alone changed is taken, and where both changed something it is taken apart further.
+
+::
+
+    base  {"a": 1, "log": [x]}  ──┬── ours    {"a": 2, "log": [x]}     ──┬──  {"a": 2, "log": [x, y]}
+                                  └── theirs  {"a": 1, "log": [x, y]}  ──┘
+
+Dicts are merged by key, lists by aligned elements, sets by element, texts by line. What cannot be taken apart is asked of
+``Decide``, which knows the policies; without an answer it is a conflict. But for policies the result does not depend on which
+side is ours, and holds nothing that no side had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
+
+from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps, diff_sequences
+from versioned_state.values.codec.scalars import MAX_KEY, Code, code_of, payload_of
+from versioned_state.values.decode import tree_of
+from versioned_state.values.forms import LIMITS, Forms
+from versioned_state.values.opened import Opened, open_cell, order_keys, read_key, split_cells
+from versioned_state.values.paths.path import Path
+from versioned_state.values.trees.nodes import Shape, array_header, map_header
+from versioned_state.values.trees.prefetch import fetch_paths
+from versioned_state.values.trees.tree import Tree, edit_map, iter_cells, iter_items, rank, splice_cells
+
+_SETS: Final = {Code.SET: Code.SET, Code.SET_TREE: Code.SET, Code.FROZENSET: Code.FROZENSET, Code.FROZENSET_TREE: Code.FROZENSET}
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The cells of one place on the three sides; None where there is nothing."""
+
+    base: bytes | None
+    ours: bytes | None
+    theirs: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a policy or a person decided: the cell of a place, or None for nothing there."""
+
+    cell: bytes | None
+
+
+class Decide(Protocol):
+    """What is asked where both sides changed a place."""
+
+    def settle(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+        """The outcome for a whole place, if it is decided by other means than a merge of its parts."""
+        ...
+
+    def insert(self, path: Path, ours: list[bytes], theirs: list[bytes]) -> list[bytes] | None:
+        """The elements, if that is decided, that stand in a list where each side put its own."""
+        ...
+
+    def once(self, path: Path) -> bool:
+        """Whether what is put into a list is to be there once, whoever put it there, and wherever."""
+        ...
+
+    def recount(self, path: Path) -> bool:
+        """Whether the same change on both sides, at this path or below, may count twice."""
+        ...
+
+    def conflict(self, path: Path, sides: Sides) -> bytes | None:
+        """A place that nobody decided: the cell that stands there in the result."""
+        ...
+
+
+class Merger:
+    """Merges cells over one set of nodes.
+
+    Args:
+        forms: brings the results into form, and stages what they consist of.
+        decide: is asked where both sides changed the same.
+    """
+
+    def __init__(self, forms: Forms, decide: Decide) -> None:
+        self._forms = forms
+        self._nodes = forms.nodes
+        self._decide = decide
+
+    def roots(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], Path]) -> Tree:
+        """The root of a state merged from three. Cost: what theirs changed, and below it what both did."""
+        changes = self._changes(base, ours, theirs, path_of)
+        return edit_map(self._nodes, ours, changes) if changes else ours
+
+    def _changes(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], Path]) -> dict[bytes, bytes | None]:
+        changed = list(diff_maps(self._nodes, base, theirs))
+        fetch_paths(self._nodes, ours.top, (key for key, _, _ in changed))
+        return self._entries(((key, b, rank(self._nodes, ours, key)[1], t) for key, b, t in changed), path_of)
+
+    def _entries(
+        self, changed: Iterable[tuple[bytes, bytes | None, bytes | None, bytes | None]], path_of: Callable[[bytes], Path]
+    ) -> dict[bytes, bytes | None]:
+        """What becomes of our map, by key, from the keys that theirs changed with their cells in the base, ours and theirs."""
+        changes = {}
+        for key, b, o, t in changed:
+            merged = self._place(Sides(b, o, t), partial(path_of, key), LIMITS[Shape.MAP])
+            if merged != o:
+                changes[key] = merged
+        return changes
+
+    def _place(self, sides: Sides, path: Callable[[], Path], limit: int) -> bytes | None:
+        """The cell of one place, of which theirs differs from the base."""
+        b, o, t = sides.base, sides.ours, sides.theirs
+        if o == b:
+            return t
+        where = path()
+        if o == t and not self._decide.recount(where):
+            return o
+        settled = self._decide.settle(where, sides, limit)
+        if settled is not None:
+            return settled.cell
+        merged = None if o is None or t is None else self._parts(b, o, t, where, limit)
+        if merged is not None or o == t:
+            return merged or o
+        return self._decide.conflict(where, sides)
+
+    # Values that have parts
+
+    def _parts(self, b: bytes | None, o: bytes, t: bytes, path: Path, limit: int) -> bytes | None:
+        """Two cells merged by their parts, or None where they cannot be taken apart. Where there was nothing, both began with nothing."""
+        kinds = {self._kind(cell) for cell in (b, o, t) if cell is not None}
+        if len(kinds) != 1:
+            return None
+        (kind,) = kinds
+        if kind is Shape.MAP:
+            return self._dicts(map_header(0) if b is None else b, o, t, path, limit)
+        if kind is Shape.SEQUENCE:
+            return self._lists(array_header(0) if b is None else b, o, t, path, limit)
+        if kind is Code.SET or kind is Code.FROZENSET:
+            return self._sets(kind, b, o, t, limit)
+        if kind is Code.TEXT and b is not None:
+            return self._texts(b, o, t, path, limit)
+        return None
+
+    def _kind(self, cell: bytes) -> Shape | Code | None:
+        """What a value is, as far as two of one kind have parts to be merged by."""
+        cell = self._unpacked(cell)
+        code = code_of(cell)
+        if code in _SETS:
+            return _SETS[Code(code)]
+        if code == Code.TEXT or _is_text(cell):
+            return Code.TEXT
+        opened = open_cell(self._nodes, cell)
+        return None if opened is None else opened.tree.shape
+
+    def _open(self, *cells: bytes) -> tuple[list[Opened], bool]:
+        """Containers of one kind in one form, and whether that is the form of large ones."""
+        large = any(code_of(cell) in (Code.LIST_TREE, Code.DICT_TREE) for cell in cells)
+        opened = [found for cell in cells if (found := self._forms.opened(cell, large=large)) is not None]
+        assert len(opened) == len(cells)
+        return opened, large
+
+    def _dicts(self, b: bytes, o: bytes, t: bytes, path: Path, limit: int) -> bytes | None:
+        sides, large = self._open(b, o, t)
+        base, ours, theirs = sides
+
+        def path_of(key: bytes) -> Path:
+            return path.key(read_key(self._forms.decoder, key), None if key[:1] == b"s" else key[1:])
+
+        if large:
+            changes = self._changes(base.tree, ours.tree, theirs.tree, path_of)
+            tree = edit_map(self._nodes, ours.tree, changes) if changes else ours.tree
+            if not self._can_be_keys(tree, changes):
+                return None
+            return self._forms.dict_cell(tree, self._order(base, ours, theirs, tree, changes), limit)
+        was, entries, other = (dict(iter_items(self._nodes, side.tree)) for side in sides)
+        keys = (key for key in sorted({**was, **other}) if was.get(key) != other.get(key))
+        changes = self._entries(((key, was.get(key), entries.get(key), other.get(key)) for key in keys), path_of)
+        merged = {key: cell for key, cell in {**entries, **changes}.items() if cell is not None}
+        if not self._are_apart(key[1:] for key in merged if key[:1] == b"x") or max(map(len, merged), default=0) > MAX_KEY:
+            return None
+        orders = [order_keys(self._nodes, side) for side in sides]
+        order = [key for key in merge_orders(*orders) if key in merged]
+        return self._forms.dict_of({key: merged[key] for key in [*order, *sorted(merged.keys() - set(order))]}, limit)
+
+    def _can_be_keys(self, tree: Tree, changes: dict[bytes, bytes | None]) -> bool:
+        """Whether one dict can hold these keys. Cost: nothing, unless keys were added that are no strings."""
+        added = [key for key, cell in changes.items() if cell is not None and key[:1] == b"x"]
+        return not added or self._are_apart(key[1:] for key, _ in iter_items(self._nodes, tree, rank(self._nodes, tree, b"x")[0]))
+
+    def _order(
+        self, base: Opened, ours: Opened, theirs: Opened, tree: Tree, changes: dict[bytes, bytes | None]
+    ) -> list[bytes] | Tree | None:
+        """The order of the merged keys. Cost: nothing where one side left the order as it was; otherwise that of reading all keys."""
+        tops = [side.order.top if isinstance(side.order, Tree) else side.order for side in (base, ours, theirs)]
+        if tops == [None, None, None]:
+            return None
+        for side, other in ((ours, tops[2]), (theirs, tops[1])):
+            if isinstance(other, bytes) and other == tops[0] and side.tree.count == tree.count:
+                in_side = ((cell, rank(self._nodes, side.tree, key)[1]) for key, cell in changes.items())
+                if all((cell is None) == (found is None) for cell, found in in_side):
+                    return side.order
+        merged = merge_orders(*(order_keys(self._nodes, side) for side in (base, ours, theirs)))
+        keys = {key: None for key, _ in iter_items(self._nodes, tree)}
+        order = [key for key in merged if key in keys]
+        return order + sorted(keys.keys() - set(order))
+
+    def _lists(self, b: bytes, o: bytes, t: bytes, path: Path, limit: int) -> bytes | None:
+        sides, large = self._open(b, o, t)
+        base, ours, theirs = (side.tree for side in sides)
+        nodes = self._nodes
+        mine = _script(diff_sequences(nodes, base, ours), lambda x, y: list(iter_cells(nodes, ours, x, y)))
+        other = _script(diff_sequences(nodes, base, theirs), lambda x, y: list(iter_cells(nodes, theirs, x, y)))
+
+        def place(index: int, mine: bytes | None, other: bytes | None) -> bytes | None:
+            old = next(iter_cells(nodes, base, index, index + 1))
+            # By the base's index: ours and theirs may have several elements, or none, where it has one.
+            return self._place(Sides(old, mine, other), lambda: path.index(index), LIMITS[Shape.SEQUENCE])
+
+        merged = _join(mine, other, place, lambda x, y: self._decide.insert(path, x, y))
+        if merged is None:
+            return None
+        if self._decide.once(path):
+            merged = merged.once(list(iter_cells(nodes, base)))
+        if large:
+            return self._forms.list_cell(splice_cells(nodes, base, merged.replacements()), limit)
+        return self._forms.list_of(merged.apply(list(iter_cells(nodes, base))), limit)
+
+    def _sets(self, code: Code, b: bytes | None, o: bytes, t: bytes, limit: int) -> bytes | None:
+        base = set() if b is None else self._elements(b)
+        ours, theirs = self._elements(o), self._elements(t)
+        merged = (ours & theirs) | ((ours | theirs) - base)
+        return self._forms.set_of(code, merged, limit) if self._are_apart(merged) else None
+
+    def _are_apart(self, cells: Iterable[bytes]) -> bool:
+        """Whether values that are hashed are no two of them equal to Python, as 1 and True are, which no set or dict could hold."""
+        odd = [cell for cell in cells if not _is_text(cell)]
+        return len({self._forms.decoder.decode(cell) for cell in odd}) == len(odd)
+
+    def _elements(self, cell: bytes) -> set[bytes]:
+        """The cells of a set's elements, in the form that they have in a large one."""
+        cell = self._unpacked(cell)
+        tree = tree_of(cell)
+        if tree is not None:
+            return set(iter_cells(self._nodes, tree))
+        return {self._forms.at(part, LIMITS[Shape.SEQUENCE]) for part in split_cells(payload_of(cell))}
+
+    def _unpacked(self, cell: bytes) -> bytes:
+        return (self._forms.inline(cell) or cell) if code_of(cell) == Code.PACKED else cell
+
+    def _texts(self, b: bytes, o: bytes, t: bytes, path: Path, limit: int) -> bytes | None:
+        base, ours, theirs = (self._forms.decoder.decode(cell).split("\n") for cell in (b, o, t))
+        mine = _script(diff_lists(base, ours), lambda x, y: ours[x:y])
+        other = _script(diff_lists(base, theirs), lambda x, y: theirs[x:y])
+        if any(mine.changed[line] != other.changed[line] for line in mine.changed.keys() & other.changed.keys()):
+            return None
+        merged = _join(mine, other, lambda _line, same, _: same, lambda x, y: self._decide.insert(path, x, y))
+        return None if merged is None else self._forms.encode("\n".join(merged.apply(base)), limit)
+
+
+def _is_text(cell: bytes) -> bool:
+    """Whether a cell is an inline string."""
+    return 0xA0 <= cell[0] <= 0xBF or 0xD9 <= cell[0] <= 0xDB
+
+
+# Sequences: what each side did to the base's elements, and to the gaps between them
+
+
+@dataclass(slots=True)
+class _Script:
+    """What became of a base: of its elements by index (None: removed), and what was put into the gap before each index."""
+
+    changed: dict[int, Any] = field(default_factory=dict)
+    inserted: dict[int, list[Any]] = field(default_factory=dict)
+
+    def replacements(self) -> list[tuple[int, int, list[Any]]]:
+        """In order: which elements [start, end) are replaced by what."""
+        edits = [(index, index + 1, [] if cell is None else [cell]) for index, cell in self.changed.items()]
+        edits += [(gap, gap, cells) for gap, cells in self.inserted.items() if cells]
+        return sorted(edits, key=lambda edit: edit[:2])
+
+    def once(self, base: Sequence[Any]) -> _Script:
+        """The same, but each that it puts in is there once: not where the base has it and keeps it, and otherwise in the first place."""
+        seen = {part for index, part in enumerate(base) if index not in self.changed}
+        script = _Script()
+        for start, end, parts in self.replacements():
+            new = [part for part in dict.fromkeys(parts) if part not in seen]
+            seen.update(new)
+            if end > start:
+                script.changed[start] = new[0] if new else None
+            elif new:
+                script.inserted[start] = new
+        return script
+
+    def apply(self, base: Sequence[Any]) -> list[Any]:
+        """The base with all that done."""
+        result: list[Any] = []
+        position = 0
+        for start, end, cells in self.replacements():
+            result += base[position:start]
+            result += cells
+            position = end
+        return result + list(base[position:])
+
+
+def _script(parts: Iterable[Replaced], new: Callable[[int, int], list[Any]]) -> _Script:
+    """A diff element by element: of a run that was replaced, the first ones are changes, and the rest was put in or taken out."""
+    script = _Script()
+    for part in parts:
+        cells = new(part.new_start, part.new_end)
+        both = min(part.old_end - part.old_start, len(cells))
+        for index in range(both):
+            script.changed[part.old_start + index] = cells[index]
+        for index in range(part.old_start + both, part.old_end):
+            script.changed[index] = None
+        if len(cells) > both:
+            script.inserted[part.old_start + both] = cells[both:]
+    return script
+
+
+def _join(
+    ours: _Script,
+    theirs: _Script,
+    place: Callable[[int, Any, Any], Any],
+    insert: Callable[[list[Any], list[Any]], list[Any] | None],
+) -> _Script | None:
+    """What both scripts do, in one; None where both put something into one gap and nobody says in which order.
+
+    Args:
+        place: what becomes of an element that both sides changed or removed.
+        insert: the order of what both put in, or None.
+    """
+    joined = _Script(inserted={**theirs.inserted, **ours.inserted})
+    for mine, other in ((ours, theirs), (theirs, ours)):
+        for gap in other.inserted:
+            if mine.changed.get(gap - 1, b"") is None and mine.changed.get(gap, b"") is None:
+                return None  # it stood between elements that the other side took out: where it belongs now would be a guess
+    for gap in ours.inserted.keys() & theirs.inserted.keys():
+        merged = _join_inserts(ours.inserted[gap], theirs.inserted[gap], insert)
+        if merged is None:
+            return None
+        joined.inserted[gap] = merged
+    joined.changed = {**theirs.changed, **ours.changed}
+    for index in sorted(ours.changed.keys() & theirs.changed.keys()):
+        joined.changed[index] = place(index, ours.changed[index], theirs.changed[index])
+    return joined
+
+
+def _join_inserts(ours: list[Any], theirs: list[Any], insert: Callable[[list[Any], list[Any]], list[Any] | None]) -> list[Any] | None:
+    decided = insert(ours, theirs)
+    if decided is not None:
+        return decided
+    # What both put in alike, at the start and at the end, is there once.
+    least = min(len(ours), len(theirs))
+    start = next((i for i in range(least) if ours[i] != theirs[i]), least)
+    end = next((i for i in range(least - start) if ours[-1 - i] != theirs[-1 - i]), least - start)
+    mine, other = ours[start : len(ours) - end], theirs[start : len(theirs) - end]
+    return None if mine and other else ours[:start] + mine + other + ours[len(ours) - end :]
+
+
+def merge_orders(base: list[bytes], ours: list[bytes], theirs: list[bytes]) -> list[bytes]:
+    """The keys of a dict in an order that keeps what each side did to it, and does not depend on which side is which.
+
+    A key that one side moved is where that side has it; where both put keys into one place, they come in the order of their bytes.
+    """
+    if theirs in (base, ours):
+        return ours
+    if ours == base:
+        return theirs
+    ours, theirs = sorted((ours, theirs))
+    scripts = [_script_of_moves(diff_lists(base, side), side) for side in (ours, theirs)]
+    joined = _Script({**scripts[0].changed, **scripts[1].changed})
+    for gap in sorted({*scripts[0].inserted, *scripts[1].inserted}):
+        runs = sorted(run for script in scripts if (run := script.inserted.get(gap)))
+        joined.inserted[gap] = runs[0] + runs[1] if len(runs) > 1 and runs[0] != runs[1] else runs[0]
+    return list(dict.fromkeys(joined.apply(base)))
+
+
+def _script_of_moves(parts: Iterable[Replaced], side: list[bytes]) -> _Script:
+    script = _Script()
+    for part in parts:
+        script.changed.update(dict.fromkeys(range(part.old_start, part.old_end)))
+        if part.new_end > part.new_start:
+            script.inserted[part.old_start] = side[part.new_start : part.new_end]
+    return script

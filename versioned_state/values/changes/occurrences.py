@@ -1,0 +1,137 @@
+"""How often something occurs in a state, compared with how often it did: read only where two trees differ. Layer: values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from versioned_state.errors import InvalidArgumentError, PickleRefusedError
+from versioned_state.values.changes.diff import diff_maps, diff_sequences
+from versioned_state.values.codec.scalars import Code, code_of
+from versioned_state.values.decode import tree_of
+from versioned_state.values.encode import ELEMENT_INLINE, ENTRY_INLINE
+from versioned_state.values.forms import Forms, key_cell
+from versioned_state.values.keys import is_internal, name_in, path_of
+from versioned_state.values.parts import Parts, is_text, text_bytes
+from versioned_state.values.paths.path import Path
+from versioned_state.values.trees.nodes import Shape
+from versioned_state.values.trees.tree import Tree, iter_cells
+
+_SEQUENCES: Final = frozenset({Code.LIST_TREE, Code.TUPLE_TREE, Code.SET_TREE, Code.FROZENSET_TREE})
+_NO_LIMIT: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Needle:
+    """What is searched for.
+
+    Attributes:
+        text: a text within strings, be they values or keys; None: none.
+        values: values that are equal as a whole, in type too: 1 is not 1.0, nor True.
+    """
+
+    text: str | None = None
+    values: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.text == "":
+            raise InvalidArgumentError("an empty text occurs everywhere; there is nothing to search for")
+
+    @classmethod
+    def of(cls, value: Any) -> Needle:
+        """A string is searched for within strings, any other value as a whole."""
+        if isinstance(value, cls):
+            return value
+        return cls(text=value) if type(value) is str else cls(values=(value,))
+
+    @classmethod
+    def parse(cls, text: str) -> Needle:
+        """What somebody typed: it is searched for within strings, and where it is JSON of a number, true or the like, as a value too."""
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text)
+            return cls(value) if type(value) is str else cls(text, (value,))
+        return cls(text)
+
+
+class Occurrences:
+    """Counts a needle.
+
+    Args:
+        forms: over whose nodes the trees are read. What a needle is compared with is staged there.
+
+    Raises:
+        InvalidArgumentError: a needle that is not data.
+    """
+
+    def __init__(self, forms: Forms, needle: Needle) -> None:
+        self._nodes = forms.nodes
+        self._text = None if needle.text is None else needle.text.encode("utf-8", "surrogatepass")
+        try:
+            self._inline = [forms.encode(value, _NO_LIMIT) for value in needle.values]
+            self._cells = {forms.encode(value, limit) for value in needle.values for limit in (ELEMENT_INLINE, ENTRY_INLINE)}
+        except PickleRefusedError as error:
+            raise InvalidArgumentError(f"only data can be searched for, and this is a value of type {error.type_name}") from error
+        self._cells.update(self._inline)
+        self._parts = Parts(forms.nodes, forms.decoder, wanted=self._may_hold)
+        self._texts = self._values = 0
+
+    def differ(self, old: Tree, new: Tree) -> bool:
+        """Whether a needle occurs more or less often in one root than in another. Cost: what differs."""
+        self._texts = self._values = 0
+        for root_key, a, b in diff_maps(self._nodes, old, new):
+            if is_internal(root_key):
+                continue
+            path = path_of(root_key)
+            if a is None or b is None:
+                self._count(key_cell(b"s" + name_in(root_key)), 1 if a is None else -1, path, is_key=True)
+            self._compare(a, b, path)
+        return bool(self._texts or self._values)
+
+    def _compare(self, old: bytes | None, new: bytes | None, path: Path) -> None:
+        if old == new:
+            return
+        code = None if old is None or new is None or code_of(old) != code_of(new) else code_of(new)
+        if code not in _SEQUENCES and code != Code.DICT_TREE:
+            self._count(old, -1, path)
+            self._count(new, 1, path)
+            return
+        assert old is not None
+        assert new is not None
+        a, b = tree_of(old), tree_of(new)
+        assert a is not None
+        assert b is not None
+        self._values += (new in self._cells) - (old in self._cells)
+        if b.shape is Shape.MAP:
+            for key, x, y in diff_maps(self._nodes, a, b):
+                if x is None or y is None:
+                    self._count(key_cell(key), 1 if x is None else -1, path, is_key=True)
+                self._compare(x, y, path)
+            return
+        for part in diff_sequences(self._nodes, a, b):
+            olds = list(iter_cells(self._nodes, a, part.old_start, part.old_end))
+            news = list(iter_cells(self._nodes, b, part.new_start, part.new_end))
+            both = min(len(olds), len(news))
+            for x, y in zip(olds[:both], news[:both], strict=True):
+                self._compare(x, y, path)
+            self._count_all(olds[both:], -1, path)
+            self._count_all(news[both:], 1, path)
+
+    def _count_all(self, cells: Iterable[bytes], sign: int, path: Path) -> None:
+        for cell in cells:
+            self._count(cell, sign, path)
+
+    def _count(self, cell: bytes | None, sign: int, path: Path, *, is_key: bool = False) -> None:
+        if cell is None:
+            return
+        for part in self._parts.iter(cell, path, is_key=is_key):
+            if not part.is_key and part.cell in self._cells:
+                self._values += sign
+            if self._text is not None and is_text(part.cell):
+                self._texts += sign * text_bytes(self._nodes, part.cell).count(self._text)
+
+    def _may_hold(self, cell: bytes) -> bool:
+        # What is inline lies in there byte by byte, as it would alone.
+        return (self._text is not None and self._text in cell) or any(inline in cell for inline in self._inline)

@@ -1,0 +1,122 @@
+"""numpy arrays and scalars as data: dtype, shape and raw bytes in C order, without pickle. Layer: values.
+
+numpy is never imported for its own sake: a value can only be an array where its owner has imported it. Reading an array does.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+from versioned_state.values.codec.scalars import NotDataError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_UTF_32 = {"<": "utf-32-le", ">": "utf-32-be"}
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is exactly a numpy array."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether a value is a scalar of one of numpy's own types."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic) and type(value).__module__ == "numpy"
+
+
+def is_data(value: Any) -> bool:
+    """Whether a value is numpy's own and holds no Python objects: an array, a scalar or a dtype."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return False
+    if isinstance(value, numpy.dtype):
+        return not value.hasobject and not _has_metadata(value)
+    return (is_array(value) or is_scalar(value)) and is_data(value.dtype)
+
+
+def dtype_data(dtype: np.dtype[Any]) -> Any:
+    """A dtype as data. Raises ``NotDataError`` for one that has objects in it, or that data would not give back."""
+    import numpy as np
+
+    if dtype.hasobject:
+        raise NotDataError("an array of objects")
+    if _has_metadata(dtype):
+        raise NotDataError("a dtype with metadata")
+    try:
+        descr = np.lib.format.dtype_to_descr(dtype)
+        same = _is_same(np.lib.format.descr_to_dtype(descr), dtype)
+    except Exception:  # noqa: BLE001 - numpy raises many kinds here (for fields out of order, say), and all mean the same
+        same = False
+    if not same or dtype.itemsize == 0:
+        raise NotDataError(f"an array of dtype {dtype}")
+    return descr
+
+
+def _is_same(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
+    """Whether two dtypes are equal, and aligned alike, which is no part of their being equal."""
+    fields_a, fields_b = (list((dtype.fields or {}).values()) for dtype in (a, b))
+    return (
+        a == b
+        and a.isalignedstruct == b.isalignedstruct
+        and (a.base is a or _is_same(a.base, b.base))
+        and all(_is_same(x[0], y[0]) for x, y in zip(fields_a, fields_b, strict=True))
+    )
+
+
+def _has_metadata(dtype: np.dtype[Any]) -> bool:
+    fields: Any = dtype.fields or {}
+    return dtype.metadata is not None or any(_has_metadata(field[0]) for field in fields.values())
+
+
+def raw_view(array: np.ndarray[Any, Any]) -> memoryview:
+    """The bytes of an array in C order; a copy is made only where it is not contiguous."""
+    import numpy as np
+
+    if not array.size:
+        return memoryview(b"")
+    if array.dtype.fields and not array.flags.c_contiguous:
+        # Copied field by field: what is between the fields would be whatever was in memory, and another thing each time.
+        packed = np.zeros(array.shape, array.dtype)
+        packed[...] = array
+        array = packed
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def read_array(descr: Any, shape: list[int], data: bytes | bytearray) -> Any:
+    """The array, writable. Raises ``ValueError`` where shape, dtype and bytes do not fit each other."""
+    import numpy as np
+
+    dtype = _read_dtype(descr)
+    if len(data) != dtype.itemsize * math.prod(shape):
+        raise ValueError(f"{len(data)} bytes for an array of shape {shape} and dtype {dtype}")
+    if not data:
+        return np.empty(shape, dtype)
+    return np.frombuffer(bytearray(data) if type(data) is bytes else data, dtype).reshape(shape)
+
+
+def _read_dtype(descr: Any) -> np.dtype[Any]:
+    import numpy as np
+
+    try:
+        dtype = np.lib.format.descr_to_dtype(descr)
+    except SyntaxError as error:  # numpy parses some dtype strings as Python literals
+        raise ValueError(f"no dtype: {descr!r}") from error
+    if dtype.hasobject:
+        raise ValueError("objects are not data")
+    return dtype
+
+
+def read_scalar(descr: Any, data: bytes) -> Any:
+    """The scalar. Raises ``ValueError`` where dtype and bytes do not fit each other."""
+    import numpy as np
+
+    dtype = _read_dtype(descr)
+    if dtype.kind in "SU" and len(data) == dtype.itemsize:
+        # As an element of an array they would lose the NULs at their end.
+        return np.bytes_(data) if dtype.kind == "S" else np.str_(data.decode(_UTF_32[dtype.str[0]], "surrogatepass"))
+    return np.frombuffer(data, dtype)[0]

@@ -1,0 +1,323 @@
+"""Data types as bytes and back, exactly: the extension codes of the format, and the types without parts. Layer: values.
+
+MessagePack writes None, bool, int to 64 bits, float, str, list and dict; ``is_plain`` finds by exact type what it may write.
+All else is an extension of ours. MessagePack's own bin type is never written for a value, so a leaf in which no extension
+was met holds JSON types only.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from enum import IntEnum
+from fractions import Fraction
+from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
+from typing import Any, Final
+from uuid import UUID, SafeUUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgpack
+
+from versioned_state.errors import LimitExceededError, StateError
+from versioned_state.values.trees.nodes import array_header
+
+MAX_DEPTH: Final = 128
+"""Containers within containers. Reading recurses once a level, and must succeed wherever writing did."""
+
+
+MAX_ELEMENTS: Final = 1 << 26
+"""Elements of one value, in all its trees together: small stored trees can name each other into any number of them."""
+
+MAX_BLOB: Final = 1 << 32
+"""Bytes of one value's texts and buffers together, for the same reason."""
+
+MAX_KEY: Final = 4096
+"""Bytes of a key in a map: a node may hold some forty of them."""
+
+_FRACTION_BITS: Final = 1 << 16
+"""Beyond this, reducing a fraction takes longer than reading it should."""
+
+
+class Code(IntEnum):
+    """MessagePack extension codes of the format. A number is never used again."""
+
+    BYTES = 1
+    BYTEARRAY = 2
+    BIGINT = 3
+    COMPLEX = 4
+    TUPLE = 5
+    SET = 6
+    FROZENSET = 7
+    RANGE = 8
+    DATE = 9
+    DATETIME = 10
+    TIME = 11
+    TIMEDELTA = 12
+    TIMEZONE = 13
+    ZONEINFO = 14
+    DECIMAL = 15
+    FRACTION = 16
+    UUID = 17
+    PATH = 18
+    NUMPY_SCALAR = 19
+    NUMPY_ARRAY = 20
+    TAGGED = 21
+    OBJECT = 22
+    # From here on the payload is [count, address] or [count, [node]]: a tree.
+    LIST_TREE = 32
+    TUPLE_TREE = 33
+    SET_TREE = 34
+    FROZENSET_TREE = 35
+    DICT_TREE = 36
+    TEXT = 37
+    BYTES_BLOB = 38
+    BYTEARRAY_BLOB = 39
+    ARRAY_BLOB = 40
+    PACKED = 41
+
+
+class TooDeepError(Exception):
+    """More than ``MAX_DEPTH`` containers: the value contains itself, or is too deep."""
+
+
+class NotDataError(Exception):
+    """A value of a data type in a form that is not data, such as a datetime with a time zone of somebody's own class."""
+
+
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+_STR: Final = frozenset({str})
+_only_scalars = _SCALARS.issuperset
+_only_str = _STR.issuperset
+
+
+def is_plain(value: Any, depth: int = 0) -> bool:
+    """Whether a value consists of exact JSON types, string keys included. Raises ``TooDeepError``.
+
+    Cost: some 20 ns a scalar, since whole containers of scalars are checked in C.
+    """
+    cls = type(value)
+    if cls in _SCALARS:
+        return True
+    if cls is list:
+        parts = value
+    elif cls is dict:
+        if not _only_str(map(type, value)):
+            return False
+        parts = value.values()
+    else:
+        return False
+    if depth >= MAX_DEPTH:
+        raise TooDeepError
+    if _only_scalars(map(type, parts)):
+        return True
+    depth += 1
+    for part in parts:  # noqa: SIM110 - all() over a generator costs twice the stack and half the speed
+        if not is_plain(part, depth):
+            return False
+    return True
+
+
+def extension(code: int, payload: bytes) -> bytes:
+    """A MessagePack extension."""
+    size = len(payload)
+    if size in (1, 2, 4, 8, 16):
+        return bytes((0xD3 + size.bit_length(), code)) + payload
+    if size < 0x100:
+        return bytes((0xC7, size, code)) + payload
+    if size < 0x10000:
+        return b"\xc8" + size.to_bytes(2, "big") + bytes((code,)) + payload
+    if size >= 1 << 32:
+        raise LimitExceededError(f"a value of {size} bytes", limit=(1 << 32) - 1)
+    return b"\xc9" + size.to_bytes(4, "big") + bytes((code,)) + payload
+
+
+def code_of(cell: bytes) -> int | None:
+    """The extension code of a cell, or None where it is no extension."""
+    first = cell[0]
+    if 0xD4 <= first <= 0xD8:
+        return cell[1]
+    if first == 0xC7:
+        return cell[2]
+    if first == 0xC8:
+        return cell[3]
+    if first == 0xC9:
+        return cell[5]
+    return None
+
+
+def payload_of(cell: bytes) -> bytes:
+    """The payload of a cell that is an extension."""
+    first = cell[0]
+    return cell[{0xC7: 3, 0xC8: 4, 0xC9: 6}.get(first, 2) :]
+
+
+_pack = msgpack.Packer(strict_types=True).pack
+pack_surrogates = msgpack.Packer(strict_types=True, unicode_errors="surrogatepass").pack
+
+
+def write_int(value: int) -> bytes:
+    """A cell of an int of any size."""
+    if -(1 << 63) <= value < 1 << 64:
+        packed: bytes = _pack(value)
+        return packed
+    return extension(Code.BIGINT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
+
+
+def array(cells: Iterable[bytes]) -> bytes:
+    """A MessagePack array of cells: the payload of every extension that has parts."""
+    cells = list(cells)
+    return array_header(len(cells)) + b"".join(cells)
+
+
+def _ints(*values: int) -> list[bytes]:
+    return [write_int(value) for value in values]
+
+
+def _write_timezone(value: dt.timezone) -> bytes:
+    offset = value.utcoffset(None)
+    cells = _ints(offset.days, offset.seconds, offset.microseconds)
+    if repr(value) != repr(dt.timezone(offset)):
+        cells.append(pack_surrogates(value.tzname(None)))
+    return extension(Code.TIMEZONE, array(cells))
+
+
+def _write_zoneinfo(value: ZoneInfo) -> bytes:
+    if value.key is None:
+        raise NotDataError("a ZoneInfo without a key")
+    return extension(Code.ZONEINFO, value.key.encode())
+
+
+def _write_tzinfo(value: dt.tzinfo | None) -> bytes:
+    if value is None:
+        return b"\xc0"
+    if type(value) is dt.timezone:
+        return _write_timezone(value)
+    if type(value) is ZoneInfo:
+        return _write_zoneinfo(value)
+    raise NotDataError(f"a time zone of type {type(value).__qualname__}")
+
+
+def _write_datetime(v: dt.datetime) -> bytes:
+    cells = _ints(v.year, v.month, v.day, v.hour, v.minute, v.second, v.microsecond, v.fold)
+    return extension(Code.DATETIME, array([*cells, _write_tzinfo(v.tzinfo)]))
+
+
+def _write_time(v: dt.time) -> bytes:
+    return extension(Code.TIME, array([*_ints(v.hour, v.minute, v.second, v.microsecond, v.fold), _write_tzinfo(v.tzinfo)]))
+
+
+_SAFETY: Final = {SafeUUID.unknown: b"", SafeUUID.safe: b"\x00", SafeUUID.unsafe: b"\x01"}
+
+
+def _write_uuid(value: UUID) -> bytes:
+    return extension(Code.UUID, value.bytes + _SAFETY[value.is_safe])
+
+
+def _read_uuid(payload: bytes) -> UUID:
+    safety = {mark: is_safe for is_safe, mark in _SAFETY.items()}
+    return UUID(bytes=payload[:16], is_safe=safety[payload[16:]])
+
+
+def _write_fraction(value: Fraction) -> bytes:
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > _FRACTION_BITS:
+        raise NotDataError("a fraction of very large ints")
+    return extension(Code.FRACTION, array(_ints(value.numerator, value.denominator)))
+
+
+def _write_path(value: PurePosixPath | PureWindowsPath) -> bytes:
+    return extension(Code.PATH, array([_pack(type(value).__name__), pack_surrogates(str(value))]))
+
+
+WRITERS: Final[dict[type, Callable[[Any], bytes]]] = {
+    str: pack_surrogates,
+    int: write_int,
+    bytes: lambda v: extension(Code.BYTES, v),
+    bytearray: lambda v: extension(Code.BYTEARRAY, bytes(v)),
+    complex: lambda v: extension(Code.COMPLEX, struct.pack(">dd", v.real, v.imag)),
+    range: lambda v: extension(Code.RANGE, array(_ints(v.start, v.stop, v.step))),
+    dt.date: lambda v: extension(Code.DATE, array(_ints(v.year, v.month, v.day))),
+    dt.datetime: _write_datetime,
+    dt.time: _write_time,
+    dt.timedelta: lambda v: extension(Code.TIMEDELTA, array(_ints(v.days, v.seconds, v.microseconds))),
+    dt.timezone: _write_timezone,
+    ZoneInfo: _write_zoneinfo,
+    Decimal: lambda v: extension(Code.DECIMAL, str(v).encode()),
+    Fraction: _write_fraction,
+    UUID: _write_uuid,
+    PurePosixPath: _write_path,
+    PosixPath: _write_path,
+    PureWindowsPath: _write_path,
+    WindowsPath: _write_path,
+}
+"""How the cell of a value of each of these types, which have no parts, is written. Float, bool and None are always plain."""
+
+
+def _read_fraction(parts: list[Any]) -> Fraction:
+    numerator, denominator = parts
+    if max(numerator.bit_length(), denominator.bit_length()) > _FRACTION_BITS:
+        raise ValueError("a fraction of very large ints")
+    return Fraction(numerator, denominator)
+
+
+def _read_timezone(parts: list[Any]) -> dt.timezone:
+    days, seconds, micros, *name = parts
+    return dt.timezone(dt.timedelta(days, seconds, micros), *name)
+
+
+def _read_datetime(parts: list[Any]) -> dt.datetime:
+    year, month, day, hour, minute, second, micro, fold, tz = parts
+    return dt.datetime(year, month, day, hour, minute, second, micro, tz, fold=fold)
+
+
+def _read_time(parts: list[Any]) -> dt.time:
+    hour, minute, second, micro, fold, tz = parts
+    return dt.time(hour, minute, second, micro, tz, fold=fold)
+
+
+_PATHS: Final[dict[str, type]] = {cls.__name__: cls for cls in (PurePosixPath, PosixPath, PureWindowsPath, WindowsPath)}
+
+
+def _read_path(parts: list[Any]) -> Any:
+    name, text = parts
+    try:
+        return _PATHS[name](text)
+    except NotImplementedError:
+        # The path of another system than this one: its pure form has all of it.
+        return (PureWindowsPath if name == "WindowsPath" else PurePosixPath)(text)
+
+
+def _read_zoneinfo(payload: bytes) -> dt.tzinfo:
+    key = payload.decode()
+    try:
+        return ZoneInfo(key)
+    except ZoneInfoNotFoundError as error:
+        raise StateError(f"the time zone {key!r} is not known on this machine", hint="install the tzdata package") from error
+
+
+RAW_READERS: Final[dict[int, Callable[[bytes], Any]]] = {
+    Code.BYTES: bytes,
+    Code.BYTEARRAY: bytearray,
+    Code.BIGINT: lambda payload: int.from_bytes(payload, "big", signed=True),
+    Code.COMPLEX: lambda payload: complex(*struct.unpack(">dd", payload)),
+    Code.ZONEINFO: _read_zoneinfo,
+    Code.DECIMAL: lambda payload: Decimal(payload.decode()),
+    Code.UUID: _read_uuid,
+}
+"""What is read from a payload of raw bytes."""
+
+PARTS_READERS: Final[dict[int, Callable[[list[Any]], Any]]] = {
+    Code.RANGE: lambda parts: range(*parts),
+    Code.DATE: lambda parts: dt.date(*parts),
+    Code.DATETIME: _read_datetime,
+    Code.TIME: _read_time,
+    Code.TIMEDELTA: lambda parts: dt.timedelta(*parts),
+    Code.TIMEZONE: _read_timezone,
+    Code.FRACTION: _read_fraction,
+    Code.PATH: _read_path,
+    Code.TUPLE: tuple,
+    Code.SET: set,
+    Code.FROZENSET: frozenset,
+}
+"""What is read from a payload that is an array of cells."""

@@ -1,0 +1,1 @@
+"""Whether a live value is still what was last committed. Layer: values."""

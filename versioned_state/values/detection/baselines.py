@@ -1,0 +1,70 @@
+"""What a live value was when it was last committed: its cell, and enough to see at once whether it is still that. Layer: values.
+
+A baseline mirrors the tree: a large list or dict has marks over its small elements and baselines of its large ones, so a
+change deep inside is found, and encoded again, at the cost of what lies around it. Small values have none of their own;
+they share a mark with their neighbours. A baseline never changes: an update gives a new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from versioned_state.values.detection.fingerprints import Groups, Mark
+from versioned_state.values.trees.blob import Blob
+from versioned_state.values.trees.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The type that the value had, and its cell."""
+
+    type: type
+    cell: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned(Baseline):
+    """A large immutable value, known by identity, and its chunks, which another value in its place may share."""
+
+    value: Any
+    blob: Blob
+
+
+@dataclass(frozen=True, slots=True)
+class Marked(Baseline):
+    """A large value that is encoded as a whole: a set, a tuple, an object."""
+
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Elements(Baseline):
+    """A list that is a tree."""
+
+    tree: Tree
+    groups: Groups
+
+
+@dataclass(frozen=True, slots=True)
+class Entries(Baseline):
+    """A dict that is a tree: its keys in their order, and groups over its values in the same order.
+
+    ``order`` is the tree of the keys in their order where that is not the sorted one.
+    """
+
+    tree: Tree
+    order: Tree | None
+    keys: list[Any]
+    keys_mark: Mark
+    groups: Groups
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer(Baseline):
+    """A bytearray or an array: its chunks, and a fingerprint of each. ``form`` is dtype and shape, or None."""
+
+    form: Any
+    size: int
+    prints: list[int]
+    blob: Blob

@@ -1,0 +1,1 @@
+"""Paths into values, patterns of paths, and following them. Layer: values."""

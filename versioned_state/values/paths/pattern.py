@@ -1,0 +1,77 @@
+"""Patterns of paths: ``messages``, ``users.*.score``, ``**.log``. Layer: values.
+
+A pattern is written as a path is. ``*``, or ``[*]``, stands for any one step; ``**`` for any number of them, none included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from versioned_state.errors import InvalidPathError
+from versioned_state.values.paths.path import Path, Step, parse_step
+
+_ANY: Final = "*"
+_DEEP: Final = "**"
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Which paths are meant. ``text`` is how it was written."""
+
+    text: str
+    steps: tuple[Step | Literal["*", "**"], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Pattern:
+        """The pattern that a string shows. Raises ``InvalidPathError``."""
+        steps: list[Step | Literal["*", "**"]] = []
+        position = 0
+        while position < len(text):
+            start = position + 1 if steps and text[position] == "." else position
+            if text.startswith("**", start):
+                steps.append("**")
+                position = start + 2
+            elif text.startswith("*", start) or text.startswith("[*]", position):
+                steps.append("*")
+                position = start + (1 if text[start] == "*" else 3)
+            else:
+                step, position = parse_step(text, position, first=not steps)
+                steps.append(step)
+        if not steps:
+            raise InvalidPathError(text, 0, "it is empty")
+        return cls(text, tuple(steps))
+
+    def matches(self, path: Path) -> bool:
+        """Whether the whole of a path is meant."""
+        return len(self.steps) in self._reached(path)
+
+    def may_match_below(self, path: Path) -> bool:
+        """Whether a path is meant, or one below it could be."""
+        return bool(self._reached(path))
+
+    def _reached(self, path: Path) -> set[int]:
+        """How many steps of the pattern may be used up where the path ends."""
+        reached = self._skip({0})
+        for step in path.steps:
+            after = set()
+            for index in reached:
+                if index < len(self.steps):
+                    expected = self.steps[index]
+                    if expected == _DEEP:
+                        after.add(index)
+                    elif expected in (_ANY, step):
+                        after.add(index + 1)
+            reached = self._skip(after)
+        return reached
+
+    def _skip(self, reached: set[int]) -> set[int]:
+        """With the steps added that are reached because ``**`` may stand for none."""
+        for index in sorted(reached):
+            while index < len(self.steps) and self.steps[index] == _DEEP:
+                index += 1  # noqa: PLW2901 - a walk from where it was reached
+                reached.add(index)
+        return reached
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,117 @@
+"""Long texts and bytes as chunks: where they are cut, and how they are read back. Layer: values.
+
+Bytes are cut at a fixed size, since what changes in an array or a buffer changes in place. Text is cut at line ends that its
+own content chooses, so an edit in the middle moves no cut but its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+from versioned_state.objects.address import Address, Kind, address_of, expect
+from versioned_state.values.trees.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.tree import Edit, Tree, build, iter_chunks, splice
+
+CHUNK_BYTES: Final = 1 << 16
+"""Bytes of a chunk of binary data."""
+
+_MARK: Final = (1 << 64) // LEAF_SCALE
+_PIECE: Final = re.compile(rb"[^\n]{0,511}\n|[^\n]{0,255}[ ,]|[^\n]{1,256}")
+"""A line; of a line beyond 512 bytes, stretches that end after a blank or comma, or after 256 bytes where there is none."""
+
+_CHUNK = bytes((Kind.CHUNK,))
+
+
+def binary_cuts(size: int) -> Iterator[tuple[int, int]]:
+    """Start and end of each chunk of ``size`` bytes."""
+    for start in range(0, size, CHUNK_BYTES):
+        yield start, min(start + CHUNK_BYTES, size)
+
+
+def text_cuts(data: bytes) -> Iterator[tuple[int, int]]:
+    """Start and end of each chunk of a text in UTF-8. The rule is that of the leaves of a sequence. Cost: one hash a line."""
+    start = 0
+    for match in _PIECE.finditer(data):
+        end = match.end()
+        piece = match.group()
+        size = end - start
+        if (size >= LEAF_LEAST and xxh3_64_intdigest(piece) < len(piece) * _MARK) or size >= LEAF_GREATEST:
+            yield start, end
+            start = end
+    if start < len(data):
+        yield start, len(data)
+
+
+def add_chunk(nodes: Nodes, part: bytes | memoryview, known: frozenset[Address] = frozenset()) -> Address:
+    """Stage a chunk, unless it is known to be stored; its address."""
+    raw = _CHUNK + part
+    if known and (address := address_of(raw)) in known:
+        return address
+    return nodes.add_raw(raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """The tree over some bytes, and its chunks in order, by address and size."""
+
+    tree: Tree
+    chunks: list[Address]
+    sizes: list[int]
+
+
+def write_blob(nodes: Nodes, chunks: list[Address], sizes: list[int], old: Blob | None = None) -> Blob:
+    """The tree over these chunks. With ``old``, which it may resemble: the nodes above the chunks that differ."""
+    if old is None or len(old.chunks) < 2 or len(chunks) < 2:
+        return Blob(build(nodes, Shape.BLOB, 1, Edit(0, 0, list(chunks), sizes)), chunks, sizes)
+    edits = _edits(old, chunks, sizes)
+    return Blob(splice(nodes, old.tree, edits, level=1) if edits else old.tree, chunks, sizes)
+
+
+def _edits(old: Blob, chunks: list[Address], sizes: list[int]) -> list[Edit]:
+    """What makes the chunks of a blob these: of as many each that differs, otherwise all between the first and the last."""
+    least = min(len(old.chunks), len(chunks))
+    first = next((i for i in range(least) if old.chunks[i] != chunks[i]), least)
+    suffix = next((i for i in range(least - first) if old.chunks[-1 - i] != chunks[-1 - i]), least - first)
+    end, new_end = len(old.chunks) - suffix, len(chunks) - suffix
+    starts = list(accumulate(old.sizes, initial=0))
+    if end - first != new_end - first:
+        return [Edit(starts[first], starts[end], list(chunks[first:new_end]), sizes[first:new_end])]
+    return [Edit(starts[i], starts[i + 1], [chunks[i]], [sizes[i]]) for i in range(first, end) if old.chunks[i] != chunks[i]]
+
+
+def write_cuts(nodes: Nodes, data: bytes | memoryview, cuts: Iterable[tuple[int, int]], old: Blob | None = None) -> Blob:
+    """The blob of ``data``, cut so. The chunks that it has in common with ``old`` are stored already."""
+    view = memoryview(data)
+    known = frozenset(old.chunks) if old is not None else frozenset()
+    cuts = list(cuts)
+    return write_blob(nodes, [add_chunk(nodes, view[a:b], known) for a, b in cuts], [b - a for a, b in cuts], old)
+
+
+def write_bytes(nodes: Nodes, data: bytes | memoryview) -> Tree:
+    """The tree over bytes, cut at the fixed size."""
+    return write_cuts(nodes, data, binary_cuts(len(data))).tree
+
+
+def iter_blob(nodes: Nodes, tree: Tree) -> Iterator[bytes]:
+    """The chunks of a blob, in order; an inner node's are read in one call of the store."""
+    for addresses in iter_chunks(nodes, tree):
+        raws = nodes.reader.read_many(Address(address) for address in addresses)
+        for address in addresses:
+            raw = raws[Address(address)]
+            expect(raw, Address(address), Kind.CHUNK)
+            yield raw[1:]
+
+
+def read_blob(nodes: Nodes, tree: Tree) -> bytearray:
+    """All of a blob. Cost: its size, twice over while a chunk is copied."""
+    data = bytearray()
+    for chunk in iter_blob(nodes, tree):
+        data += chunk
+    return data

@@ -1,0 +1,60 @@
+"""What a walk will need, read before it sets out: one call of the store a level, instead of one a node. Layer: values.
+
+Nothing depends on it but the number of calls: a walk reads for itself what it does not find in the cache.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from versioned_state.values.trees.nodes import Node, Nodes, Shape
+
+_MOST: Final = 256
+"""Nodes of one level up to which they are read ahead: some levels of them fit in the cache of ``Nodes``, where the walk finds them."""
+
+
+def fetch_difference(nodes: Nodes, shape: Shape, a: Node | bytes, b: Node | bytes) -> tuple[list[Node], list[Node]] | None:
+    """Have the nodes at hand that two trees do not share, by their tops. Cost: those nodes, one call a level.
+
+    Returns their leaves, those of the first and those of the second; None where there are too many nodes to hold, and not all were read.
+    """
+    nodes.fetch(shape, a, b)
+    left, right = [nodes.get(shape, a)], [nodes.get(shape, b)]
+    while left or right:
+        level = max(row[0].level for row in (left, right) if row)
+        if not level:
+            break
+        # The taller tree goes down alone until both are at one level.
+        olds = _children(left) if left and left[0].level == level else {}
+        news = _children(right) if right and right[0].level == level else {}
+        shared = olds.keys() & news.keys()
+        wanted = [each for each in (*olds, *news) if each not in shared]
+        if len(wanted) > _MOST:
+            return None
+        nodes.fetch(shape, *wanted)
+        if olds:
+            left = [nodes.get(shape, each) for each in olds if each not in shared]
+        if news:
+            right = [nodes.get(shape, each) for each in news if each not in shared]
+    return left, right
+
+
+def _children(row: Sequence[Node]) -> dict[bytes, None]:
+    return dict.fromkeys(address for node in row for address in node.items)
+
+
+def fetch_paths(nodes: Nodes, top: Node | bytes, keys: Iterable[bytes]) -> None:
+    """Have the nodes at hand on the paths to some keys of a map, if they are not too many. Cost: those nodes, one call a level."""
+    row: dict[Node | bytes, list[bytes]] = {top: list(keys)}
+    while row and len(row) <= _MOST:
+        nodes.fetch(Shape.MAP, *row)
+        below: dict[Node | bytes, list[bytes]] = {}
+        for each, sought in row.items():
+            node = nodes.get(Shape.MAP, each)
+            if node.level:
+                assert node.keys is not None
+                for key in sought:
+                    below.setdefault(node.items[max(bisect_right(node.keys, key) - 1, 0)], []).append(key)
+        row = below

@@ -1,0 +1,385 @@
+"""Trees of nodes: built, edited, walked and searched, the same way for sequences, maps and blobs. Layer: values.
+
+A tree is a value: an edit gives another one, which shares with it every node that the edit did not touch. It is canonical:
+its nodes depend on what it holds and on nothing else. Positions are element offsets (bytes, in a blob); a map turns a key
+into an offset first.
+
+The idea is that of the prolly trees of Noms and Dolt: B-trees whose nodes end where content says so (``chunker``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from versioned_state.values.trees.chunker import Chunker, InnerChunker, MapLeafChunker, SequenceLeafChunker
+from versioned_state.values.trees.nodes import Node, Nodes, Shape, write_node
+from versioned_state.values.trees.prefetch import fetch_paths
+
+INLINE_TOP: Final = 512
+"""Raw bytes up to which a top node lies in its parent instead of being an object of its own, so a small round is two rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A tree by its top node, which is inlined (a ``Node``) or an address. ``count`` is in elements; bytes, in a blob."""
+
+    shape: Shape
+    count: int
+    top: Node | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace what lies at offsets [start, end) of one level with these items; the fields are those of a ``Node``."""
+
+    start: int
+    end: int
+    items: list[bytes]
+    counts: list[int] | None = None
+    keys: list[bytes] | None = None
+
+
+def empty(shape: Shape) -> Tree:
+    """The tree that holds nothing."""
+    return Tree(shape, 0, Node(0, [], None, [] if shape is Shape.MAP else None))
+
+
+def same(a: Tree, b: Tree) -> bool:
+    """Whether two trees hold the same: trees are canonical, so their tops tell."""
+    if a.shape is not b.shape or a.count != b.count:
+        return False
+    if isinstance(a.top, Node) and isinstance(b.top, Node):
+        return a.top is b.top or write_node(a.shape, a.top) == write_node(b.shape, b.top)
+    return a.top == b.top
+
+
+def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tree:
+    """The tree with these edits of its elements, which are in order and do not overlap.
+
+    Cost: the touched leaves, and one path to each. Built from an empty tree: everything, once.
+
+    Args:
+        level: of the nodes that hold what is edited: 1 for the chunks of a blob that has several.
+    """
+    top = nodes.get(tree.shape, tree.top)
+    if top.level == 0:
+        return _splice_leaf(nodes, tree.shape, top, edits)
+    total = tree.count
+    while True:
+        runs = _recut(nodes, tree.shape, top, total, level, edits)
+        if len(runs) == 1 and runs[0].start == 0 and runs[0].end == total and (level == top.level or len(runs[0].nodes) < 2):
+            return grow(nodes, tree.shape, runs[0].nodes)
+        edits = [_as_edit(nodes, tree.shape, run) for run in runs]
+        level += 1
+
+
+def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> Tree:
+    """The same for a tree of one leaf, as most states are: it is cut anew as a whole."""
+    gathered = _Gathered(shape, 0)
+    position = 0
+    for edit in edits:
+        gathered.feed_node(leaf, 0, position, edit.start)
+        gathered.feed(edit.items, None, edit.keys)
+        position = edit.end
+    gathered.feed_node(leaf, 0, position, leaf.count)
+    return grow(nodes, shape, gathered.cut())
+
+
+def build(nodes: Nodes, shape: Shape, level: int, edit: Edit) -> Tree:
+    """The tree whose level holds just these items: a blob's chunks are level 1, since its leaves are the chunks."""
+    if not edit.items:
+        return empty(shape)
+    above = Node(level, [], [] if level else None, [] if shape is Shape.MAP else None)
+    (run,) = _recut(nodes, shape, above, 0, level, [edit])
+    return grow(nodes, shape, run.nodes)
+
+
+def grow(nodes: Nodes, shape: Shape, row: list[Node]) -> Tree:
+    """The tree whose nodes of some level, all of them, are this row."""
+    if not row:
+        return empty(shape)
+    count = sum(node.count for node in row)
+    while len(row) > 1:
+        level = row[0].level + 1
+        above = Node(level, [], [], [] if shape is Shape.MAP else None)
+        (run,) = _recut(nodes, shape, above, 0, level, [_as_edit(nodes, shape, _Run(0, 0, row))])
+        row = run.nodes
+    (top,) = row
+    while top.level and len(top.items) == 1:
+        if shape is Shape.BLOB and top.level == 1:
+            return Tree(shape, count, top.items[0])
+        top = nodes.get(shape, top.items[0])
+    if len(write_node(shape, top)) <= INLINE_TOP:
+        return Tree(shape, count, top)
+    return Tree(shape, count, nodes.add(shape, top))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Old nodes of one level, from offset ``start`` to ``end``, and the new nodes that stand in their place."""
+
+    start: int
+    end: int
+    nodes: list[Node]
+
+
+def _as_edit(nodes: Nodes, shape: Shape, run: _Run) -> Edit:
+    """What a run means one level up."""
+    return Edit(
+        run.start,
+        run.end,
+        [nodes.add(shape, node) for node in run.nodes],
+        [node.count for node in run.nodes],
+        [node.keys[0] for node in run.nodes if node.keys] if shape is Shape.MAP else None,
+    )
+
+
+def _chunker(shape: Shape, level: int) -> Chunker:
+    if level:
+        return InnerChunker()
+    return MapLeafChunker() if shape is Shape.MAP else SequenceLeafChunker()
+
+
+class _Gathered:
+    """Items in the order in which they are fed to a chunker, and the nodes that it cuts from them."""
+
+    def __init__(self, shape: Shape, level: int) -> None:
+        self._chunker = _chunker(shape, level)
+        self._level = level
+        self._items: list[bytes] = []
+        self._counts: list[int] | None = [] if level else None
+        self._keys: list[bytes] | None = [] if shape is Shape.MAP else None
+        self._cuts: list[int] = []
+        self._chunked = 0
+
+    @property
+    def at_cut(self) -> bool:
+        """Whether a node ends with what was fed last."""
+        self._chunk()
+        return self._chunker.pending == 0
+
+    def _chunk(self) -> None:
+        fed = self._chunked
+        self._chunked = len(self._items)
+        self._cuts += self._chunker.feed(self._items[fed:], self._keys and self._keys[fed:])
+
+    def feed(self, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> None:
+        self._items += items
+        if self._counts is not None and counts is not None:
+            self._counts += counts
+        if self._keys is not None and keys is not None:
+            self._keys += keys
+
+    def feed_node(self, node: Node, first: int, start: int, end: int) -> None:
+        """Feed what a node, whose first offset is ``first``, holds at [start, end)."""
+        if start >= end:
+            return
+        a, b = start - first, end - first
+        if node.counts is not None:
+            a, b = _index_at(node.counts, a), _index_at(node.counts, b)
+        self.feed(node.items[a:b], node.counts and node.counts[a:b], node.keys and node.keys[a:b])
+
+    def cut(self) -> list[Node]:
+        """The nodes of all that was fed; the last one ends where that ends."""
+        if self._chunked < len(self._items):
+            self._chunk()
+        sizes = self._cuts + ([self._chunker.pending] if self._chunker.pending else [])
+        nodes = []
+        a = 0
+        for size in sizes:
+            b = a + size
+            nodes.append(
+                Node(
+                    self._level,
+                    self._items[a:b],
+                    self._counts and self._counts[a:b],
+                    self._keys if self._keys is None else self._keys[a:b],
+                )
+            )
+            a = b
+        return nodes
+
+
+def _recut(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits: list[Edit]) -> list[_Run]:
+    """Apply edits to one level: the runs of old nodes that they replace.
+
+    A run begins at the node in which its first edit begins, since that node's first cut stands whatever follows. It ends
+    where a new cut falls on an old one with no edit in between: from there on, everything would be cut as it was.
+    """
+    runs = []
+    i = 0
+    while i < len(edits):
+        gathered = _Gathered(shape, level)
+        first, node = _node_at(nodes, shape, top, level, min(edits[i].start, total - 1))
+        run_start = position = first
+        while True:
+            end = first + node.count
+            while i < len(edits) and (edits[i].start < end or edits[i].start == end == total):
+                edit = edits[i]
+                i += 1
+                gathered.feed_node(node, first, position, edit.start)
+                gathered.feed(edit.items, edit.counts, edit.keys)
+                position = edit.end
+                if position > end:
+                    first, node = _node_at(nodes, shape, top, level, min(position, total - 1))
+                    end = first + node.count
+            gathered.feed_node(node, first, position, end)
+            position = end
+            if gathered.at_cut or end >= total:
+                break
+            first, node = _node_at(nodes, shape, top, level, end)
+        runs.append(_Run(run_start, end, gathered.cut()))
+    return runs
+
+
+def _index_at(counts: list[int], offset: int) -> int:
+    """The index of the child that begins at an offset; there is one, since edits of a level fall between its items."""
+    index = 0
+    while offset > 0:
+        offset -= counts[index]
+        index += 1
+    assert offset == 0
+    return index
+
+
+def _node_at(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int) -> tuple[int, Node]:
+    """The node of a level that covers an offset, and its own first offset. Cost: one path."""
+    node, first = top, 0
+    while node.level > level:
+        assert node.counts is not None
+        index = 0
+        while offset >= first + node.counts[index]:
+            first += node.counts[index]
+            index += 1
+        node = nodes.get(shape, node.items[index])
+    return first, node
+
+
+def nodes_from(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int, end: int | None = None) -> Iterator[tuple[int, Node]]:
+    """The nodes of one level from the one that covers ``offset``, left to right, each with its first offset.
+
+    With ``end``, those up to there that have one parent are read in one call of the store.
+    """
+
+    def visit(node: Node, first: int) -> Iterator[tuple[int, Node]]:
+        if node.level == level:
+            yield first, node
+            return
+        assert node.counts is not None
+        ends = list(accumulate(node.counts, initial=first))
+        index = bisect_right(ends, offset, hi=len(ends) - 1) - 1 if offset > first else 0
+        if end is not None and node.level == level + 1:
+            nodes.fetch(shape, *node.items[index : bisect_left(ends, end, hi=len(ends) - 1)])
+        for child, start in zip(node.items[index:], ends[index:], strict=False):
+            yield from visit(nodes.get(shape, child), start)
+
+    return visit(top, 0)
+
+
+def iter_cells(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """The cells of a sequence or map at offsets [start, end). Cost: one path, then the leaves that are walked."""
+    end = tree.count if end is None else min(end, tree.count)
+    if start >= end:
+        return
+    for first, node in nodes_from(nodes, tree.shape, nodes.get(tree.shape, tree.top), 0, start, end):
+        if first >= end:
+            return
+        yield from node.items[max(start - first, 0) : end - first]
+
+
+def iter_items(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and cells of a map at offsets [start, end), in the order of the keys."""
+    end = tree.count if end is None else min(end, tree.count)
+    if start >= end:
+        return
+    for first, node in nodes_from(nodes, tree.shape, nodes.get(tree.shape, tree.top), 0, start, end):
+        if first >= end:
+            return
+        a, b = max(start - first, 0), end - first
+        assert node.keys is not None
+        yield from zip(node.keys[a:b], node.items[a:b], strict=True)
+
+
+def rank(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
+    """Where a key of a map is, or would be: its offset, and its cell or None. Cost: one path."""
+    node = nodes.get(tree.shape, tree.top)
+    offset = 0
+    while node.level:
+        assert node.keys is not None
+        assert node.counts is not None
+        index = max(bisect_right(node.keys, key) - 1, 0)
+        offset += sum(node.counts[:index])
+        node = nodes.get(tree.shape, node.items[index])
+    assert node.keys is not None
+    index = bisect_left(node.keys, key)
+    if index < len(node.keys) and node.keys[index] == key:
+        return offset + index, node.items[index]
+    return offset + index, None
+
+
+def edit_map(nodes: Nodes, tree: Tree, changes: dict[bytes, bytes | None]) -> Tree:
+    """The map with these keys set to these cells, or removed where the cell is None; a cell that is there already is no edit."""
+    edits = []
+    if not tree.count:
+        keys = sorted(key for key, cell in changes.items() if cell is not None)
+        if keys:
+            edits.append(Edit(0, 0, [cell for key in keys if (cell := changes[key]) is not None], None, keys))
+    else:
+        if len(changes) > 1:
+            fetch_paths(nodes, tree.top, changes)
+        for key in sorted(changes):
+            cell = changes[key]
+            offset, old = rank(nodes, tree, key)
+            if cell == old:
+                continue
+            end = offset if old is None else offset + 1
+            edits.append(Edit(offset, end, [], None, []) if cell is None else Edit(offset, end, [cell], None, [key]))
+    return splice(nodes, tree, edits) if edits else tree
+
+
+def splice_cells(nodes: Nodes, tree: Tree, replacements: list[tuple[int, int, list[bytes]]]) -> Tree:
+    """The sequence with the elements [start, end) of each triple replaced by its cells.
+
+    Cells that stand there already are no edit, so that what a caller encoded again in vain touches no node.
+    """
+    edits = []
+    for start, end, cells in replacements:
+        a = 0
+        for old in iter_cells(nodes, tree, start, end):
+            if a == len(cells) or cells[a] != old:
+                break
+            a += 1
+        b = 0
+        if start + a < end and a < len(cells):
+            olds = list(iter_cells(nodes, tree, start + a, end))
+            while b < len(olds) and b < len(cells) - a and olds[-1 - b] == cells[-1 - b]:
+                b += 1
+        if start + a < end - b or a + b < len(cells):
+            edits.append(Edit(start + a, end - b, cells[a : len(cells) - b]))
+    return splice(nodes, tree, edits) if edits else tree
+
+
+def iter_chunks(nodes: Nodes, tree: Tree) -> Iterator[list[bytes]]:
+    """The addresses of a blob's chunks, in order, an inner node's at a time."""
+    if tree.count:
+        yield from _chunk_lists(nodes, tree.top)
+
+
+def _chunk_lists(nodes: Nodes, top: Node | bytes) -> Iterator[list[bytes]]:
+    if isinstance(top, bytes):
+        # Whether the top of a blob is its only chunk or an inner node shows in its kind alone.
+        node = nodes.get(Shape.BLOB, top)
+        if not node.level:
+            yield [top]
+            return
+    else:
+        node = top
+    if node.level == 1:
+        yield node.items
+        return
+    for child in node.items:
+        yield from _chunk_lists(nodes, child)
