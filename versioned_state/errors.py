@@ -50,7 +50,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from versioned_state.repository.merge import Conflict, Merge
+    from versioned_state.repository.merging.merge import Conflict, Merge
 
 
 STAGED: Final = "nothing was committed, and the staged changes are still there"
@@ -60,26 +60,43 @@ STAGED: Final = "nothing was committed, and the staged changes are still there"
 class StateError(Exception):
     """The base of every error of this library.
 
-    ``hint`` is the way out in one line, or empty; the command line prints it under the message.
+    Attributes:
+        what: what went wrong.
+        remains: what the failed call leaves behind, such as "nothing was changed"; may be empty.
+        hint: the way out in one line; may be empty. A traceback shows it as a note.
     """
 
-    hint: str = ""
-    _remains: str = ""
-
-    def __init__(self, message: str, *, hint: str = "", remains: str = "") -> None:
-        super().__init__(f"{message}; {remains}" if remains else message)
+    def __init__(self, what: str, *, remains: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.remains = remains
+        self._hint = ""
         self.hint = hint
-        self._remains = remains
 
-    def leaving(self, remains: str) -> None:
-        """Say what remains, if the message does, where the caller did more than what failed."""
-        if self._remains:
-            self.args = (str(self).removesuffix(self._remains) + remains, *self.args[1:])
-            self._remains = remains
+    @property
+    def hint(self) -> str:
+        return self._hint
+
+    @hint.setter
+    def hint(self, hint: str) -> None:
+        notes = getattr(self, "__notes__", [])
+        if self._hint:
+            notes.remove(f"hint: {self._hint}")
+        self._hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")
 
     def __str__(self) -> str:
-        # KeyError, which some subclasses are as well, would show the repr of the message.
-        return str(self.args[0]) if self.args else ""
+        # Not Exception's: a KeyError, which some subclasses are as well, shows the repr of its argument.
+        return f"{self.what}; {self.remains}" if self.remains else self.what
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Not Exception's, which calls the class with args alone: an error crosses from a worker process to its parent.
+        return _restore, (type(self), self.args), self.__dict__
+
+
+def _restore(cls: type[StateError], args: tuple[object, ...]) -> StateError:
+    return cls.__new__(cls, *args)
 
 
 # The caller retries, or merges.
@@ -133,7 +150,8 @@ class PatchConflictError(StateError):
     def __init__(self, paths: Sequence[str]) -> None:
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
         super().__init__(
-            f"the patch does not fit at {shown}: what it changes is not there as it was; nothing was changed",
+            f"the patch does not fit at {shown}: what it changes is not there as it was",
+            remains="nothing was changed",
             hint="cherry_pick() merges a commit of the same store by path, and aligns lists",
         )
         self.paths = tuple(paths)
@@ -144,7 +162,9 @@ class UncommittedChangesError(StateError):
 
     def __init__(self, call: str, paths: Sequence[str]) -> None:
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
-        super().__init__(f"{call} with changes that are not committed: {shown}; nothing was changed", hint="commit() or discard() first")
+        super().__init__(
+            f"{call} with changes that are not committed: {shown}", remains="nothing was changed", hint="commit() or discard() first"
+        )
         self.paths = tuple(paths)
 
 
@@ -153,7 +173,8 @@ class UnmergedBranchError(StateError):
 
     def __init__(self, branch: str, head: str) -> None:
         super().__init__(
-            f"branch {branch!r} has commits that no other branch or tag leads to, up to {_short(head)}; it was not deleted",
+            f"branch {branch!r} has commits that no other branch or tag leads to, up to {_short(head)}",
+            remains="it was not deleted",
             hint="merge it first, or delete it by force: its reflog keeps them for a while",
         )
         self.branch = branch
@@ -203,8 +224,8 @@ class LimitExceededError(StateError, ValueError):
 class PickleRefusedError(StateError):
     """The ``pickle=`` policy refuses to write or to read a value that needs pickling."""
 
-    def __init__(self, message: str, *, policy: str, path: str = "", type_name: str = "", hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, what: str, *, policy: str, path: str = "", type_name: str = "", remains: str = "", hint: str = "") -> None:
+        super().__init__(what, remains=remains, hint=hint)
         self.policy = policy
         self.path = path
         self.type_name = type_name
@@ -263,7 +284,7 @@ class RefExistsError(StateError):
     """The branch or tag to create is there already; it was not moved."""
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"{kind} {name!r} exists already; it was not changed")
+        super().__init__(f"{kind} {name!r} exists already", remains="it was not changed")
         self.kind = kind
         self.name = name
 
@@ -325,8 +346,8 @@ class UnsafeStoreError(StorageError):
 class StorageFullError(StorageError):
     """No room: the disk is full, or the store's own size limit is reached. Nothing was written."""
 
-    def __init__(self, message: str, *, limit: int | None = None, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, what: str, *, limit: int | None = None, remains: str = "", hint: str = "") -> None:
+        super().__init__(what, remains=remains, hint=hint)
         self.limit = limit
 
 
@@ -347,7 +368,8 @@ class FormatError(StorageError):
 
     def __init__(self, found: int, supported: int) -> None:
         super().__init__(
-            f"the store has format version {found}; this release reads up to {supported}; nothing was changed",
+            f"the store has format version {found}; this release reads up to {supported}",
+            remains="nothing was changed",
             hint="upgrade versioned-state",
         )
         self.found = found
