@@ -23,7 +23,7 @@ from versioned_state.repository.merging.merge import MISSING, Conflict, Merge
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.diff import Change, Diff
 from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.state.branch_handle import OnMoved
+from versioned_state.state.commit_options import OnMoved
 from versioned_state.state.live import Live
 from versioned_state.state.open import open  # noqa: A004 - read as versioned_state.open
 from versioned_state.state.sequence import Sequence

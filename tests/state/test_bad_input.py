@@ -263,7 +263,7 @@ def test_bad_meta(state, meta):
         state.commit(meta=meta)
 
 
-@pytest.mark.parametrize("arguments", [{"message": 5}, {"message": b"a"}, {"author": 5}, {"on_moved": "merge"}], ids=repr)
+@pytest.mark.parametrize("arguments", [{"message": 5}, {"message": b"a"}, {"author": 5}, {"on_moved": "sideways"}], ids=repr)
 def test_bad_arguments_of_commit(state, arguments):
     with pytest.raises((StateError, TypeError), match=next(iter(arguments))):
         state.commit(**arguments)
@@ -344,7 +344,7 @@ ARGUMENTS: dict[str, tuple[Callable[[Versioned, Any], Any], tuple[Any, ...]]] = 
     "bisect by": (lambda s, x: s.bisect("HEAD~1", "HEAD", x), (None, 5, "kept")),
     "commit message": (lambda s, x: s.commit(x), TEXTS),
     "commit author": (lambda s, x: s.commit(author=x), TEXTS),
-    "commit on_moved": (lambda s, x: s.commit(on_moved=x), ("merge", None)),
+    "commit on_moved": (lambda s, x: s.commit(on_moved=x), ("MERGE", "", None, True)),
     "merge message": (lambda s, x: s.merge("HEAD", message=x), TEXTS),
     "merge author": (lambda s, x: s.merge("HEAD", author=x), TEXTS),
     "merge meta": (lambda s, x: s.merge("HEAD", meta=x), ("text", [1], 5)),

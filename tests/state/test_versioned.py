@@ -379,6 +379,34 @@ def test_replacing():
     assert not b.status()
 
 
+@pytest.mark.parametrize("on_moved", OnMoved)
+def test_on_moved_by_its_value(on_moved):
+    results: list[dict[str, Any] | None] = []
+    for given in (on_moved, on_moved.value):
+        a = Versioned()
+        b = Versioned(a.repository)
+        a["theirs"] = b["ours"] = 1
+        a.commit()
+        try:
+            b.commit(on_moved=given)
+        except BranchMovedError:
+            results.append(None)
+        else:
+            results.append(dict(b.checkout("HEAD")))
+    assert results[0] == results[1] == {"merge": {"theirs": 1, "ours": 1}, "refuse": None, "replace": {"ours": 1}}[on_moved.value]
+
+
+def test_an_unknown_keyword_names_the_public_call():
+    state: Any = Versioned()
+    with pytest.raises(TypeError, match=r"^Versioned\.commit\(\) got an unexpected keyword argument 'colour'"):
+        state.commit(colour="red")
+    with (
+        pytest.raises(TypeError, match=r"^Versioned\.transaction\(\) got an unexpected keyword argument 'colour'"),
+        state.transaction(colour=1),
+    ):
+        pass
+
+
 def test_a_branch_that_was_deleted_meanwhile_is_no_state_to_merge_with():
     a, b = two(x=1)
     a.repository.branches.delete("main", force=True)

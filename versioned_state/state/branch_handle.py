@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final
 
 from versioned_state.errors import (
@@ -34,6 +33,7 @@ from versioned_state.repository.merging.merge import Merge, Resolutions, merge_t
 from versioned_state.repository.merging.policies import Policies, Policy, read_policies
 from versioned_state.repository.refs.ref import Ref, ref_at
 from versioned_state.repository.repository import Repository, backoff
+from versioned_state.state.commit_options import OnMoved
 from versioned_state.state.worktree.entries import Staged
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.keys import path_of
@@ -48,17 +48,6 @@ UNCHANGED: Final = "nothing was changed"
 
 _ATTEMPTS: Final = 1000
 """Merges onto a branch that keeps moving, before a commit gives up. With the backoff this is the better part of a minute."""
-
-
-class OnMoved(Enum):
-    """What a commit does where its branch has moved since this handle last saw it."""
-
-    MERGE = "merge"
-    """Merge our changes by path onto the new head; ``MergeConflictError`` where both sides changed the same."""
-    REFUSE = "refuse"
-    """Raise ``BranchMovedError``."""
-    REPLACE = "replace"
-    """Make the new head the parent, and our content, as it is, the state."""
 
 
 @dataclass(frozen=True, slots=True)

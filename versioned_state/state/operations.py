@@ -1,4 +1,4 @@
-"""What git does with history, on a handle: merge, cherry-pick, revert, rebase, squash, undo. Layer: state.
+"""What git does with history, on a handle: commit, merge, cherry-pick, revert, rebase, squash, undo. Layer: state.
 
 Each is all or nothing: it makes its commits, then moves the branch in one step, and live values follow.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from versioned_state.errors import BranchMovedError, InvalidArgumentError, MergeConflictError, UnknownRevisionError
+from versioned_state.errors import BranchMovedError, InvalidArgumentError, MergeConflictError, MissingObjectError, UnknownRevisionError
 from versioned_state.repository.arguments import check_text
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
@@ -21,6 +21,8 @@ from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.refs.reflog import Position
 from versioned_state.repository.repository import backoff
 from versioned_state.state.branch_handle import GIVEN_UP, Settling, Standing
+from versioned_state.state.commit_options import CommitOptions, check_meta
+from versioned_state.state.summary import summarize
 from versioned_state.state.worktree.entries import Staged
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
@@ -41,8 +43,39 @@ class Description:
     def __post_init__(self) -> None:
         check_text("message", self.message)
         check_text("author", self.author)
-        if self.meta is not None and not isinstance(self.meta, Mapping):
-            raise InvalidArgumentError(f"meta is a dict with string keys, not {type(self.meta).__name__}; nothing was changed")
+        check_meta(self.meta)
+
+
+def commit(standing: Standing, options: CommitOptions, settling: Settling) -> Commit:
+    """Commit the changes since the head; the head. See ``Versioned.commit``."""
+    landed = standing.settle()
+    allow_empty = options.allow_empty and not landed
+    try:
+        return _stage_and_land(standing, options, settling, allow_empty=allow_empty, flush=True)
+    except MissingObjectError:
+        standing.recover(options.on_moved, settling)
+        return _stage_and_land(standing, options, settling, allow_empty=allow_empty, flush=False)
+
+
+def _stage_and_land(standing: Standing, options: CommitOptions, settling: Settling, *, allow_empty: bool, flush: bool) -> Commit:
+    worktree = standing.worktree
+    staged = worktree.stage(lenient=options.skip_unserializable, flush=flush)
+    if not staged.changes and not allow_empty:
+        worktree.adopt(staged, worktree.tree)
+        return _but_for(staged, standing.head)
+    message = options.message or summarize(worktree, staged)
+    author = standing.author if options.author is None else options.author
+
+    def write(tree: Tree, parent: Commit) -> Commit:
+        return standing.repository.write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta)
+
+    return _but_for(staged, standing.land(staged, write, options.on_moved, settling=settling, allow_empty=allow_empty))
+
+
+def _but_for(staged: Staged, commit: Commit) -> Commit:
+    """A commit that says what was left out of it."""
+    skipped = tuple(error.path for key, error in staged.failed.items() if key not in staged.replaced)
+    return replace(commit, skipped=skipped) if skipped else commit
 
 
 def merge(standing: Standing, theirs: Commit, description: Description, settling: Settling, *, fast_forward: bool) -> Commit:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import RLock, get_ident
 from typing import Any, Self, Unpack
 
@@ -14,7 +13,6 @@ from versioned_state.errors import (
     HandleClosedError,
     InvalidArgumentError,
     MergeConflictError,
-    MissingObjectError,
     StateError,
     TransactionError,
 )
@@ -27,28 +25,27 @@ from versioned_state.repository.inspect.grep import Match
 from versioned_state.repository.inspect.log_filters import Filters
 from versioned_state.repository.inspect.path_log import Touch
 from versioned_state.repository.merging.merge import Resolutions
-from versioned_state.repository.merging.policies import Policies, Policy
+from versioned_state.repository.merging.policies import Policy
 from versioned_state.repository.refs.ref import check_name
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.diff import Diff
 from versioned_state.repository.views.patch import read_patch
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state import operations
-from versioned_state.state.branch_handle import UNCHANGED, OnMoved, Settling, Standing
+from versioned_state.state.branch_handle import UNCHANGED, Settling, Standing
+from versioned_state.state.commit_options import CommitOptions, OnMoved, OnMovedOption, check_policies
 from versioned_state.state.locking import locked
 from versioned_state.state.namespace import Namespace
 from versioned_state.state.patch import apply_patch
 from versioned_state.state.restore import restore_path
 from versioned_state.state.sequence import Sequence
 from versioned_state.state.state import State
-from versioned_state.state.summary import summarize
-from versioned_state.state.worktree.entries import Savepoint, Staged
+from versioned_state.state.worktree.entries import Savepoint
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PickleMode
 from versioned_state.values.keys import USER, namespace_prefix, user_key
 from versioned_state.values.paths.path import Path, as_path
-from versioned_state.values.trees.tree import Tree
 
 
 class Versioned(State):
@@ -220,7 +217,7 @@ class Versioned(State):
         meta: Mapping[str, Any] | None = None,
         allow_empty: bool = False,
         skip_unserializable: bool = False,
-        on_moved: OnMoved = OnMoved.MERGE,
+        on_moved: OnMovedOption = OnMoved.MERGE,
         policies: Mapping[str, Policy] | None = None,
     ) -> Commit:
         """Commit what was changed since the head; the commit, which is then the head. All or nothing.
@@ -236,91 +233,26 @@ class Versioned(State):
             allow_empty: commit also where nothing changed.
             skip_unserializable: leave keys whose value cannot be stored as they were; the result's ``skipped`` lists the paths. Their
                 values stay staged.
-            on_moved: what to do where the branch has moved.
+            on_moved: what to do if the branch has moved: an ``OnMoved``, or "merge", "refuse" or "replace".
             policies: how a merge settles what both sides changed, by path pattern, over those that the repository keeps; see ``merge``.
 
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value that cannot be stored, by path.
             MergeConflictError: others changed a path that we changed too. Its ``merge`` settles it.
             TransactionError: within a transaction.
-            BranchMovedError: with ``OnMoved.REFUSE``, or because it would not stop moving.
+            BranchMovedError: with ``on_moved="refuse"``, or because it would not stop moving.
             CommitInDoubtError: the store failed, and whether it has the commit could not be found out. The next call does.
             StorageError: the store failed, and nothing was committed.
 
             After any of them, what was staged still is.
         """
+        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies))
         self._outside_transactions("commit")
-        return self._committing(
-            message,
-            author=author,
-            meta=meta,
-            allow_empty=allow_empty,
-            skip_unserializable=skip_unserializable,
-            on_moved=on_moved,
-            policies=policies,
-        )()
+        return self._resolvable(lambda settling: operations.commit(self._standing, options, settling), options.policies, remains=STAGED)
 
-    def _committing(
-        self,
-        message: str = "",
-        *,
-        author: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-        allow_empty: bool = False,
-        skip_unserializable: bool = False,
-        on_moved: OnMoved = OnMoved.MERGE,
-        policies: Mapping[str, Policy] | None = None,
-        once: bool = False,
-    ) -> Callable[[], Commit]:
-        """What makes a commit with these options. Bad ones are refused now. ``once``: its conflicts are not to be settled by hand."""
-        say, given = operations.Description(message, author, meta), _policies(policies)
-        if not isinstance(on_moved, OnMoved):
-            raise InvalidArgumentError(f"on_moved is an OnMoved, not {on_moved!r}; nothing was changed")
-
-        def run(settling: Settling) -> Commit:
-            return self._commit(say, settling, on_moved, allow_empty=allow_empty, skip_unserializable=skip_unserializable)
-
-        return lambda: self._settling(run, given, remains=STAGED, once=once)
-
-    def _commit(
-        self, say: operations.Description, settling: Settling, on_moved: OnMoved, *, allow_empty: bool, skip_unserializable: bool
-    ) -> Commit:
-        landed = self._standing.settle()
-        try:
-            return self._stage_and_land(say, settling, on_moved, allow_empty and not landed, skip_unserializable, flush=True)
-        except MissingObjectError:
-            self._standing.recover(on_moved, settling)
-            return self._stage_and_land(say, settling, on_moved, allow_empty and not landed, skip_unserializable, flush=False)
-
-    def _stage_and_land(
-        self,
-        say: operations.Description,
-        settling: Settling,
-        on_moved: OnMoved,
-        allow_empty: bool,  # noqa: FBT001 - of _commit alone
-        skip_unserializable: bool,  # noqa: FBT001
-        *,
-        flush: bool,
-    ) -> Commit:
-        staged = self._worktree.stage(lenient=skip_unserializable, flush=flush)
-        if not staged.changes and not allow_empty:
-            self._worktree.adopt(staged, self._worktree.tree)
-            return _but_for(staged, self.head)
-        text = say.message or summarize(self._worktree, staged)
-        who = self.author if say.author is None else say.author
-
-        def write(tree: Tree, parent: Commit) -> Commit:
-            return self.repository.write_commit(tree, (parent,), staging=staged.staging, message=text, author=who, meta=say.meta)
-
-        return _but_for(staged, self._standing.land(staged, write, on_moved, settling=settling, allow_empty=allow_empty))
-
-    def _settling(
-        self, run: Callable[[Settling], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED, once: bool = False
-    ) -> Commit:
-        """Run what may meet conflicts, so that it can be run again with what was resolved by hand."""
-        given = _policies(policies)
-        if once:
-            return run(Settling(given, remains=remains))
+    def _resolvable(self, run: Callable[[Settling], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED) -> Commit:
+        """Run a call that may meet conflicts, so that the ``merge`` of the error can run it again with resolutions."""
+        given = check_policies(policies)
         branch = self.branch
 
         def again(resolutions: Resolutions) -> Commit:
@@ -342,7 +274,7 @@ class Versioned(State):
             MergeConflictError: others changed a path that we changed too. Nothing was changed.
         """
         self._outside_transactions("refresh")
-        return self._settling(self._standing.refresh, policies)
+        return self._resolvable(self._standing.refresh, policies)
 
     @locked
     def discard(self) -> None:
@@ -373,20 +305,30 @@ class Versioned(State):
         return target
 
     @contextmanager
-    def transaction(self, message: str = "", **commit_options: Any) -> Iterator[Versioned]:
+    def transaction(
+        self,
+        message: str = "",
+        *,
+        author: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        allow_empty: bool = False,
+        skip_unserializable: bool = False,
+        on_moved: OnMovedOption = OnMoved.MERGE,
+        policies: Mapping[str, Policy] | None = None,
+    ) -> Iterator[Versioned]:
         """All of a block, or nothing of it: it is committed when it ends, and undone when it raises.
 
         What was changed before it is part of the commit, and is still there after a failure. A transaction within another one is undone
         by itself, and committed with the outer one. Takes the options of ``commit``. Within it, ``commit``, ``refresh``, ``reset`` and
         ``discard`` are refused, since they could not be undone.
         """
-        commit = self._committing(message, **commit_options, once=True)
+        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies))
         savepoint = self._save()
         try:
             yield self
             self._savepoints.remove(savepoint)
             if not self._savepoints:
-                self._end(commit)
+                self._end(options)
         except BaseException:
             if savepoint in self._savepoints:
                 self._savepoints.remove(savepoint)
@@ -395,10 +337,10 @@ class Versioned(State):
             raise
 
     @locked
-    def _end(self, commit: Callable[[], Commit]) -> None:
+    def _end(self, options: CommitOptions) -> None:
         """Commit what a transaction did, which is undone if that fails."""
         try:
-            commit()
+            operations.commit(self._standing, options, Settling(options.policies, remains=STAGED))
         except StateError as error:
             error.remains = "the transaction was undone"
             if isinstance(error, MergeConflictError):
@@ -451,7 +393,7 @@ class Versioned(State):
         theirs, description = self._resolve(rev), operations.Description(message, author, meta)
         if not message and isinstance(rev, str):
             description = operations.Description(f"merge {rev} into {self.branch}", author, meta)
-        return self._settling(
+        return self._resolvable(
             lambda settling: operations.merge(self._standing, theirs, description, settling, fast_forward=fast_forward), policies
         )
 
@@ -482,7 +424,7 @@ class Versioned(State):
         self._standing.settle()
         commits = operations.commits_of(self._standing, rev, self._resolve)
         commits = commits[::-1] if backwards else commits
-        return self._settling(
+        return self._resolvable(
             lambda settling: operations.pick(self._standing, commits, description, settling, backwards=backwards), policies
         )
 
@@ -497,7 +439,7 @@ class Versioned(State):
         self._outside_transactions("rebase")
         self._standing.settle()
         target = self._resolve(onto)
-        return self._settling(lambda settling: operations.rebase(self._standing, target, settling), policies)
+        return self._resolvable(lambda settling: operations.rebase(self._standing, target, settling), policies)
 
     @locked
     def squash(self, since: str | Commit, until: str | Commit = "HEAD", *, message: str = "", author: str | None = None) -> Commit:
@@ -664,17 +606,3 @@ class Versioned(State):
 
     def __repr__(self) -> str:
         return f"<Versioned {self.branch} at {self.head.short}{' (closed)' if self._closed else ''}>"
-
-
-def _but_for(staged: Staged, commit: Commit) -> Commit:
-    """A commit that says what was left out of it."""
-    skipped = tuple(error.path for key, error in staged.failed.items() if key not in staged.replaced)
-    return replace(commit, skipped=skipped) if skipped else commit
-
-
-def _policies(given: Mapping[str, Policy] | None) -> dict[str, Policy]:
-    """The policies of a call. A bad one is refused now, and not when it is needed. Raises ``InvalidArgumentError``."""
-    if given is None or given == {}:
-        return {}
-    Policies(given)
-    return dict(given)

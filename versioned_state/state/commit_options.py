@@ -1,0 +1,66 @@
+"""The options of ``commit()``, checked once and passed down as one value. Layer: state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, NoReturn
+
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.arguments import check_text
+from versioned_state.repository.merging.policies import Policies, Policy
+
+
+class OnMoved(Enum):
+    """What a commit does if its branch has moved since the handle last saw it. ``OnMoved("refuse")`` is ``OnMoved.REFUSE``."""
+
+    MERGE = "merge"
+    """Merge our changes by path onto the new head; ``MergeConflictError`` if both sides changed the same path."""
+    REFUSE = "refuse"
+    """Raise ``BranchMovedError``."""
+    REPLACE = "replace"
+    """Make the new head the parent and our content, as it is, the state."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        known = ", ".join(repr(member.value) for member in cls)
+        raise InvalidArgumentError(f"on_moved is one of {known}, not {value!r}", remains="nothing was changed")
+
+
+OnMovedOption = OnMoved | Literal["merge", "refuse", "replace"]
+"""How callers give it: the member, or its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOptions:
+    """How a commit is made; see ``Versioned.commit``. An author of ``""`` is None. Raises ``InvalidArgumentError``."""
+
+    message: str = ""
+    author: str | None = None
+    meta: Mapping[str, Any] | None = None
+    allow_empty: bool = False
+    skip_unserializable: bool = False
+    on_moved: OnMoved = OnMoved.MERGE
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_text("message", self.message)
+        check_text("author", self.author)
+        check_meta(self.meta)
+        if self.author == "":
+            object.__setattr__(self, "author", None)
+
+
+def check_meta(meta: object) -> None:
+    """Raise ``InvalidArgumentError`` unless ``meta`` is a mapping or None."""
+    if meta is not None and not isinstance(meta, Mapping):
+        raise InvalidArgumentError(f"meta is a dict with string keys, not {type(meta).__name__}", remains="nothing was changed")
+
+
+def check_policies(policies: Mapping[str, Policy] | None) -> dict[str, Policy]:
+    """A copy of the merge policies of a call. A bad one raises ``InvalidArgumentError`` at once, not when a conflict needs it."""
+    if policies is None or policies == {}:
+        return {}
+    Policies(policies)
+    return dict(policies)
