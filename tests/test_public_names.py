@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import pytest
+
 import versioned_state
 from versioned_state import errors, storage
 
@@ -36,6 +41,17 @@ def test_public_names():
         "register",
     ]
     assert all(getattr(versioned_state, name).__doc__ for name in versioned_state.__all__)
+
+
+def test_a_public_name_loads_its_module_when_it_is_used():
+    script = "import sys, versioned_state\nloaded = [name for name in sys.modules if name.startswith('versioned_state.')]\nprint(loaded)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "['versioned_state.lazy']\n"
+    assert versioned_state.errors is errors
+    assert set(versioned_state.__all__) <= set(dir(versioned_state))
+    assert set(storage.__all__) <= set(dir(storage))
+    with pytest.raises(AttributeError, match="module 'versioned_state' has no attribute 'nothing'"):
+        versioned_state.nothing  # noqa: B018
 
 
 def test_public_names_of_storage():

@@ -15,24 +15,31 @@ seen; and a round costs what changed, not what there is.
 1
 """
 
-from versioned_state.errors import StateError
-from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.history.signing import Signer
-from versioned_state.repository.inspect.bisect import Skip
-from versioned_state.repository.merging.merge import MISSING, Conflict, Merge
-from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.diff import Change, Diff
-from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.state.commit_options import OnMoved
-from versioned_state.state.live import Live
-from versioned_state.state.open import open  # noqa: A004 - read as versioned_state.open
-from versioned_state.state.sequence import Sequence
-from versioned_state.state.state import State
-from versioned_state.state.versioned import Versioned
-from versioned_state.storage import Cache, Disk, KVStore, Memory, open_store
-from versioned_state.values.codec.pickles import ObjectInfo
-from versioned_state.values.codec.registry import Tagged, register
-from versioned_state.values.paths.path import Path
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from versioned_state.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from versioned_state.errors import StateError
+    from versioned_state.repository.history.commit import Commit
+    from versioned_state.repository.history.signing import Signer
+    from versioned_state.repository.inspect.bisect import Skip
+    from versioned_state.repository.merging.merge import MISSING, Conflict, Merge
+    from versioned_state.repository.repository import Repository
+    from versioned_state.repository.views.diff import Change, Diff
+    from versioned_state.repository.views.snapshot import Snapshot
+    from versioned_state.state.commit_options import OnMoved
+    from versioned_state.state.live import Live
+    from versioned_state.state.open import open  # noqa: A004 - read as versioned_state.open
+    from versioned_state.state.sequence import Sequence
+    from versioned_state.state.state import State
+    from versioned_state.state.versioned import Versioned
+    from versioned_state.storage import Cache, Disk, KVStore, Memory, open_store
+    from versioned_state.values.codec.pickles import ObjectInfo
+    from versioned_state.values.codec.registry import Tagged, register
+    from versioned_state.values.paths.path import Path
 
 __all__ = [
     "MISSING",
@@ -62,3 +69,37 @@ __all__ = [
     "open_store",
     "register",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "errors": "errors",
+        "storage": "storage",
+        "StateError": "errors",
+        "Commit": "repository.history.commit",
+        "Signer": "repository.history.signing",
+        "Skip": "repository.inspect.bisect",
+        "MISSING": "repository.merging.merge",
+        "Conflict": "repository.merging.merge",
+        "Merge": "repository.merging.merge",
+        "Repository": "repository.repository",
+        "Change": "repository.views.diff",
+        "Diff": "repository.views.diff",
+        "Snapshot": "repository.views.snapshot",
+        "OnMoved": "state.commit_options",
+        "Live": "state.live",
+        "open": "state.open",
+        "Sequence": "state.sequence",
+        "State": "state.state",
+        "Versioned": "state.versioned",
+        "Cache": "storage",
+        "Disk": "storage",
+        "KVStore": "storage",
+        "Memory": "storage",
+        "open_store": "storage",
+        "ObjectInfo": "values.codec.pickles",
+        "Tagged": "values.codec.registry",
+        "register": "values.codec.registry",
+        "Path": "values.paths.path",
+    },
+)
