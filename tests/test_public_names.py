@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import builtins
+import collections
+import collections.abc
+import pathlib
 import subprocess
 import sys
+import typing
+from typing import Any
 
 import pytest
 
@@ -26,21 +33,31 @@ def test_public_names():
         "Merge",
         "ObjectInfo",
         "OnMoved",
-        "Path",
         "Repository",
-        "Sequence",
         "Signer",
         "Skip",
         "Snapshot",
         "State",
         "StateError",
+        "StatePath",
+        "StateSequence",
         "Tagged",
         "Versioned",
-        "open",
         "open_store",
         "register",
     ]
     assert all(getattr(versioned_state, name).__doc__ for name in versioned_state.__all__)
+
+
+def test_a_star_import_replaces_no_name_that_everybody_uses():
+    """No builtin, and nothing that the standard modules which an agent's code imports by name call the same."""
+    well_known = set(dir(builtins)).union(*(module.__all__ for module in (asyncio, collections, collections.abc, pathlib, typing)))
+    assert not well_known.intersection(versioned_state.__all__)
+    names: dict[str, Any] = {}
+    exec("from versioned_state import *", names)
+    assert "open" not in names
+    assert sorted(set(names) - {"__builtins__"}) == sorted(versioned_state.__all__)
+    assert callable(versioned_state.open)
 
 
 def test_a_public_name_loads_its_module_when_it_is_used():

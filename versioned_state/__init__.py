@@ -32,15 +32,16 @@ if TYPE_CHECKING:
     from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.state.commit_options import OnMoved
     from versioned_state.state.live import Live
-    from versioned_state.state.open import open  # noqa: A004 - read as versioned_state.open
-    from versioned_state.state.sequence import Sequence
+    from versioned_state.state.open import open as open  # noqa: A004 - read as versioned_state.open; the alias exports it
+    from versioned_state.state.sequence import StateSequence
     from versioned_state.state.state import State
     from versioned_state.state.versioned import Versioned
     from versioned_state.storage import Cache, Disk, KVStore, Memory, open_store
     from versioned_state.values.codec.pickles import ObjectInfo
     from versioned_state.values.codec.registry import Tagged, register
-    from versioned_state.values.paths.path import Path
+    from versioned_state.values.paths.path import StatePath
 
+# Without `open`, which is read as versioned_state.open: a star import must not replace the builtin.
 __all__ = [
     "MISSING",
     "Cache",
@@ -55,17 +56,16 @@ __all__ = [
     "Merge",
     "ObjectInfo",
     "OnMoved",
-    "Path",
     "Repository",
-    "Sequence",
     "Signer",
     "Skip",
     "Snapshot",
     "State",
     "StateError",
+    "StatePath",
+    "StateSequence",
     "Tagged",
     "Versioned",
-    "open",
     "open_store",
     "register",
 ]
@@ -89,7 +89,7 @@ __getattr__, __dir__ = lazy_names(
         "OnMoved": "state.commit_options",
         "Live": "state.live",
         "open": "state.open",
-        "Sequence": "state.sequence",
+        "StateSequence": "state.sequence",
         "State": "state.state",
         "Versioned": "state.versioned",
         "Cache": "storage",
@@ -100,6 +100,6 @@ __getattr__, __dir__ = lazy_names(
         "ObjectInfo": "values.codec.pickles",
         "Tagged": "values.codec.registry",
         "register": "values.codec.registry",
-        "Path": "values.paths.path",
+        "StatePath": "values.paths.path",
     },
 )

@@ -23,7 +23,7 @@ from benchmarks.workloads.base import require_equal
 from benchmarks.workloads.long_history import ASIDE, BOTH, KEYS, LINE, TIP, Edits, History, Neighbours
 from versioned_state import Disk, KVStore, Repository, Versioned
 from versioned_state.storage import Counting
-from versioned_state.values.paths.path import Index, Key, Path
+from versioned_state.values.paths.path import Index, Key, StatePath
 
 DIFF_KEYS, DIFF_BOTH = "diff of keys", "diff of a key and a message"
 DIFF_KEY_LEVEL = f"{DIFF_BOTH}, told by key alone"
@@ -99,7 +99,7 @@ class AskedOurs:
 
     def diff(self, name: str, pairs: Sequence[Neighbours], number: int) -> float:
         pair = pairs[number]
-        found: list[tuple[Path, str]] = []
+        found: list[tuple[StatePath, str]] = []
         with self.opened() as repository:
             seconds = self.timed(
                 name, repository, lambda: found.extend((change.path, change.kind) for change in repository.diff(pair.old, pair.new))

@@ -25,7 +25,7 @@ from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.decode import Decoder
 from versioned_state.values.encode import Encoder
 from versioned_state.values.parts import Parts
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes
 
 START = 1_795_219_200_000_000  # 2026-11-21 00:00 UTC
@@ -44,7 +44,7 @@ register(Point, "search-point")
 # A naive search, over values that were loaded as a whole
 
 
-def texts(value: Any, path: Path, *, is_key: bool = False, named: bool = True) -> Iterator[tuple[Path, str, bool]]:
+def texts(value: Any, path: StatePath, *, is_key: bool = False, named: bool = True) -> Iterator[tuple[StatePath, str, bool]]:
     """The strings in a value, with the path that leads to each, and whether it is in a key."""
     if type(value) is str:
         yield path, value, is_key
@@ -74,7 +74,7 @@ def values(value: Any) -> Iterator[Any]:
 
 
 def count_text(state: dict[str, Any], needle: str) -> int:
-    return sum(text.count(needle) for _, text, _ in texts(state, Path()))
+    return sum(text.count(needle) for _, text, _ in texts(state, StatePath()))
 
 
 def count_value(state: dict[str, Any], needle: Any) -> int:
@@ -84,7 +84,7 @@ def count_value(state: dict[str, Any], needle: Any) -> int:
 
 def naive_grep(state: dict[str, Any], pattern: str) -> list[tuple[str, str, int, tuple[tuple[int, int], ...], bool]]:
     found = []
-    for path, text, is_key in texts(state, Path()):
+    for path, text, is_key in texts(state, StatePath()):
         lines = text.split("\n")
         for number, line in enumerate(lines[:-1] if len(lines) > 1 and not lines[-1] else lines, 1):
             spans = tuple(match.span() for match in re.finditer(pattern, line))
@@ -544,7 +544,7 @@ def test_a_page_of_a_long_log_is_read_alone_and_a_search_reads_what_differs():
     assert store.reset().objects_read <= 12
     assert [commit.message for commit in repository.log(changed="needle", limit=1)] == ["Round 20"]
     assert store.reset().objects_read < 0.4 * whole  # 30 rounds of 7 or 8 nodes each
-    assert len(list(repository.log(path=Path().key("key/20"), limit=1))) == 1
+    assert len(list(repository.log(path=StatePath().key("key/20"), limit=1))) == 1
     assert store.reset().objects_read < 0.2 * whole
 
 
@@ -556,14 +556,14 @@ def test_a_cell_that_does_not_decode_is_corrupt(cell: bytes):
     nodes = Nodes(Repository(Memory()).objects)
     decoder = Decoder(Encoder(nodes, PicklePolicy("refuse", private=False)), describe=True)
     with pytest.raises(CorruptObjectError):
-        list(Parts(nodes, decoder).iter(cell, Path().key("a")))
+        list(Parts(nodes, decoder).iter(cell, StatePath().key("a")))
 
 
 def test_a_cell_that_is_too_deep_is_refused():
     nodes = Nodes(Repository(Memory()).objects)
     decoder = Decoder(Encoder(nodes, PicklePolicy("refuse", private=False)), describe=True)
     with pytest.raises(LimitExceededError):
-        list(Parts(nodes, decoder).iter(b"\x91" * 500 + b"\x01", Path().key("a")))
+        list(Parts(nodes, decoder).iter(b"\x91" * 500 + b"\x01", StatePath().key("a")))
 
 
 def test_a_snapshot_can_be_searched_by_hand_too():

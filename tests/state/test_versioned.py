@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from versioned_state import Commit, Live, Memory, OnMoved, Path, Repository, Sequence, Snapshot, State, Versioned
+from versioned_state import Commit, Live, Memory, OnMoved, Repository, Snapshot, State, StatePath, StateSequence, Versioned
 from versioned_state.errors import BranchMovedError, MergeConflictError, TransactionError
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.repository.merging.merge import MISSING
@@ -544,7 +544,10 @@ def test_namespaces_never_meet():
         assert len(top.namespace("n")) == 1
     assert state.checkout(commit).namespaces() == ["n", "user", "user/1"]
     assert state.checkout(commit).namespace("user").namespaces() == ["1"]
-    assert [str(change.path) for change in state.diff(commit, "HEAD~1").under(Path().namespace("user"))] == ['@user["1"]', '@user.@"1".x']
+    assert [str(change.path) for change in state.diff(commit, "HEAD~1").under(StatePath().namespace("user"))] == [
+        '@user["1"]',
+        '@user.@"1".x',
+    ]
 
 
 def test_a_namespace_is_part_of_the_states_rounds():
@@ -577,7 +580,7 @@ def test_a_sequence_reads_like_the_list(size):
     first.commit()
     for state in (first, Versioned(first.repository)):
         sequence = state.sequence("list")
-        assert isinstance(sequence, Sequence)
+        assert isinstance(sequence, StateSequence)
         assert len(sequence) == size
         assert list(sequence) == expected
         assert list(reversed(sequence)) == expected[::-1]

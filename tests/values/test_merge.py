@@ -20,7 +20,7 @@ from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.decode import Decoder
 from versioned_state.values.encode import Encoder
 from versioned_state.values.keys import user_key
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes, Shape, write_node
 from versioned_state.values.trees.tree import Tree, edit_map, empty, iter_items
 
@@ -45,7 +45,7 @@ class Bench:
     def merge(self, base: Any, ours: Any, theirs: Any, policies: Any = None, *, theirs_first: bool = True, **resolutions: Any):
         """The merged state, and the conflicts. The tree is the one that the same state has when it is built from nothing."""
         sides = (self.tree(base), self.tree(ours), self.tree(theirs))
-        settled = [Resolution(Path.parse(path), None, value) for path, value in resolutions.items()]
+        settled = [Resolution(StatePath.parse(path), None, value) for path, value in resolutions.items()]
         merged = merge_trees(
             self.nodes, sides, pickles=PICKLES, policies=Policies(policies or {}), resolutions=settled, theirs_first=theirs_first
         )

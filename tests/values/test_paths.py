@@ -9,33 +9,33 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.support.strategies import keys, text
-from versioned_state import Path, Versioned, register
+from versioned_state import StatePath, Versioned, register
 from versioned_state.errors import InvalidPathError, UnknownPathError
 from versioned_state.values.paths.path import Index, Key, Namespace
 
 SHOWN = [
-    ("messages", Path().key("messages")),
-    ("messages[17].content", Path().key("messages").index(17).key("content")),
-    ('prefs["a.b"]', Path().key("prefs").key("a.b")),
-    ('["two words"].x', Path().key("two words").key("x")),
-    ('[""]', Path().key("")),
-    ("d{#a3eda080}", Path().key("d").key("\ud800")),
-    ('d["]\\"}"]', Path().key("d").key(']"}')),
-    ("d{1}", Path().key("d").key(1)),
-    ("d{-1.5}", Path().key("d").key(-1.5)),
-    ("d{True}", Path().key("d").key(True)),
-    ("d{None}", Path().key("d").key(None)),
-    ("d{b'}'}", Path().key("d").key(b"}")),
-    ("d{(1, ('a', None))}.x", Path().key("d").key((1, ("a", None))).key("x")),
-    ("@worker.step", Path().namespace("worker").key("step")),
-    ('@worker.@"in ner"["a b"]', Path().namespace("worker").namespace("in ner").key("a b")),
+    ("messages", StatePath().key("messages")),
+    ("messages[17].content", StatePath().key("messages").index(17).key("content")),
+    ('prefs["a.b"]', StatePath().key("prefs").key("a.b")),
+    ('["two words"].x', StatePath().key("two words").key("x")),
+    ('[""]', StatePath().key("")),
+    ("d{#a3eda080}", StatePath().key("d").key("\ud800")),
+    ('d["]\\"}"]', StatePath().key("d").key(']"}')),
+    ("d{1}", StatePath().key("d").key(1)),
+    ("d{-1.5}", StatePath().key("d").key(-1.5)),
+    ("d{True}", StatePath().key("d").key(True)),
+    ("d{None}", StatePath().key("d").key(None)),
+    ("d{b'}'}", StatePath().key("d").key(b"}")),
+    ("d{(1, ('a', None))}.x", StatePath().key("d").key((1, ("a", None))).key("x")),
+    ("@worker.step", StatePath().namespace("worker").key("step")),
+    ('@worker.@"in ner"["a b"]', StatePath().namespace("worker").namespace("in ner").key("a b")),
 ]
 
 
 @pytest.mark.parametrize(("string", "path"), SHOWN)
 def test_shown_and_parsed(string, path):
     assert str(path) == string
-    assert Path.parse(string) == path
+    assert StatePath.parse(string) == path
 
 
 steps = st.one_of(
@@ -48,14 +48,14 @@ steps = st.one_of(
 
 @given(st.lists(text.filter(bool).map(Namespace), max_size=2), text, st.lists(steps, max_size=5))
 def test_any_path_parses_back(spaces, key, rest):
-    path = Path((*spaces, Key(key), *rest))
-    assert Path.parse(str(path)) == path
+    path = StatePath((*spaces, Key(key), *rest))
+    assert StatePath.parse(str(path)) == path
 
 
 def test_namespaces_with_odd_names_parse_back():
     for name in ("a b", 'a"b', "\ud800", "é", "@", "."):
-        path = Path().namespace(name).key("x")
-        assert Path.parse(str(path)) == path
+        path = StatePath().namespace(name).key("x")
+        assert StatePath.parse(str(path)) == path
 
 
 @given(st.dictionaries(keys, st.integers(), min_size=1, max_size=4), st.booleans())
@@ -69,8 +69,8 @@ def test_a_key_of_any_type_is_found_by_the_path_that_a_diff_shows(entries: dict[
     after = state.commit()
     snapshot = state.checkout(after)
     for change in state.diff("HEAD~1", after):
-        assert Path.parse(str(change.path)) == change.path
-        assert str(Path.parse(str(change.path))) == str(change.path)
+        assert StatePath.parse(str(change.path)) == change.path
+        assert str(StatePath.parse(str(change.path))) == str(change.path)
         assert snapshot.at(change.path) == change.new
         assert snapshot.at(str(change.path)) == change.new
 
@@ -79,7 +79,7 @@ def test_huge_ints_as_keys():
     state = Versioned()
     state["d"] = {10**6000: 1, (-(10**6000), 2): 2}
     for change in state.status():
-        assert Path.parse(str(change.path)) == change.path
+        assert StatePath.parse(str(change.path)) == change.path
     commit = state.commit()
     state["d"][10**6000] = 3
     (change,) = state.status()
@@ -87,7 +87,7 @@ def test_huge_ints_as_keys():
 
 
 def test_keys_that_are_equal_and_not_the_same_have_paths_of_their_own():
-    alike = [Path().key("d").key(key) for key in (1, True, 1.0, 1 + 0j)]
+    alike = [StatePath().key("d").key(key) for key in (1, True, 1.0, 1 + 0j)]
     assert len(set(map(str, alike))) == 4
 
 
@@ -102,7 +102,7 @@ def test_keys_that_are_equal_and_not_the_same_have_paths_of_their_own():
 )
 def test_a_bad_path_says_where(string, position):
     with pytest.raises(InvalidPathError) as caught:
-        Path.parse(string)
+        StatePath.parse(string)
     assert caught.value.position == position
     assert caught.value.text == string
 
@@ -110,12 +110,12 @@ def test_a_bad_path_says_where(string, position):
 @given(st.text('ab.[]{}"@#1(),\\', max_size=20) | st.text(max_size=20))
 def test_any_string_parses_or_says_why_not(string):
     try:
-        path = Path.parse(string)
+        path = StatePath.parse(string)
     except InvalidPathError as error:
         position = error.position
     else:
         position = 0
-        assert Path.parse(str(path)) == path
+        assert StatePath.parse(str(path)) == path
     assert 0 <= position <= len(string)
 
 
@@ -182,11 +182,11 @@ def test_namespaces_with_surrogates_parse_back(name):
     state = Versioned()
     state.namespace(name).namespace("inner")["x"] = 1
     (change,) = state.status()
-    assert change.path == Path((Namespace(name), Namespace("inner"), Key("x")))
-    assert Path.parse(str(change.path)) == change.path
+    assert change.path == StatePath((Namespace(name), Namespace("inner"), Key("x")))
+    assert StatePath.parse(str(change.path)) == change.path
 
 
 @pytest.mark.parametrize("text", ["d{[1]}", "d{{1: 2}}", "d{{1}}", "d{([1],)}", "d{...}", "d{{[]}}", "@{#a161", "@{#01}.x", "@{1}.x"])
 def test_what_can_be_no_key_or_name_is_no_path(text):
     with pytest.raises(InvalidPathError):
-        Path.parse(text)
+        StatePath.parse(text)

@@ -14,7 +14,7 @@ from versioned_state.errors import InvalidPathError
 from versioned_state.objects.store import Staging
 from versioned_state.storage import Counting
 from versioned_state.values.changes.removal import Remover, target_of, target_of_prefix
-from versioned_state.values.paths.path import Index, Key, Path
+from versioned_state.values.paths.path import Index, Key, StatePath
 from versioned_state.values.trees.nodes import Nodes
 
 
@@ -25,7 +25,7 @@ def root_of(content: dict[str, Any], repository: Repository | None = None) -> tu
     return state.repository, state.commit(allow_empty=True)
 
 
-def without(content: dict[str, Any], *paths: str | Path, prefixes: tuple[str, ...] = ()) -> str:
+def without(content: dict[str, Any], *paths: str | StatePath, prefixes: tuple[str, ...] = ()) -> str:
     """The root after the removal of these from a state of that content."""
     repository, commit = root_of(content)
     staging = Staging(repository.objects)
@@ -72,10 +72,10 @@ def test_of_a_large_dict_and_a_large_list(size: int):
     everybody = big(size)
     name = f"name {size // 2}"
     left = {key: value for key, value in everybody.items() if key != name}
-    assert without({"users": everybody, "other": 1}, Path().key("users").key(name)) == root_of({"users": left, "other": 1})[1].root
+    assert without({"users": everybody, "other": 1}, StatePath().key("users").key(name)) == root_of({"users": left, "other": 1})[1].root
     less = copy.deepcopy(everybody)
     del less[name]["text"]
-    assert without({"users": everybody}, Path().key("users").key(name).key("text")) == root_of({"users": less})[1].root
+    assert without({"users": everybody}, StatePath().key("users").key(name).key("text")) == root_of({"users": less})[1].root
     for wrap in (list, tuple):
         row = wrap(everybody.values())
         rest = wrap(value for index, value in enumerate(row) if index != size // 2)
@@ -170,12 +170,12 @@ values = st.recursive(
 def test_any_part_of_any_value(content: dict[str, Any], seed: int):
     rng = random.Random(seed)
     key = rng.choice(sorted(content))
-    path, here, left = Path().key(key), content[key], copy.deepcopy(content)
+    path, here, left = StatePath().key(key), content[key], copy.deepcopy(content)
     steps: list[Any] = []
     while isinstance(here, dict | list | tuple) and here and rng.random() < 0.8:
         step = rng.choice(list(here)) if isinstance(here, dict) else rng.randrange(len(here))
         steps.append(step)
-        path = Path((*path.steps, Key(step) if isinstance(here, dict) else Index(step)))
+        path = StatePath((*path.steps, Key(step) if isinstance(here, dict) else Index(step)))
         here = here[step]
     if steps:
         left[key] = _less(left[key], steps)

@@ -67,7 +67,7 @@ from versioned_state.storage.url import redact
 from versioned_state.storage.wrappers.encrypted.keyring import KEYRING
 from versioned_state.values.codec.pickles import PickleMode, PicklePolicy
 from versioned_state.values.encode import Encoder
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import NodeCache, Nodes
 from versioned_state.values.trees.tree import Tree
 
@@ -294,7 +294,7 @@ class Repository:
         chosen = commits if include_root else (commit for commit in commits if commit.id != ROOT_ID)
         return islice(select(self, chosen, filters, first_parent=first_parent) if filters else chosen, limit)
 
-    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | Path = "") -> Iterator[Match]:
+    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
         """The lines of the strings of a state in which a regular expression is found, by path; see ``grep.grep``."""
         return grep(self, pattern, rev, path=path)
 
@@ -304,14 +304,16 @@ class Repository:
             raise InvalidArgumentError(f"bisect asks a function of a snapshot, not {type(is_bad).__name__}")
         return bisect(self, good, bad, is_bad)
 
-    def blame(self, path: str | Path = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None) -> list[Blame]:
+    def blame(
+        self, path: str | StatePath = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None
+    ) -> list[Blame]:
         """Which commit each element, entry or line of the value at a path comes from; see ``blame.blame``."""
         for name, number in (("start", start), ("end", end)):
             if number is not None:
                 integer(name, number)
         return blame(self.commit(rev), path, objects=self.objects, read=self.read, start=start, end=end)
 
-    def history(self, path: str | Path, rev: str | Commit = "HEAD") -> Iterator[Touch]:
+    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[Touch]:
         """The commits that touched a path, newest first, with what was there before and after; see ``touches.iter_touches``."""
         return iter_touches(self.commit(rev), path, objects=self.objects, read=self.read)
 
@@ -423,7 +425,7 @@ class Repository:
 
     def purge(
         self,
-        *paths: str | Path,
+        *paths: str | StatePath,
         prefixes: Iterable[str] = (),
         branches: str | Iterable[str] = (),
         replace: Mapping[str, str] | None = None,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from versioned_state.state.locking import locked
-from versioned_state.state.sequence import Sequence
+from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.keys import USER, namespace_prefix, user_key
@@ -65,9 +65,9 @@ class Namespace(State):
         return self._worktree.count(self._start, self._start + b"\xff")
 
     @locked
-    def sequence(self, key: str) -> Sequence:
+    def sequence(self, key: str) -> StateSequence:
         """As ``Versioned.sequence``."""
-        return Sequence(self._worktree, self._prefix + user_key(key), self._lock, self.state._check_open)
+        return StateSequence(self._worktree, self._prefix + user_key(key), self._lock, self.state._check_open)
 
     @locked
     def release(self, key: str) -> bool:

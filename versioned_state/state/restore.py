@@ -8,10 +8,10 @@ from versioned_state.errors import InvalidArgumentError, UnknownPathError
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.state import State
 from versioned_state.values.decode import decode_inline
-from versioned_state.values.paths.path import Index, Key, Namespace, Path, Step
+from versioned_state.values.paths.path import Index, Key, Namespace, StatePath, Step
 
 
-def restore_path(state: State, snapshot: Snapshot, path: Path) -> None:
+def restore_path(state: State, snapshot: Snapshot, path: StatePath) -> None:
     """Assign it, or remove what is there where there was nothing.
 
     Raises:
@@ -24,7 +24,7 @@ def restore_path(state: State, snapshot: Snapshot, path: Path) -> None:
         try:
             container = _inside(container, step)
         except (KeyError, IndexError, TypeError):
-            raise UnknownPathError(str(Path(path.steps[:count])), at="the state", hint="restore what it was in") from None
+            raise UnknownPathError(str(StatePath(path.steps[:count])), at="the state", hint="restore what it was in") from None
     last = path.steps[-1]
     if not isinstance(container, State | dict | list):
         raise InvalidArgumentError(f"{path}: what it is in is a {type(container).__name__}, which cannot be changed in place")

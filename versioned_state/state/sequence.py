@@ -1,4 +1,4 @@
-"""``Sequence``: a list of a state that is read and appended to without being loaded. Layer: state."""
+"""``StateSequence``: a list of a state that is read and appended to without being loaded. Layer: state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from versioned_state.state.worktree.worktree import Worktree
 _BATCH = 256
 
 
-class Sequence(AbstractSequence[Any]):
+class StateSequence(AbstractSequence[Any]):
     """A list under a key of a state, as it lies in the store: append, extend, length, items, slices and iteration.
 
     Its cost is O(log n) and what is read, whatever the length. Reads give values of your own; what you do to them is not seen. What was
@@ -92,7 +92,7 @@ class Sequence(AbstractSequence[Any]):
             start += len(batch)
 
     def __repr__(self) -> str:
-        return f"<Sequence of {len(self)}>"
+        return f"<StateSequence of {len(self)}>"
 
 
 def _copy(value: Any) -> Any:

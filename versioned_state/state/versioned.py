@@ -38,14 +38,14 @@ from versioned_state.state.locking import locked
 from versioned_state.state.namespace import Namespace
 from versioned_state.state.patch import apply_patch
 from versioned_state.state.restore import restore_path
-from versioned_state.state.sequence import Sequence
+from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State
 from versioned_state.state.worktree.entries import Savepoint
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PickleMode
 from versioned_state.values.keys import USER, namespace_prefix, user_key
-from versioned_state.values.paths.path import Path, as_path
+from versioned_state.values.paths.path import StatePath, as_path
 
 
 class Versioned(State):
@@ -175,9 +175,9 @@ class Versioned(State):
         return Namespace(self, namespace_prefix(name), name)
 
     @locked
-    def sequence(self, key: str) -> Sequence:
+    def sequence(self, key: str) -> StateSequence:
         """The list under a key, to read and append to without loading it: O(log n), whatever its length."""
-        return Sequence(self._worktree, user_key(key), self._lock, self._check_open)
+        return StateSequence(self._worktree, user_key(key), self._lock, self._check_open)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -479,7 +479,7 @@ class Versioned(State):
         return self._move_to(self._resolve(f"HEAD~{count('steps', steps)}"), "rollback")
 
     @locked
-    def restore(self, path: str | Path, at: str | Commit = "HEAD") -> None:
+    def restore(self, path: str | StatePath, at: str | Commit = "HEAD") -> None:
         """Bring one key, or what is at a path, back to what it was at a revision. It is a change like any other, to be committed.
 
         Where there was nothing, what is there is removed. Raises ``UnknownPathError`` where there is nothing to put it into.
@@ -570,17 +570,19 @@ class Versioned(State):
         return self.repository.log(start, limit=limit, first_parent=first_parent, head=head, branch=self.branch, **filters)
 
     @locked
-    def blame(self, path: str | Path = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None) -> list[Blame]:
+    def blame(
+        self, path: str | StatePath = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None
+    ) -> list[Blame]:
         """Which commit each element, entry or line of the value at a path comes from, as committed; see ``Repository.blame``."""
         return self.repository.blame(path, self._resolve(rev), start=start, end=end)
 
     @locked
-    def history(self, path: str | Path, rev: str | Commit = "HEAD") -> Iterator[Touch]:
+    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[Touch]:
         """The commits that touched a path, newest first, with what was there before and after; see ``Repository.history``."""
         return self.repository.history(path, self._resolve(rev))
 
     @locked
-    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | Path = "") -> Iterator[Match]:
+    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
         """The lines of strings, as committed, in which a regular expression is found, each with its path; see ``Repository.grep``."""
         return self.repository.grep(pattern, self._resolve(rev), path=path)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from versioned_state.values.codec.arrays import is_array
 from versioned_state.values.codec.scalars import MAX_DEPTH
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 
 CONTAINERS: Final = frozenset({list, dict, tuple, set, frozenset})
 _SCALARS: Final = frozenset({bool, int, float, type(None)})
@@ -66,7 +66,7 @@ def find_cycle(value: Any) -> int | None:
 
 def find_inside(value: Any, target: Any) -> str | None:
     """The path of an object inside a value, as a string that continues the value's own path; None where it is not found."""
-    stack: list[tuple[Any, Path]] = [(value, Path())]
+    stack: list[tuple[Any, StatePath]] = [(value, StatePath())]
     seen: set[int] = set()
     while stack:
         current, path = stack.pop()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError
 from versioned_state.values.codec.scalars import MAX_KEY
-from versioned_state.values.paths.path import Key, Namespace, Path
+from versioned_state.values.paths.path import Key, Namespace, StatePath
 
 USER = b"k"
 NAMESPACE = b"n"
@@ -39,9 +39,9 @@ def namespace_prefix(name: str) -> bytes:
     return NAMESPACE + name.encode("utf-8", "surrogatepass") + b"\0"
 
 
-def path_of(root_key: bytes) -> Path:
+def path_of(root_key: bytes) -> StatePath:
     """The path that a root key shows as; the engine's own keys show as in a namespace of that name."""
-    path = Path()
+    path = StatePath()
     while root_key[:1] == NAMESPACE:
         name, _, root_key = root_key[1:].partition(b"\0")
         path = path.namespace(name.decode("utf-8", "surrogatepass"))
@@ -64,14 +64,14 @@ def name_in(root_key: bytes) -> bytes:
     return root_key[1:]
 
 
-def root_key_of(path: Path) -> tuple[bytes, Path]:
+def root_key_of(path: StatePath) -> tuple[bytes, StatePath]:
     """The root key that a path begins with, and the rest of it. Raises ``InvalidArgumentError`` where it begins with an index."""
     prefix = b""
     for index, step in enumerate(path.steps):
         if isinstance(step, Namespace):
             prefix += namespace_prefix(step.name)
         elif isinstance(step, Key) and type(step.key) is str:
-            return prefix + user_key(step.key), Path(path.steps[index + 1 :])
+            return prefix + user_key(step.key), StatePath(path.steps[index + 1 :])
         else:
             break
     raise InvalidArgumentError(f"the path {path} does not begin with a key of the state")

@@ -13,7 +13,7 @@ from versioned_state.values.decode import Decoder, read_tree, tree_of, unpack_pa
 from versioned_state.values.encode import key_of_cell
 from versioned_state.values.forms import is_reference, key_cell
 from versioned_state.values.opened import read_key, split_cells
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.blob import iter_blob, read_blob
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import iter_cells, iter_items
@@ -33,7 +33,7 @@ class Part(NamedTuple):
     set, or into a value of a registered type. ``is_key``: it is in a key, and not in a value.
     """
 
-    path: Path
+    path: StatePath
     cell: bytes
     is_key: bool = False
     named: bool = True
@@ -53,7 +53,7 @@ class Parts:
         self._decoder = decoder
         self._wanted = wanted
 
-    def iter(self, cell: bytes, path: Path, *, is_key: bool = False) -> Iterator[Part]:
+    def iter(self, cell: bytes, path: StatePath, *, is_key: bool = False) -> Iterator[Part]:
         """The parts of a cell, itself first; of a dict's entries each key before its value. Cost: a leaf of a tree at a time.
 
         Raises:

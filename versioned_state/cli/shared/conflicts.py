@@ -23,14 +23,14 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.merging.merge import MISSING, Conflict
 from versioned_state.repository.merging.policies import NAMES, Policy
 from versioned_state.repository.views.render import json_value, one_line
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.paths.pattern import Pattern
 
 Side = Literal["ours", "theirs"]
 
 _T = TypeVar("_T")
 
-Attempt = Callable[[Mapping[str, Policy], Mapping[Path, Any]], _T]
+Attempt = Callable[[Mapping[str, Policy], Mapping[StatePath, Any]], _T]
 """Does all that was asked, with these policies and values by path; or raises ``MergeConflictError``, and then it did nothing."""
 
 _SIDES: tuple[tuple[str, Style], ...] = (("base", "dim"), ("ours", "author"), ("theirs", "time"))
@@ -45,7 +45,7 @@ class Choices:
 
     policies: Mapping[str, Policy] = field(default_factory=dict)
     sides: tuple[tuple[Pattern, Side], ...] = ()
-    values: Mapping[Path, Any] = field(default_factory=dict)
+    values: Mapping[StatePath, Any] = field(default_factory=dict)
 
     def run(self, attempt: Attempt[_T]) -> _T:
         """Do something, with what settles its conflicts.
@@ -54,8 +54,8 @@ class Choices:
             MergeConflictError: some are left.
             InvalidArgumentError: some are left, and for one that never was there something was chosen: a slip, it seems.
         """
-        policies, values = dict(self.policies), dict[Path, Any]()
-        settled: set[Path] = set()
+        policies, values = dict(self.policies), dict[StatePath, Any]()
+        settled: set[StatePath] = set()
         while True:
             try:
                 return attempt(policies, values)
@@ -68,7 +68,7 @@ class Choices:
                     raise
                 settled.update(new)
 
-    def _settle(self, path: Path, policies: dict[str, Policy], values: dict[Path, Any]) -> bool:
+    def _settle(self, path: StatePath, policies: dict[str, Policy], values: dict[StatePath, Any]) -> bool:
         if path in self.values:
             values[path] = self.values[path]
             return True
@@ -86,7 +86,7 @@ class Choices:
         policies[str(path)] = side
         return True
 
-    def _check(self, seen: list[Path], left: list[Path]) -> None:
+    def _check(self, seen: list[StatePath], left: list[StatePath]) -> None:
         wrong = [str(pattern) for pattern, _ in self.sides if not any(map(pattern.matches, seen))]
         wrong += [str(path) for path in self.values if path not in seen]
         if wrong:
@@ -117,12 +117,12 @@ def _choices(policies: Iterable[str], ours: Iterable[str], theirs: Iterable[str]
     _check_once((pattern, "--policy", name) for pattern, name in named)
     sides: list[tuple[Pattern, Side]] = [(Pattern.parse(text), "ours") for text in ours]
     sides += [(Pattern.parse(text), "theirs") for text in theirs]
-    paths = [(Path.parse(path), text) for path, text in values]
+    paths = [(StatePath.parse(path), text) for path, text in values]
     _check_once([*((pattern, f"--{side}", "") for pattern, side in sides), *((path, "--set", text) for path, text in paths)])
     return Choices({str(pattern): name for pattern, name in named}, tuple(sides), {path: _parse_value(path, text) for path, text in paths})
 
 
-def _check_once(choices: Iterable[tuple[Pattern | Path, str, str]]) -> None:
+def _check_once(choices: Iterable[tuple[Pattern | StatePath, str, str]]) -> None:
     """Raise ``UsageError`` where one pattern or path is settled in two ways: which of them was meant, nobody knows."""
     known: dict[tuple[Any, ...], tuple[str, str]] = {}
     for place, option, value in choices:
@@ -140,7 +140,7 @@ def _parse_policy(text: str) -> tuple[Pattern, Any]:
     return Pattern.parse(pattern), name
 
 
-def _parse_value(path: Path, text: str) -> Any:
+def _parse_value(path: StatePath, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -152,8 +152,8 @@ def _parse_value(path: Path, text: str) -> Any:
 def attempt_of(call: Callable[[Mapping[str, Policy]], Commit]) -> Attempt[Commit]:
     """An attempt by a method of ``Versioned`` that takes policies; values are given to the merge that stopped."""
 
-    def attempt(policies: Mapping[str, Policy], values: Mapping[Path, Any]) -> Commit:
-        resolved: set[Path] = set()
+    def attempt(policies: Mapping[str, Policy], values: Mapping[StatePath, Any]) -> Commit:
+        resolved: set[StatePath] = set()
 
         def run() -> Commit:
             return call(policies)

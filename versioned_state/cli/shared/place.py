@@ -11,7 +11,7 @@ from typing import Any, Final
 from versioned_state.cli.render.text import plural
 from versioned_state.errors import InvalidPathError, UnknownPathError
 from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.values.paths.path import Namespace, Path
+from versioned_state.values.paths.path import Namespace, StatePath
 
 # A revision holds a colon only between the braces of main@{2026-11-01T12:00}, and never [ " or {, with which keys are quoted.
 _PLACE: Final = re.compile(r'(?P<rev>(?:@\{[^}]*\}|[^:\["{])+):(?P<path>.*)', re.DOTALL)
@@ -39,19 +39,19 @@ def value_at(snapshot: Snapshot, path: str, convert: Callable[[Any], Any] = lamb
         return convert(snapshot.at(path))
     except InvalidPathError as error:
         if path in snapshot:
-            error.hint = f"the key {path!r} is written '{Path().key(path)}'"
+            error.hint = f"the key {path!r} is written '{StatePath().key(path)}'"
         raise
     except UnknownPathError as error:
-        error.hint = error.hint or _near(snapshot, Path.parse(error.path))
+        error.hint = error.hint or _near(snapshot, StatePath.parse(error.path))
         raise
 
 
-def _near(snapshot: Snapshot, missing: Path) -> str:
+def _near(snapshot: Snapshot, missing: StatePath) -> str:
     """What there is beside a path that leads nowhere."""
     *parent, _ = missing.steps
     if all(isinstance(step, Namespace) for step in parent):
         return "vstate keys lists the keys"
-    above = Path(tuple(parent))
+    above = StatePath(tuple(parent))
     found = snapshot.keys_at(above)
     if isinstance(found, int):
         return f"{above} has {plural(found, 'element')}"

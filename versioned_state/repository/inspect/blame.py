@@ -26,7 +26,7 @@ from versioned_state.values.decode import Decoder, tree_of
 from versioned_state.values.encode import key_of_cell
 from versioned_state.values.keys import is_internal, path_of
 from versioned_state.values.opened import Opened, open_cell, read_key
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Shape
 from versioned_state.values.trees.tree import Tree, iter_cells, iter_chunks, iter_items, rank, same
 
@@ -45,7 +45,7 @@ class Blame:
 
     __slots__ = ("_decoder", "_part", "commit", "line", "path")
 
-    def __init__(self, path: Path, line: int | None, commit: Commit, part: bytes | str, decoder: Decoder) -> None:
+    def __init__(self, path: StatePath, line: int | None, commit: Commit, part: bytes | str, decoder: Decoder) -> None:
         self.path = path
         self.line = line
         self.commit = commit
@@ -64,7 +64,7 @@ class Blame:
 
 def blame(
     commit: Commit,
-    path: str | Path,
+    path: str | StatePath,
     *,
     objects: ObjectStore,
     read: Callable[[str], Commit],
@@ -126,7 +126,7 @@ class _Blamer:
         self._found: dict[int, Commit] = {}
         self._texts = _Texts(self._places)
 
-    def run(self, commit: Commit, path: str | Path, parts: slice) -> list[Blame]:
+    def run(self, commit: Commit, path: str | StatePath, parts: slice) -> list[Blame]:
         place, listed = self._list(commit, path, parts)
         pending: _Pending
         if self._kind is _Kind.ENTRIES:
@@ -143,7 +143,7 @@ class _Blamer:
 
     # The parts of the value that was asked for
 
-    def _list(self, commit: Commit, path: str | Path, parts: slice) -> tuple[Place | None, list[_Part]]:
+    def _list(self, commit: Commit, path: str | StatePath, parts: slice) -> tuple[Place | None, list[_Part]]:
         """Where the value is (None: it is the root, or a namespace), and those of its parts that were asked for."""
         if not path:
             start, end = b"", None
@@ -151,7 +151,7 @@ class _Blamer:
             target = target_of(path)
             start, end = target.start, target.end
             if target.steps or end == start + b"\0":
-                place = self._places.find(commit.tree, path_of(start) / Path(target.steps))
+                place = self._places.find(commit.tree, path_of(start) / StatePath(target.steps))
                 return place, self._list_place(commit, place, parts)
         self._kind = _Kind.ENTRIES
         low = rank(self._nodes, commit.tree, start)[0]
@@ -284,7 +284,7 @@ class _Blamer:
 class _Part:
     """A part of the value: a cell, or the line of a text; and its position or key there."""
 
-    path: Path
+    path: StatePath
     part: bytes | str
     position: int = 0
     key: bytes = b""

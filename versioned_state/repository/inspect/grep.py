@@ -17,7 +17,7 @@ from versioned_state.values.forms import key_cell
 from versioned_state.values.keys import is_internal, name_in, path_of
 from versioned_state.values.parts import Part, Parts, is_text, iter_lines
 from versioned_state.values.paths.lookup import find_cell
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, iter_items, rank
 
@@ -38,7 +38,7 @@ class Match:
         is_key: it is in the key that the path ends with, and not in the value there.
     """
 
-    path: Path
+    path: StatePath
     line: str
     number: int
     spans: tuple[tuple[int, int], ...]
@@ -50,7 +50,9 @@ class Match:
         return {"path": str(self.path), "line": self.line, "number": self.number, "spans": spans, "is_key": self.is_key}
 
 
-def grep(repository: Repository, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | Path = "") -> Iterator[Match]:
+def grep(
+    repository: Repository, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = ""
+) -> Iterator[Match]:
     """The lines of strings, keys of dicts included, in which a regular expression is found, in the order of the keys of the state.
 
     A line break ends a line, as in ``blame``: behind the last one there is none. The empty string is one empty line.
@@ -83,7 +85,7 @@ def grep(repository: Repository, pattern: str | re.Pattern[str], rev: str | Comm
     return matches()
 
 
-def _places(encoder: Encoder, commit: Commit, path: str | Path) -> Iterator[Part]:
+def _places(encoder: Encoder, commit: Commit, path: str | StatePath) -> Iterator[Part]:
     """Where to look: the value at a path, or the keys and values of a namespace, or of the whole state."""
     nodes = encoder.nodes
     target = target_of(path) if str(path) else None
@@ -91,7 +93,7 @@ def _places(encoder: Encoder, commit: Commit, path: str | Path) -> Iterator[Part
         cell = find_cell(encoder, rank(nodes, commit.tree, target.start)[1], target.steps)
         if cell is None:
             raise UnknownPathError(str(path), at=commit.short)
-        return iter([Part(path_of(target.start) / Path(target.steps), cell)])
+        return iter([Part(path_of(target.start) / StatePath(target.steps), cell)])
     low = 0 if target is None else rank(nodes, commit.tree, target.start)[0]
     high = commit.tree.count if target is None else rank(nodes, commit.tree, target.end)[0]
     if target is not None and low == high:

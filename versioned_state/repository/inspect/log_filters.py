@@ -19,7 +19,7 @@ from versioned_state.values.decode import Decoder
 from versioned_state.values.encode import Encoder
 from versioned_state.values.forms import Forms
 from versioned_state.values.paths.lookup import find_cell
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import Tree, empty, rank
 
@@ -55,7 +55,7 @@ class Filters(TypedDict, total=False):
     until: When
     message: str | re.Pattern[str]
     meta: Mapping[str, Any]
-    path: str | Path
+    path: str | StatePath
     changed: Any
 
 
@@ -115,7 +115,7 @@ def _first_parent(repository: Repository, commit: Commit) -> list[Tree]:
     return [empty(Shape.MAP) if parent is None else parent.tree]
 
 
-def _differ_at(forms: Forms, encoder: Encoder, path: str | Path) -> Callable[[Tree, Tree], bool]:
+def _differ_at(forms: Forms, encoder: Encoder, path: str | StatePath) -> Callable[[Tree, Tree], bool]:
     """Whether two roots differ in what is at a path."""
     target = target_of(path)
     nodes = forms.nodes

@@ -13,7 +13,7 @@ from versioned_state.repository.history.graph import parents_of
 from versioned_state.repository.inspect.places import Place, Places
 from versioned_state.repository.views.diff import Change
 from versioned_state.values.changes.diff import CellChange, ChangeKind, diff_values
-from versioned_state.values.paths.path import Path, as_path
+from versioned_state.values.paths.path import StatePath, as_path
 
 
 class Touch:
@@ -33,7 +33,7 @@ class Touch:
         self._places = places
 
     @property
-    def path(self) -> Path:
+    def path(self) -> StatePath:
         return self._change.path
 
     @property
@@ -62,7 +62,7 @@ class Touch:
         return f"<Touch {self.commit.short} {self.kind} {self.path}>"
 
 
-def iter_touches(commit: Commit, path: str | Path, *, objects: ObjectStore, read: Callable[[str], Commit]) -> Iterator[Touch]:
+def iter_touches(commit: Commit, path: str | StatePath, *, objects: ObjectStore, read: Callable[[str], Commit]) -> Iterator[Touch]:
     """The commits that touched a path, children before parents, newer ones first among the rest.
 
     Of a merge that left the path as one parent has it, only that parent is followed, as in git. A merge that is unlike all of its parents

@@ -18,7 +18,7 @@ from versioned_state.values.encode import ENTRY_INLINE, Encoder, key_of_cell, or
 from versioned_state.values.forms import Forms
 from versioned_state.values.keys import path_of, root_key_of
 from versioned_state.values.opened import open_cell, split_cells
-from versioned_state.values.paths.path import Index, Key, Path, Step
+from versioned_state.values.paths.path import Index, Key, StatePath, Step
 from versioned_state.values.trees.blob import read_blob
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.tree import Edit, Tree, edit_map, iter_cells, rank, splice
@@ -43,8 +43,8 @@ class Place:
         return self.cells[-1] if len(self.cells) > len(self.steps) else None
 
     @property
-    def path(self) -> Path:
-        return path_of(self.root_key) / Path(self.steps)
+    def path(self) -> StatePath:
+        return path_of(self.root_key) / StatePath(self.steps)
 
     @property
     def can_follow(self) -> bool:
@@ -64,7 +64,7 @@ class Places:
         self.forms = Forms(self._encoder, self.decoder)
         self._appended = 1
 
-    def find(self, tree: Tree, path: Path) -> Place:
+    def find(self, tree: Tree, path: StatePath) -> Place:
         """The place of a path in a state, be there something or not. Cost: one path down each tree on the way."""
         root_key, rest = root_key_of(path)
         cell = rank(self.nodes, tree, root_key)[1]

@@ -25,7 +25,7 @@ from versioned_state.values.decode import Decoder
 from versioned_state.values.encode import Encoder
 from versioned_state.values.keys import path_of
 from versioned_state.values.opened import open_cell, order_keys, read_key
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import iter_cells, iter_items, rank
 
@@ -255,7 +255,7 @@ def _paths(repository: Repository, census: _Census, commit: Commit, depth: int) 
     seen: set[int] = set()
     found = []
 
-    def measure(path: Path, cell: bytes, left: int) -> None:
+    def measure(path: StatePath, cell: bytes, left: int) -> None:
         opened = open_cell(nodes, cell) if left else None
         if opened is None or opened.tree.count == 0:
             size = census.size(census.reach([each.address for each in references_of_cell(cell)], seen))

@@ -28,7 +28,7 @@ from versioned_state.repository.refs.ref import Ref, iter_refs, write_ref
 from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
 from versioned_state.storage import Disk, KVStore, Memory, Wrapper
 from versioned_state.values.changes.removal import Remover, Target, target_of, target_of_prefix
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class _SweptError(Exception):
 
 def purge(
     repository: Repository,
-    *paths: str | Path,
+    *paths: str | StatePath,
     prefixes: Iterable[str] = (),
     branches: str | Iterable[str] = (),
     replace: Mapping[str, str] | None = None,

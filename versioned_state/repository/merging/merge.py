@@ -23,7 +23,7 @@ from versioned_state.values.decode import Decoder
 from versioned_state.values.encode import Encoder
 from versioned_state.values.forms import LIMITS, Forms
 from versioned_state.values.keys import path_of
-from versioned_state.values.paths.path import Path, as_path
+from versioned_state.values.paths.path import StatePath, as_path
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import Tree, edit_map
 
@@ -50,7 +50,7 @@ class Conflict:
 
     __slots__ = ("_decoder", "path", "sides")
 
-    def __init__(self, path: Path, sides: Sides, decoder: Decoder) -> None:
+    def __init__(self, path: StatePath, sides: Sides, decoder: Decoder) -> None:
         self.path = path
         self.sides = sides
         self._decoder = decoder
@@ -83,7 +83,7 @@ class Conflict:
 class Resolution:
     """What a person decided for a path, in view of its three sides (None: whatever they are)."""
 
-    path: Path
+    path: StatePath
     sides: Sides | None
     value: Any
 
@@ -103,7 +103,7 @@ class Merge:
         self._resolutions = tuple(resolutions)
         self._again = again
 
-    def resolve(self, path: str | Path, value: Any) -> None:
+    def resolve(self, path: str | StatePath, value: Any) -> None:
         """Say what is to stand at the path of a conflict; ``MISSING``: nothing. It counts for these three sides and no others.
 
         Raises:
@@ -208,7 +208,7 @@ class _Decider:
         self._counting = counting
         self.conflicts: list[Conflict] = []
 
-    def settle(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+    def settle(self, path: StatePath, sides: Sides, limit: int) -> Settled | None:
         by_hand = self._by_hand(path, sides, limit)
         if by_hand is not None:
             return by_hand
@@ -225,7 +225,7 @@ class _Decider:
             return self._calculate(policy, path, sides, limit)
         return None
 
-    def _ask(self, policy: Callable[[Any, Any, Any], Any], path: Path, sides: Sides, limit: int) -> Settled:
+    def _ask(self, policy: Callable[[Any, Any, Any], Any], path: StatePath, sides: Sides, limit: int) -> Settled:
         cells = (sides.base, sides.ours, sides.theirs)
         values = [self._read(cell) for cell in cells]  # its own: it may change them
         value = policy(*values)
@@ -244,19 +244,19 @@ class _Decider:
         except (UnserializableValueError, PickleRefusedError, LimitExceededError):
             return True
 
-    def replace(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+    def replace(self, path: StatePath, sides: Sides, limit: int) -> Settled | None:
         """What stands instead of something of ours that cannot be stored, which the sides do not show."""
         if self._policies.find(path) == "theirs":
             return self._by_hand(path, sides, limit) or Settled(sides.theirs)
         return self._by_hand(path, sides, limit)
 
-    def _by_hand(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+    def _by_hand(self, path: StatePath, sides: Sides, limit: int) -> Settled | None:
         for resolution in self._resolutions:
             if resolution.path == path and resolution.sides in (None, sides):
                 return self._settled(path, resolution.value, limit)
         return None
 
-    def _calculate(self, policy: Policy, path: Path, sides: Sides, limit: int) -> Settled | None:
+    def _calculate(self, policy: Policy, path: StatePath, sides: Sides, limit: int) -> Settled | None:
         ours, theirs = self._read(sides.ours), self._read(sides.theirs)
         base = 0 if sides.base is None else self._read(sides.base)
         if not NUMBERS.issuperset(map(type, (base, ours, theirs))):
@@ -268,13 +268,13 @@ class _Decider:
         except (TypeError, ArithmeticError):  # a Decimal and a float, say
             return None
 
-    def _settled(self, path: Path, value: Any, limit: int) -> Settled:
+    def _settled(self, path: StatePath, value: Any, limit: int) -> Settled:
         return Settled(None if value is MISSING else self._forms.encode(value, limit, str(path)))
 
     def _read(self, cell: bytes | None) -> Any:
         return MISSING if cell is None else self._reader.decode(cell)
 
-    def insert(self, path: Path, ours: list[Any], theirs: list[Any]) -> list[Any] | None:
+    def insert(self, path: StatePath, ours: list[Any], theirs: list[Any]) -> list[Any] | None:
         policy = self._policies.find(path)
         if policy == "append":
             return theirs + ours if self._theirs_first else ours + theirs
@@ -283,13 +283,13 @@ class _Decider:
             return ours + [part for part in theirs if part not in own]
         return None
 
-    def once(self, path: Path) -> bool:
+    def once(self, path: StatePath) -> bool:
         return self._policies.find(path) == "union"
 
-    def recount(self, path: Path) -> bool:
+    def recount(self, path: StatePath) -> bool:
         return self._counting and self._policies.counts_below(path)
 
-    def conflict(self, path: Path, sides: Sides) -> bytes | None:
+    def conflict(self, path: StatePath, sides: Sides) -> bytes | None:
         # Of a value that is to be settled as a whole, no part is to be settled.
         while self.conflicts and self.conflicts[-1].path.steps[: len(path)] == path.steps:
             self.conflicts.pop()
@@ -313,17 +313,17 @@ def merge_bases(nodes: Nodes, base: Tree, bases: Sequence[Tree]) -> Tree:
 class _Undecided:
     """Decides nothing, and puts the base where there is a conflict."""
 
-    def settle(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+    def settle(self, path: StatePath, sides: Sides, limit: int) -> Settled | None:
         return None
 
-    def insert(self, path: Path, ours: list[Any], theirs: list[Any]) -> list[Any] | None:
+    def insert(self, path: StatePath, ours: list[Any], theirs: list[Any]) -> list[Any] | None:
         return None
 
-    def once(self, path: Path) -> bool:
+    def once(self, path: StatePath) -> bool:
         return False
 
-    def recount(self, path: Path) -> bool:
+    def recount(self, path: StatePath) -> bool:
         return False
 
-    def conflict(self, path: Path, sides: Sides) -> bytes | None:
+    def conflict(self, path: StatePath, sides: Sides) -> bytes | None:
         return sides.base

@@ -13,7 +13,7 @@ from versioned_state.errors import CorruptObjectError, InvalidArgumentError
 from versioned_state.objects.keys import MERGE_POLICIES
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.storage import KVStore
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.paths.pattern import Pattern
 
 PolicyName = Literal["ours", "theirs", "union", "append", "sum", "max", "min", "text"]
@@ -72,11 +72,11 @@ class Policies:
                 )
         self._policies = [(Pattern.parse(pattern), policy) for pattern, policy in merged.items()]
 
-    def find(self, path: Path) -> Policy | None:
+    def find(self, path: StatePath) -> Policy | None:
         """The policy of a path, or None."""
         return next((policy for pattern, policy in reversed(self._policies) if pattern.matches(path)), None)
 
-    def counts_below(self, path: Path) -> bool:
+    def counts_below(self, path: StatePath) -> bool:
         """Whether the same change on both sides, at a path or below it, is two changes to a policy."""
         return any(policy in _COUNTING and pattern.may_match_below(path) for pattern, policy in self._policies if not callable(policy))
 

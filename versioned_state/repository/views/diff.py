@@ -17,7 +17,7 @@ from versioned_state.values.decode import Decoder
 from versioned_state.values.encode import Encoder
 from versioned_state.values.forms import Forms
 from versioned_state.values.keys import is_internal, path_of
-from versioned_state.values.paths.path import Index, Key, Namespace, Path, Step, as_path
+from versioned_state.values.paths.path import Index, Key, Namespace, StatePath, Step, as_path
 from versioned_state.values.trees.nodes import NodeCache, Nodes
 from versioned_state.values.trees.tree import Tree
 
@@ -76,7 +76,7 @@ class Change:
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """Path, kind, and both sides in JSON types."""
+        """StatePath, kind, and both sides in JSON types."""
         entry: dict[str, Any] = {"path": str(self.path), "kind": self.kind}
         if self.reordered:
             entry["reordered"] = True
@@ -159,7 +159,7 @@ class Diff:
         """All of them."""
         return [Change(change, self._decoder) for change in self._find()]
 
-    def under(self, path: str | Path) -> list[Change]:
+    def under(self, path: str | StatePath) -> list[Change]:
         """The changes at a path or below it, and those of a whole value that has something there on either side."""
         steps = as_path(path).steps
         return [change for change in self.changes if change.path.steps[: len(steps)] == steps or _covers(change, steps)]
@@ -220,9 +220,9 @@ def _has(value: Any, steps: tuple[Step, ...]) -> bool:
     return True
 
 
-def _top(path: Path) -> Path:
+def _top(path: StatePath) -> StatePath:
     """The key of the state that a path begins with, with its namespaces."""
     for count, step in enumerate(path.steps, 1):
         if not isinstance(step, Namespace):
-            return Path(path.steps[:count])
+            return StatePath(path.steps[:count])
     return path

@@ -22,7 +22,7 @@ from versioned_state.values.changes.diff import ChangeKind
 from versioned_state.values.codec.pickles import ObjectInfo, PicklePolicy
 from versioned_state.values.decode import Decoder
 from versioned_state.values.encode import Encoder
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes
 
 _CELL: Final = "$cell"
@@ -33,7 +33,7 @@ _SAFE_INT: Final = 1 << 53
 class PatchEntry:
     """One change: at a path, from one value to another. ``length`` is that of the list that something was added to."""
 
-    path: Path
+    path: StatePath
     kind: ChangeKind
     old: Any
     new: Any
@@ -98,7 +98,7 @@ def _read_entry(decoder: Decoder, entry: Any, number: int) -> PatchEntry:
     if type(entry.get("path")) is not str:
         raise bad("it has no path")
     try:
-        path = Path.parse(entry["path"])
+        path = StatePath.parse(entry["path"])
     except InvalidPathError as error:
         raise bad(str(error)) from error
     if not (length is None or type(length) is int):

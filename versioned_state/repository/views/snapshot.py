@@ -17,7 +17,7 @@ from versioned_state.values.decode import Decoder, read_tree, tree_of, unpack_pa
 from versioned_state.values.encode import Encoder, key_of_cell, order_key
 from versioned_state.values.keys import USER, namespace_prefix, path_of, root_key_of, user_key
 from versioned_state.values.opened import open_cell, order_keys, read_key
-from versioned_state.values.paths.path import Index, Key, Path, as_path
+from versioned_state.values.paths.path import Index, Key, StatePath, as_path
 from versioned_state.values.trees.blob import read_blob
 from versioned_state.values.trees.nodes import NodeCache, Nodes, Shape
 from versioned_state.values.trees.tree import Tree, iter_cells, iter_items, rank
@@ -121,7 +121,7 @@ class Snapshot(Mapping[str, Any]):
                 names.append(name.decode("utf-8", "surrogatepass"))
                 start = self._prefix + b"n" + name + b"\x01"
 
-    def at(self, path: str | Path) -> Any:
+    def at(self, path: str | StatePath) -> Any:
         """The value at a path, such as ``messages[17].content``. Cost: one path down each tree on the way, and the value itself.
 
         Raises:
@@ -131,7 +131,7 @@ class Snapshot(Mapping[str, Any]):
         with self._lock:
             return self._decoder.decode(self.cell_at(path))
 
-    def cell_at(self, path: str | Path) -> bytes:
+    def cell_at(self, path: str | StatePath) -> bytes:
         """The stored form of the value at a path. Raises the same."""
         path = as_path(path)
         with self._lock:
@@ -141,7 +141,7 @@ class Snapshot(Mapping[str, Any]):
             if cell is None:
                 raise UnknownPathError(str(path), at=self._where(), hint=self._hint(root_key))
             for step in rest.steps:
-                done = Path((*done.steps, step))
+                done = StatePath((*done.steps, step))
                 cell = self._step(cell, step)
                 if cell is None:
                     raise UnknownPathError(str(done), at=self._where())
@@ -188,7 +188,7 @@ class Snapshot(Mapping[str, Any]):
                 return self._encoder.encode_inline(value[step.index], "an element")
         return None
 
-    def keys_at(self, path: str | Path) -> list[Any] | int | None:
+    def keys_at(self, path: str | StatePath) -> list[Any] | int | None:
         """What can follow a path: the keys of a dict in their order, the length of a list, or None. Reads no value."""
         with self._lock:
             opened = open_cell(self._nodes, self.cell_at(path))

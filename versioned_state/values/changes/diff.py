@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from versioned_state.values.encode import key_of_cell
 from versioned_state.values.forms import Forms
 from versioned_state.values.opened import Opened, open_cell, order_keys, read_key
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.prefetch import fetch_difference
 from versioned_state.values.trees.tree import Tree, iter_cells, nodes_from, rank
@@ -35,7 +35,7 @@ class CellChange:
     list to which an element was added, before.
     """
 
-    path: Path
+    path: StatePath
     kind: ChangeKind
     old: bytes | None
     new: bytes | None
@@ -263,7 +263,7 @@ def align_unique(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple
 # Values
 
 
-def diff_values(forms: Forms, old: bytes, new: bytes, path: Path) -> Iterator[CellChange]:
+def diff_values(forms: Forms, old: bytes, new: bytes, path: StatePath) -> Iterator[CellChange]:
     """The changes from one cell to another, in the order of their paths."""
     if old == new:
         return
@@ -278,7 +278,7 @@ def diff_values(forms: Forms, old: bytes, new: bytes, path: Path) -> Iterator[Ce
         yield from _diff_entries(forms, a, b, path)
 
 
-def _diff_elements(forms: Forms, a: Tree, b: Tree, path: Path) -> Iterator[CellChange]:
+def _diff_elements(forms: Forms, a: Tree, b: Tree, path: StatePath) -> Iterator[CellChange]:
     nodes = forms.nodes
     for part in diff_sequences(nodes, a, b):
         olds = list(iter_cells(nodes, a, part.old_start, part.old_end))
@@ -292,7 +292,7 @@ def _diff_elements(forms: Forms, a: Tree, b: Tree, path: Path) -> Iterator[CellC
             yield CellChange(path.index(part.new_start + index), "added", None, news[index], length=a.count)
 
 
-def _diff_entries(forms: Forms, a: Opened, b: Opened, path: Path) -> Iterator[CellChange]:
+def _diff_entries(forms: Forms, a: Opened, b: Opened, path: StatePath) -> Iterator[CellChange]:
     nodes, decoder = forms.nodes, forms.decoder
     removed: set[bytes] = set()
     added: dict[bytes, CellChange] = {}

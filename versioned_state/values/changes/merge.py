@@ -24,7 +24,7 @@ from versioned_state.values.codec.scalars import MAX_KEY, Code, code_of, payload
 from versioned_state.values.decode import tree_of
 from versioned_state.values.forms import LIMITS, Forms
 from versioned_state.values.opened import Opened, open_cell, order_keys, read_key, split_cells
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Shape, array_header, map_header
 from versioned_state.values.trees.prefetch import fetch_paths
 from versioned_state.values.trees.tree import Tree, edit_map, iter_cells, iter_items, rank, splice_cells
@@ -51,23 +51,23 @@ class Settled:
 class Decide(Protocol):
     """What is asked where both sides changed a place."""
 
-    def settle(self, path: Path, sides: Sides, limit: int) -> Settled | None:
+    def settle(self, path: StatePath, sides: Sides, limit: int) -> Settled | None:
         """The outcome for a whole place, if it is decided by other means than a merge of its parts."""
         ...
 
-    def insert(self, path: Path, ours: list[bytes], theirs: list[bytes]) -> list[bytes] | None:
+    def insert(self, path: StatePath, ours: list[bytes], theirs: list[bytes]) -> list[bytes] | None:
         """The elements, if that is decided, that stand in a list where each side put its own."""
         ...
 
-    def once(self, path: Path) -> bool:
+    def once(self, path: StatePath) -> bool:
         """Whether what is put into a list is to be there once, whoever put it there, and wherever."""
         ...
 
-    def recount(self, path: Path) -> bool:
+    def recount(self, path: StatePath) -> bool:
         """Whether the same change on both sides, at this path or below, may count twice."""
         ...
 
-    def conflict(self, path: Path, sides: Sides) -> bytes | None:
+    def conflict(self, path: StatePath, sides: Sides) -> bytes | None:
         """A place that nobody decided: the cell that stands there in the result."""
         ...
 
@@ -85,18 +85,18 @@ class Merger:
         self._nodes = forms.nodes
         self._decide = decide
 
-    def roots(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], Path]) -> Tree:
+    def roots(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath]) -> Tree:
         """The root of a state merged from three. Cost: what theirs changed, and below it what both did."""
         changes = self._changes(base, ours, theirs, path_of)
         return edit_map(self._nodes, ours, changes) if changes else ours
 
-    def _changes(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], Path]) -> dict[bytes, bytes | None]:
+    def _changes(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath]) -> dict[bytes, bytes | None]:
         changed = list(diff_maps(self._nodes, base, theirs))
         fetch_paths(self._nodes, ours.top, (key for key, _, _ in changed))
         return self._entries(((key, b, rank(self._nodes, ours, key)[1], t) for key, b, t in changed), path_of)
 
     def _entries(
-        self, changed: Iterable[tuple[bytes, bytes | None, bytes | None, bytes | None]], path_of: Callable[[bytes], Path]
+        self, changed: Iterable[tuple[bytes, bytes | None, bytes | None, bytes | None]], path_of: Callable[[bytes], StatePath]
     ) -> dict[bytes, bytes | None]:
         """What becomes of our map, by key, from the keys that theirs changed with their cells in the base, ours and theirs."""
         changes = {}
@@ -106,7 +106,7 @@ class Merger:
                 changes[key] = merged
         return changes
 
-    def _place(self, sides: Sides, path: Callable[[], Path], limit: int) -> bytes | None:
+    def _place(self, sides: Sides, path: Callable[[], StatePath], limit: int) -> bytes | None:
         """The cell of one place, of which theirs differs from the base."""
         b, o, t = sides.base, sides.ours, sides.theirs
         if o == b:
@@ -124,7 +124,7 @@ class Merger:
 
     # Values that have parts
 
-    def _parts(self, b: bytes | None, o: bytes, t: bytes, path: Path, limit: int) -> bytes | None:
+    def _parts(self, b: bytes | None, o: bytes, t: bytes, path: StatePath, limit: int) -> bytes | None:
         """Two cells merged by their parts, or None where they cannot be taken apart. Where there was nothing, both began with nothing."""
         kinds = {self._kind(cell) for cell in (b, o, t) if cell is not None}
         if len(kinds) != 1:
@@ -158,11 +158,11 @@ class Merger:
         assert len(opened) == len(cells)
         return opened, large
 
-    def _dicts(self, b: bytes, o: bytes, t: bytes, path: Path, limit: int) -> bytes | None:
+    def _dicts(self, b: bytes, o: bytes, t: bytes, path: StatePath, limit: int) -> bytes | None:
         sides, large = self._open(b, o, t)
         base, ours, theirs = sides
 
-        def path_of(key: bytes) -> Path:
+        def path_of(key: bytes) -> StatePath:
             return path.key(read_key(self._forms.decoder, key), None if key[:1] == b"s" else key[1:])
 
         if large:
@@ -203,7 +203,7 @@ class Merger:
         order = [key for key in merged if key in keys]
         return order + sorted(keys.keys() - set(order))
 
-    def _lists(self, b: bytes, o: bytes, t: bytes, path: Path, limit: int) -> bytes | None:
+    def _lists(self, b: bytes, o: bytes, t: bytes, path: StatePath, limit: int) -> bytes | None:
         sides, large = self._open(b, o, t)
         base, ours, theirs = (side.tree for side in sides)
         nodes = self._nodes
@@ -246,7 +246,7 @@ class Merger:
     def _unpacked(self, cell: bytes) -> bytes:
         return (self._forms.inline(cell) or cell) if code_of(cell) == Code.PACKED else cell
 
-    def _texts(self, b: bytes, o: bytes, t: bytes, path: Path, limit: int) -> bytes | None:
+    def _texts(self, b: bytes, o: bytes, t: bytes, path: StatePath, limit: int) -> bytes | None:
         base, ours, theirs = (self._forms.decoder.decode(cell).split("\n") for cell in (b, o, t))
         mine = _script(diff_lists(base, ours), lambda x, y: ours[x:y])
         other = _script(diff_lists(base, theirs), lambda x, y: theirs[x:y])

@@ -16,7 +16,7 @@ from versioned_state.values.encode import ELEMENT_INLINE, ENTRY_INLINE
 from versioned_state.values.forms import Forms, key_cell
 from versioned_state.values.keys import is_internal, name_in, path_of
 from versioned_state.values.parts import Parts, is_text, text_bytes
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Shape
 from versioned_state.values.trees.tree import Tree, iter_cells
 
@@ -90,7 +90,7 @@ class Occurrences:
             self._compare(a, b, path)
         return bool(self._texts or self._values)
 
-    def _compare(self, old: bytes | None, new: bytes | None, path: Path) -> None:
+    def _compare(self, old: bytes | None, new: bytes | None, path: StatePath) -> None:
         if old == new:
             return
         code = None if old is None or new is None or code_of(old) != code_of(new) else code_of(new)
@@ -119,11 +119,11 @@ class Occurrences:
             self._count_all(olds[both:], -1, path)
             self._count_all(news[both:], 1, path)
 
-    def _count_all(self, cells: Iterable[bytes], sign: int, path: Path) -> None:
+    def _count_all(self, cells: Iterable[bytes], sign: int, path: StatePath) -> None:
         for cell in cells:
             self._count(cell, sign, path)
 
-    def _count(self, cell: bytes | None, sign: int, path: Path, *, is_key: bool = False) -> None:
+    def _count(self, cell: bytes | None, sign: int, path: StatePath, *, is_key: bool = False) -> None:
         if cell is None:
             return
         for part in self._parts.iter(cell, path, is_key=is_key):

@@ -19,7 +19,7 @@ from versioned_state.values.encode import ELEMENT_INLINE, ENTRY_INLINE, Encoder,
 from versioned_state.values.forms import LIMITS, Forms
 from versioned_state.values.keys import namespace_prefix, path_of, root_key_of, user_key
 from versioned_state.values.opened import Opened, open_cell, order_keys, split_cells
-from versioned_state.values.paths.path import Index, Key, Namespace, Path, Step, as_path
+from versioned_state.values.paths.path import Index, Key, Namespace, StatePath, Step, as_path
 from versioned_state.values.trees.blob import read_blob
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import Edit, Tree, edit_map, iter_cells, iter_items, rank, splice
@@ -47,23 +47,23 @@ class Target:
         return self.end != self.start + b"\0"
 
 
-def target_of(path: str | Path) -> Target:
+def target_of(path: str | StatePath) -> Target:
     """What a path leads to: a key, all of a namespace (``@worker``), or a part of a value. Raises ``InvalidPathError``."""
     if isinstance(path, str) and path.startswith("@"):
-        found = Path.parse(f"{path}.x")  # a namespace alone is no path, since no value is there
+        found = StatePath.parse(f"{path}.x")  # a namespace alone is no path, since no value is there
         if all(isinstance(step, Namespace) for step in found.steps[:-1]):
-            path = Path(found.steps[:-1])
+            path = StatePath(found.steps[:-1])
     steps = as_path(path).steps
     names = [step.name for step in steps if isinstance(step, Namespace)]
     if steps and len(names) == len(steps):
         prefix = b"".join(map(namespace_prefix, names))
         return Target(str(path) if isinstance(path, str) else f"@{names[-1]}", names[-1], prefix, prefix[:-1] + b"\x01")
-    root_key, rest = root_key_of(Path(steps))
+    root_key, rest = root_key_of(StatePath(steps))
     last = steps[-1]
     if not isinstance(last, Key | Index):
         raise InvalidPathError(str(path), 0, "it ends with a namespace")
     word = last.key if isinstance(last, Key) and type(last.key) is str else ""
-    return Target(str(Path(steps)), word, root_key, root_key + b"\0", rest.steps)
+    return Target(str(StatePath(steps)), word, root_key, root_key + b"\0", rest.steps)
 
 
 def target_of_prefix(prefix: str) -> Target:
@@ -104,7 +104,7 @@ class Remover:
         for target in self._targets:
             for key, cell in self._under(tree, target):
                 if not target.steps or self._known(cell, target) is not None:
-                    yield str(path_of(key) / Path(target.steps))
+                    yield str(path_of(key) / StatePath(target.steps))
 
     def _under(self, tree: Tree, target: Target) -> list[tuple[bytes, bytes]]:
         low, _ = rank(self._nodes, tree, target.start)

@@ -57,43 +57,43 @@ _LITERALS: Final = (int, float, complex, bool, bytes, tuple, frozenset, type(Non
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class StatePath:
     """Steps from the root of a state. Its string parses back to an equal path."""
 
     steps: tuple[Step, ...] = ()
 
-    def key(self, key: Any, cell: bytes | None = None) -> Path:
+    def key(self, key: Any, cell: bytes | None = None) -> StatePath:
         """The path of an entry under this one."""
         if cell is None or type(key) is str or _literal(key) is not None:
-            return Path((*self.steps, Key(key)))
-        return Path((*self.steps, Key(None, cell)))
+            return StatePath((*self.steps, Key(key)))
+        return StatePath((*self.steps, Key(None, cell)))
 
-    def index(self, index: int) -> Path:
+    def index(self, index: int) -> StatePath:
         """The path of an element under this one."""
-        return Path((*self.steps, Index(index)))
+        return StatePath((*self.steps, Index(index)))
 
-    def namespace(self, name: str) -> Path:
+    def namespace(self, name: str) -> StatePath:
         """The path of a namespace under this one."""
-        return Path((*self.steps, Namespace(name)))
+        return StatePath((*self.steps, Namespace(name)))
 
     def __str__(self) -> str:
         return self.suffix().removeprefix(".")
 
     def __repr__(self) -> str:
-        return f"Path({str(self)!r})"
+        return f"StatePath({str(self)!r})"
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __truediv__(self, other: Path) -> Path:
-        return Path(self.steps + other.steps)
+    def __truediv__(self, other: StatePath) -> StatePath:
+        return StatePath(self.steps + other.steps)
 
     def suffix(self) -> str:
         """The string that continues the string of another path."""
         return "".join(map(_show, self.steps))
 
     @classmethod
-    def parse(cls, text: str) -> Path:
+    def parse(cls, text: str) -> StatePath:
         """The path that a string shows. Raises ``InvalidPathError`` with the place where it stops making sense."""
         steps: list[Step] = []
         position = 0
@@ -107,12 +107,12 @@ class Path:
         return cls(tuple(steps))
 
 
-def as_path(path: str | Path) -> Path:
+def as_path(path: str | StatePath) -> StatePath:
     """What a caller gives for a path. Raises ``InvalidPathError``, or ``InvalidArgumentError`` for what is neither string nor path."""
     if isinstance(path, str):
-        return Path.parse(path)
-    if not isinstance(path, Path):
-        raise InvalidArgumentError(f"a path is a string or a Path, not {type(path).__name__}; nothing was changed")
+        return StatePath.parse(path)
+    if not isinstance(path, StatePath):
+        raise InvalidArgumentError(f"a path is a string or a StatePath, not {type(path).__name__}; nothing was changed")
     return path
 
 

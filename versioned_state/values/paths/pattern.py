@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from versioned_state.errors import InvalidPathError
-from versioned_state.values.paths.path import Path, Step, parse_step
+from versioned_state.values.paths.path import StatePath, Step, parse_step
 
 _ANY: Final = "*"
 _DEEP: Final = "**"
@@ -42,15 +42,15 @@ class Pattern:
             raise InvalidPathError(text, 0, "it is empty")
         return cls(text, tuple(steps))
 
-    def matches(self, path: Path) -> bool:
+    def matches(self, path: StatePath) -> bool:
         """Whether the whole of a path is meant."""
         return len(self.steps) in self._reached(path)
 
-    def may_match_below(self, path: Path) -> bool:
+    def may_match_below(self, path: StatePath) -> bool:
         """Whether a path is meant, or one below it could be."""
         return bool(self._reached(path))
 
-    def _reached(self, path: Path) -> set[int]:
+    def _reached(self, path: StatePath) -> set[int]:
         """How many steps of the pattern may be used up where the path ends."""
         reached = self._skip({0})
         for step in path.steps:

@@ -21,7 +21,7 @@ from versioned_state.repository.merging.policies import Policies, Policy
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.diff import Diff
 from versioned_state.state.versioned import Versioned
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes
 
 _DONE = "already up to date"
@@ -107,7 +107,7 @@ def _dry_attempt(repository: Repository, ours: Commit, theirs: Commit) -> Any:
     """An attempt that gives the difference that it would make to ours."""
     base = repository.merge_base(ours, theirs)
 
-    def attempt(policies: Mapping[str, Policy], values: Mapping[Path, Any]) -> Diff:
+    def attempt(policies: Mapping[str, Policy], values: Mapping[StatePath, Any]) -> Diff:
         staging = Staging(repository.objects)
         merged = merge_trees(
             Nodes(staging, staging=staging),

@@ -8,7 +8,7 @@ import click
 
 from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
 from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.values.paths.path import Path
+from versioned_state.values.paths.path import StatePath
 
 
 @verb("keys", "List the keys of a state.", example="vstate keys main user/")
@@ -25,7 +25,7 @@ def keys(settings: Settings, rev: str, prefix: str, *, as_json: bool) -> None:
     output = settings.output
     with settings.reading() as repository, output.paged(unless=as_json):
         for namespaces, key in _iter_keys(repository.snapshot(rev, describe=True), prefix, ()):
-            path = Path()
+            path = StatePath()
             for name in namespaces:
                 path = path.namespace(name)
             path = path.key(key)
