@@ -87,6 +87,11 @@ class KVStore(ABC):
     def close(self) -> None:
         """Let go of files and connections. Idempotent; a later call of another method raises `StoreClosedError`."""
 
+    def sizes(self, keys: Iterable[str]) -> dict[str, int] | None:
+        """The lengths of the values of those keys that exist; None if this store cannot tell a length without reading the value."""
+        check_iterable(keys)
+        return None
+
     def set_many(self, items: Mapping[str, bytes]) -> None:
         """Store several values: the mutable ones all or nothing, the objects where absent."""
         objects = {key: value for key, value in items.items() if is_object(key)}

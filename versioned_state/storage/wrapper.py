@@ -27,6 +27,9 @@ class Wrapper(KVStore):
     def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
         return self.store.get_many(keys)
 
+    def sizes(self, keys: Iterable[str]) -> dict[str, int] | None:
+        return self.store.sizes(keys)
+
     def keys(self, prefix: str = "") -> Iterator[str]:
         return self.store.keys(prefix)
 

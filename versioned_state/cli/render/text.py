@@ -290,6 +290,11 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
 _UNITS: Final = ((10**3, "KB"), (10**6, "MB"), (10**9, "GB"), (10**12, "TB"))
 
 
+def of_size(count: int | None) -> str:
+    """``, 4.2 KB`` after what takes so much; nothing if that is not known."""
+    return "" if count is None else f", {size(count)}"
+
+
 def size(count: int) -> str:
     """Bytes, to three digits."""
     if count < 1000:

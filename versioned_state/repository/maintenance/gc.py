@@ -1,13 +1,12 @@
-"""Garbage collection, beside writers: mark what refs and their logs lead to, delete the rest in batches. Layer: repository.
+"""Garbage collection beside writers: mark every object that refs and their logs lead to, delete the rest in batches. Layer: repository.
 
-What makes it safe is the record that ``epoch`` is about: each batch is deleted on the condition that the record is as this gc left it,
-so a gc that was delayed, and whose place another one took, deletes nothing any more; and every ref that moved meanwhile is in it.
+The fence (``refs/gc_fence``) makes it safe. Each batch is deleted on the condition that the fence's record is as this gc left it, so a gc
+that was delayed, and that another gc has replaced, deletes nothing more; and every ref that moves meanwhile is in the record.
 ``docs/design/014-gc-beside-writers.md`` goes through the failures.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -29,6 +28,7 @@ from versioned_state.objects.keys import GC, OBJECTS, RefKind, address_in, objec
 from versioned_state.objects.store import verified
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.repository.history.reach import AddressSet, Reference, Role, walk
+from versioned_state.repository.maintenance.gc_owner import is_dead, new_owner, retire
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.storage import KVStore, Wrapper
@@ -37,41 +37,43 @@ if TYPE_CHECKING:
     from versioned_state.repository.repository import Repository
 
 DEFAULT_EXPIRE: Final = timedelta(days=30)
-"""How long the reflog keeps what nothing else leads to, as git does."""
+"""How long the reflog keeps commits that nothing else leads to; git's default."""
 
-TAKEOVER_US: Final = 10 * 60 * 1_000_000
-"""After how long without a sign of life a gc is taken for dead. It is safe at any time; a living one would have worked in vain."""
+TAKEOVER_US: Final = 30 * 1_000_000
+"""After this many microseconds without a beat a gc is taken for dead: 15 missed beats, since one slow call of the store may delay a few.
+A takeover is safe at any time; it only costs a living gc its work. On the same machine the process itself is asked (``gc_owner``)."""
 
 Progress = Callable[[int, int | None], None]
 
 _BATCH: Final = 1000
-"""Objects deleted at once: on ``Disk`` a writer waits for some 10 ms then."""
+"""Objects of one deletion: on ``Disk`` it keeps a writer waiting for about 10 ms."""
 
 _BEAT_S: Final = 2.0
 _PATIENCE: Final = 3
-"""Batches that writers came in between of, before they are asked to wait for a moment."""
+"""Failed attempts at one batch, each because a writer moved a ref, before writers are asked to wait for a moment."""
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 @dataclass(frozen=True, slots=True)
 class GcReport:
-    """What a gc did, or with ``dry_run`` would have done.
+    """What a gc did, or would do with ``dry_run``.
 
     Attributes:
-        refs: how many refs were followed, deleted ones whose log has not expired included.
-        kept, freed: objects that are reachable, and that were deleted.
-        kept_bytes, freed_bytes: the bytes of their values in the store; of chunks that are kept, which are not read, those of the content.
+        refs: how many refs were followed; deleted refs count as long as their reflog has not expired.
+        kept, freed: how many objects are reachable, and how many were deleted.
+        kept_bytes, freed_bytes: the stored bytes of those objects, as ``stats`` counts them; None if the store cannot tell the size of a
+            value without reading it.
         seconds: how long it took.
-        compacted: by how many bytes the store shrank afterwards; None where that was not asked for.
+        compacted: by how many bytes the store shrank afterwards; None if ``compact`` was not asked for.
         dry_run: nothing was deleted.
     """
 
     refs: int
     kept: int
-    kept_bytes: int
+    kept_bytes: int | None
     freed: int
-    freed_bytes: int
+    freed_bytes: int | None
     seconds: float
     compacted: int | None = None
     dry_run: bool = False
@@ -92,23 +94,23 @@ def collect(
     progress: Progress | None = None,
     in_memory: int = 1_000_000,
 ) -> GcReport:
-    """Delete every object that no ref and no log entry of the last ``expire`` leads to, while others go on reading and writing.
+    """Delete every object that no ref and no log entry younger than ``expire`` leads to, while others go on reading and writing.
 
-    Cost: reading all that is kept, but for chunks, and listing all keys. Memory: what ``AddressSet`` says. A failure, or the death of
-    the process, leaves a store in which everything that is reachable is whole; the next gc does the rest.
+    Cost: reads every reachable object except chunks, and lists all keys; garbage is not read. Memory: see ``AddressSet``. If gc fails,
+    or its process dies, every reachable object is still there, and the next gc does the rest.
 
     Args:
-        expire: how long the reflog keeps commits that nothing else leads to. Zero: not at all.
-        dry_run: only look, and write nothing. What a writer is about to commit may be counted as garbage then.
-        compact: rewrite the store afterwards, so that the room is given back (``Disk``).
-        force: begin although another gc seems to be at work, which then stops; or although the record of gc is damaged.
-        progress: told from time to time how many objects were looked at, and of how many; None: not known, while they are marked.
-        in_memory: addresses to hold in memory before a temporary file is used.
+        expire: the age up to which a reflog keeps commits that nothing else leads to. Zero: it keeps none.
+        dry_run: count only, and write nothing. The objects that a writer is about to commit may count as garbage.
+        compact: rewrite the store afterwards, so that the file shrinks (``Disk``).
+        force: begin even if another gc seems to be at work, which then stops, or if the record of gc is damaged.
+        progress: called now and then with the number of objects done and their total; the total is None while objects are being marked.
+        in_memory: how many addresses to hold in memory before a temporary file is used.
 
     Raises:
-        StoreBusyError: another gc is at work, or took this one's place. What was deleted so far was garbage.
-        UnsafeStoreError: the store takes too few conditions at once for gc to run beside writers.
-        MissingObjectError, CorruptObjectError, CorruptRefError: something reachable is damaged, so nothing can be told to be garbage.
+        StoreBusyError: another gc is at work, or has replaced this one. The objects deleted so far were garbage.
+        UnsafeStoreError: the store takes only one condition a batch, so gc cannot run beside writers.
+        MissingObjectError, CorruptObjectError, CorruptRefError: a reachable object is damaged, so garbage cannot be told from the rest.
     """
     if expire < timedelta(0):
         raise InvalidArgumentError(f"expire={expire}: it is 0 or more")
@@ -119,17 +121,20 @@ def collect(
     cutoff = max(repository.now() - expire // timedelta(microseconds=1), 0)
     with AddressSet(in_memory=in_memory) as seen:
         marking = _Marking(repository, seen, progress)
+        tally = _Tally(repository.store)
         if dry_run:
-            # What an earlier gc took for expired may be gone, whatever is asked for now.
+            # An earlier gc may have deleted what it took for expired, whatever ``expire`` is now.
             marking.expired = max(cutoff, repository.guard.refresh().expired)
             marking.mark_refs()
-            freed, freed_bytes = _measure(repository.store, seen, progress)
+            for garbage in _garbage(marking, tally):
+                tally.freed += len(garbage)
         else:
-            freed, freed_bytes = _Sweep(repository, marking, cutoff, force=force).run()
+            _Sweep(repository, marking, tally, cutoff, force=force).run()
             repository.guard.refresh()
-        result = GcReport(marking.refs, len(seen), marking.bytes, freed, freed_bytes, 0.0, None, dry_run)
+        kept = len(seen)
     compacted = base.compact() if compact and not dry_run and isinstance(base, _Compacting) else None
-    return GcReport(result.refs, result.kept, result.kept_bytes, freed, freed_bytes, time.monotonic() - start, compacted, dry_run)
+    seconds = time.monotonic() - start
+    return GcReport(marking.refs, kept, tally.kept_bytes, tally.freed, tally.freed_bytes, seconds, compacted, dry_run)
 
 
 def _innermost(store: KVStore) -> KVStore:
@@ -138,19 +143,48 @@ def _innermost(store: KVStore) -> KVStore:
     return store
 
 
+class _Tally:
+    """How many objects were freed, and the stored bytes of garbage and of the rest; None if the store cannot tell sizes."""
+
+    def __init__(self, store: KVStore) -> None:
+        self._store = store
+        self.freed = 0
+        self.freed_bytes: int | None = 0
+        self.kept_bytes: int | None = 0
+        self._sizes: dict[str, int] = {}
+
+    def measure(self, keys: list[str], garbage: list[str]) -> None:
+        """Count the bytes of a page of keys, some of which are garbage. The store's index has the sizes; no value is read."""
+        sizes = self._store.sizes(keys)
+        if sizes is None or self.kept_bytes is None or self.freed_bytes is None:
+            self.kept_bytes = self.freed_bytes = None
+            return
+        self._sizes = {key: sizes.get(key, 0) for key in garbage}
+        freed = sum(self._sizes.values())
+        self.freed_bytes += freed
+        self.kept_bytes += sum(sizes.values()) - freed
+
+    def spare(self, keys: Iterable[str]) -> None:
+        """Count garbage of the last page as kept: a writer has put it to use."""
+        size = sum(self._sizes.get(key, 0) for key in keys)
+        if self.kept_bytes is not None and self.freed_bytes is not None:
+            self.kept_bytes += size
+            self.freed_bytes -= size
+
+
 class _Marking:
-    """Marks what is reachable. ``refs`` counts the refs, ``bytes`` what the objects take."""
+    """Marks every reachable object. ``refs`` counts the refs."""
 
     def __init__(self, repository: Repository, seen: AddressSet, progress: Progress | None) -> None:
         self._repository = repository
+        self.store = repository.store
         self.seen = seen
         self.progress = progress
         self.expired = 0
         self.refs = 0
-        self.bytes = 0
         self.beat: Callable[[], None] = lambda: None
 
-    # A reader: what is marked is read through here
+    # A ``Reader``: marked objects are read through it, so that each read is a chance to beat
 
     def read(self, address: Address) -> bytes:
         return self.read_many([address])[address]
@@ -158,25 +192,19 @@ class _Marking:
     def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
         self.beat()
         keys = {object_key(address): address for address in addresses}
-        found = self._repository.store.get_many(keys)
+        found = self.store.get_many(keys)
         if len(found) < len(keys):
             raise MissingObjectError(next(address for key, address in keys.items() if key not in found).hex())
-        self.bytes += sum(map(len, found.values()))
         if self.progress is not None:
             self.progress(len(self.seen), None)
         return {keys[key]: verified(keys[key], stored) for key, stored in found.items()}
 
     def mark(self, starts: Iterable[Reference]) -> None:
-        for reference, raw in walk(
-            self, starts, self.seen, cuts=self._repository.cuts, expired=self.expired, chunks=False, unread=self._count
-        ):
-            del reference, raw
-
-    def _count(self, chunk: Reference) -> None:
-        self.bytes += chunk.size or 0
+        for _ in walk(self, starts, self.seen, cuts=self._repository.cuts, expired=self.expired, chunks=False):
+            pass
 
     def mark_refs(self) -> None:
-        """Mark from all refs as they are now, deleted ones included for the sake of their logs."""
+        """Mark from all refs as they are now; deleted refs too, because of their reflogs."""
         self._repository.refresh_cuts()
         self.mark(self._roots())
 
@@ -185,13 +213,14 @@ class _Marking:
         for kind in _KINDS:
             for ref in iter_refs(self._repository.store, kind, deleted=True):
                 self.refs += 1
+                self.beat()
                 if ref.head is not None:
                     yield Reference(ref.head, Role.COMMIT)
                 if ref.log is not None:
                     yield Reference(ref.log, Role.LOG_ENTRY)
 
     def mark_published(self, addresses: Iterable[Address]) -> None:
-        """Mark from what the record of gc has: commits and log entries, which only their kind tells apart."""
+        """Mark from the addresses in the fence's record: commits and log entries, which only their kind tells apart."""
         new = [address for address in addresses if address not in self.seen]
         if new:
             roles = {0x01: Role.COMMIT, 0x02: Role.LOG_ENTRY}
@@ -200,43 +229,49 @@ class _Marking:
             for address in new:
                 role = roles.get(raws[address][0])
                 if role is None:
-                    raise CorruptObjectError(address.hex(), "a ref was moved to it, and it is no commit")
+                    raise CorruptObjectError(address.hex(), "a ref was moved to it, and it is not a commit")
                 starts.append(Reference(address, role))
             self.mark(starts)
 
 
 class _Sweep:
-    """One gc at work: it owns the record from its beginning to its end."""
+    """One gc at work: it owns the fence's record from beginning to end."""
 
-    def __init__(self, repository: Repository, marking: _Marking, cutoff: int, *, force: bool) -> None:
+    def __init__(self, repository: Repository, marking: _Marking, tally: _Tally, cutoff: int, *, force: bool) -> None:
         self._repository = repository
         self._store = repository.store
         self._marking = marking
+        self._tally = tally
         self._cutoff = cutoff
         self._force = force
-        self._owner = secrets.token_bytes(8)
+        self._owner = b""
         self._record = GcRecord()
-        self._beaten = time.monotonic()
+        self._last_beat = time.monotonic()
         self._beating = False
 
-    def run(self) -> tuple[int, int]:
+    def run(self) -> None:
         if not self._repository.guard.enabled:
             raise UnsafeStoreError(
-                f"gc cannot run beside writers on {_innermost(self._store)!r}, which takes one condition a batch; nothing was deleted",
+                f"gc cannot run beside writers on {_innermost(self._store)!r}, which takes one condition a batch",
+                remains="nothing was deleted",
                 hint="vstate gc --dry-run says what would be freed; a store of another kind can be collected",
             )
-        self._begin()
+        self._owner = new_owner()
         try:
+            self._begin()
             self._marking.beat = self._beat
             self._marking.mark_refs()
-            freed = self._sweep()
+            for garbage in _garbage(self._marking, self._tally):
+                self._delete(garbage)
+            self._end()
         except BaseException:
-            # Left as it is, it would keep the next gc waiting, and make each commit write down where it went.
+            # Nobody must wait for a gc that has failed, and no commit write down for it where its ref went.
             with suppress(StorageError):
-                self._end()
+                self._give_up()
             raise
-        self._end()
-        return freed
+        finally:
+            # Should the record still name this owner (the disk is full, say), then the next gc sees that it is dead.
+            retire(self._owner)
 
     # The record
 
@@ -245,10 +280,11 @@ class _Sweep:
             stored = self._store.get(GC)
             record = self._read(stored)
             now = self._repository.now()
-            if record.owner is not None and not self._force and 0 <= now - record.beat < TAKEOVER_US:
+            if record.owner is not None and not self._force and 0 <= now - record.beat < TAKEOVER_US and not is_dead(record.owner):
                 raise StoreBusyError(
-                    f"another gc is at work, and gave a sign of life {(now - record.beat) // 1_000_000} s ago; nothing was deleted",
-                    hint="wait for it; where its process has died, vstate gc --force takes its place",
+                    f"another gc is at work; its last sign of life was {(now - record.beat) // 1_000_000} s ago",
+                    remains="nothing was deleted",
+                    hint="wait for it; if its process has died, vstate gc --force takes its place",
                 )
             mine = record.but(
                 epoch=record.epoch + 1,
@@ -268,7 +304,7 @@ class _Sweep:
         except CorruptObjectError:
             if not self._force:
                 raise
-            # Numbers that no record before it can have had, so that nobody takes it for one that he knows.
+            # No earlier record can have had these numbers, so nobody takes this record for one that was seen before.
             now = self._repository.now()
             return GcRecord(epoch=now, sweeps=now)
 
@@ -277,27 +313,29 @@ class _Sweep:
         if not self._store.apply({GC: before}, {GC: after.stored}, deletes or ()):
             return False
         self._record = after
-        self._beaten = time.monotonic()
+        self._last_beat = time.monotonic()
         return True
 
     def _look(self) -> GcRecord:
-        """The record as it is now, which is still ours. Raises ``StoreBusyError``."""
+        """The record as it is now. Raises ``StoreBusyError`` if this gc no longer owns it."""
         record = read_gc_record(self._store.get(GC))
         if record.owner != self._owner:
-            raise StoreBusyError("another gc took this one's place, or a writer called it off; what was deleted so far was garbage")
+            raise StoreBusyError(
+                "another gc took this one's place, or a writer called it off", remains="the objects deleted so far were garbage"
+            )
         self._record = record
         return record
 
     def _beat(self) -> None:
-        """Every few seconds, take note of what writers have published, so that what they write there stays short, and say that we live."""
-        if self._beating or time.monotonic() - self._beaten < _BEAT_S:
+        """Every few seconds, mark what writers have published, so that their list stays short, and show that this gc lives."""
+        if self._beating or time.monotonic() - self._last_beat < _BEAT_S:
             return
-        self._beating = True  # marking reads, and each read comes by here
+        self._beating = True  # marking reads, and each read beats
         try:
-            self._beaten = time.monotonic()
+            self._last_beat = time.monotonic()
             record = self._look()
             self._marking.mark_published(record.published)
-            # Where a writer came in between, it is done the next time.
+            # If a writer comes in between, the next beat does it.
             self._put(record.stored, record.but(beat=self._repository.now(), published=()))
         finally:
             self._beating = False
@@ -306,30 +344,29 @@ class _Sweep:
         while not self._put(self._record.stored, self._record.ended()):
             self._look()
 
+    def _give_up(self) -> None:
+        """Take this gc's name out of the record, if it is there: a write whose reply was lost may have put it there."""
+        while (record := read_gc_record(self._store.get(GC))).owner == self._owner:
+            self._put(record.stored, record.ended())
+
     # Deleting
 
-    def _sweep(self) -> tuple[int, int]:
-        freed = freed_bytes = 0
-        for batch in _garbage(self._store, self._marking.seen, self._marking.progress, self._beat):
-            count, size = self._delete(batch)
-            freed += count
-            freed_bytes += size
-        return freed, freed_bytes
-
-    def _delete(self, batch: list[str]) -> tuple[int, int]:
-        sizes = {key: len(stored) for key, stored in self._store.get_many(batch).items()}
+    def _delete(self, batch: list[str]) -> None:
         attempt = 0
         while True:
             record = self._record
             if record.published:
-                # They may lead to what was garbage when this batch was listed.
+                # They may lead to objects that were garbage when this batch was listed.
                 self._marking.mark_published(record.published)
+                spared = [key for key in batch if address_in(key) in self._marking.seen]
+                self._tally.spare(spared)
                 batch = [key for key in batch if address_in(key) not in self._marking.seen]
             after = record.but(sweeps=record.sweeps + 1, beat=self._repository.now(), hold=False, published=())
             if not batch:
-                return 0, 0
+                return
             if self._put(record.stored, after, batch):
-                return len(batch), sum(sizes.get(key, 0) for key in batch)
+                self._tally.freed += len(batch)
+                return
             attempt += 1
             record = self._look()
             if attempt >= _PATIENCE and not record.hold:
@@ -337,26 +374,16 @@ class _Sweep:
                 self._put(record.stored, record.but(hold=True))
 
 
-def _garbage(store: KVStore, seen: AddressSet, progress: Progress | None, beat: Callable[[], None] = lambda: None) -> Iterator[list[str]]:
-    """The keys of objects that are not marked, some at a time."""
+def _garbage(marking: _Marking, tally: _Tally) -> Iterator[list[str]]:
+    """The keys of objects that are not marked, page by page."""
     looked = 0
-    keys = store.keys(OBJECTS)
-    while True:
-        page = list(islice(keys, _BATCH))
-        if not page:
-            return
-        beat()
+    keys = marking.store.keys(OBJECTS)
+    while page := list(islice(keys, _BATCH)):
+        marking.beat()
         looked += len(page)
-        batch = [key for key in page if address_in(key) not in seen]
-        if progress is not None:
-            progress(looked, max(looked, len(seen)))
+        batch = [key for key in page if address_in(key) not in marking.seen]
+        tally.measure(page, batch)
+        if marking.progress is not None:
+            marking.progress(looked, max(looked, len(marking.seen)))
         if batch:
             yield batch
-
-
-def _measure(store: KVStore, seen: AddressSet, progress: Progress | None) -> tuple[int, int]:
-    freed = size = 0
-    for batch in _garbage(store, seen, progress):
-        freed += len(batch)
-        size += sum(map(len, store.get_many(batch).values()))
-    return freed, size

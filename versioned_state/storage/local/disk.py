@@ -50,6 +50,7 @@ _PUT_LIMIT = "INSERT OR REPLACE INTO settings(name, value) VALUES('size_limit', 
 # more on preparing a longer one than it gains: 285 objects take 0.92 ms by 64, 1.08 ms by 256, 1.6 ms one by one.
 _CHUNK = 64
 _GET_SEVERAL = "SELECT key, value FROM {table} WHERE key IN ({marks})"
+_SIZES = "SELECT key, length(value) FROM {table} WHERE key IN ({marks})"  # a row's header tells: no overflow page is read
 
 # Keys of one step of a listing.
 _PAGE = 1000
@@ -206,6 +207,22 @@ class Disk(KVStore):
                             # Found by an index that says otherwise than the row. A KeyError would pass for: there is no such key.
                             raise CorruptStoreError(f"{self._file} is damaged: looking up a key found another, {raw!r}")
                         found[key] = value if type(value) is bytes else self._checked(value)
+            return found
+
+        return self._read(query)
+
+    def sizes(self, keys: Iterable[str]) -> dict[str, int]:
+        names: dict[str, dict[bytes, str]] = {"objects": {}, "entries": {}}
+        for key in check_keys(keys):
+            raw = raw_key(key)
+            names["entries" if raw is None else "objects"][key.encode() if raw is None else raw] = key
+
+        def query(connection: Connection) -> dict[str, int]:
+            found = {}
+            for table, wanted in names.items():
+                for chunk in _chunks(list(wanted)):
+                    statement = _SIZES.format(table=table, marks=",".join("?" * len(chunk)))
+                    found.update({wanted[raw]: size for raw, size in connection.execute(statement, chunk) if raw in wanted})
             return found
 
         return self._read(query)

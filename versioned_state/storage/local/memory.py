@@ -46,6 +46,9 @@ class Memory(KVStore):
                     found[key] = value
         return found
 
+    def sizes(self, keys: Iterable[str]) -> dict[str, int]:
+        return {key: len(value) for key, value in self.get_many(keys).items()}
+
     def keys(self, prefix: str = "") -> Iterator[str]:
         check_key(prefix)
         with self._lock:

@@ -220,6 +220,12 @@ class KVStoreContract:
             some = dict(list(values.items())[-count:])
             assert store.get_many(some.keys()) == some
 
+    def test_sizes_are_those_of_the_values_or_not_known(self, store: KVStore) -> None:
+        values = {f"o/{number:06x}": b"x" * number for number in range(200)} | {"k": b"0", "empty": b""}
+        store.set_many(values)
+        sizes = store.sizes([*values, "absent", "o/ffffff"])
+        assert sizes is None or sizes == {key: len(value) for key, value in values.items()}
+
     # Listing
 
     def test_long_listing_has_each_key_once(self, store: KVStore) -> None:

@@ -76,6 +76,10 @@ class Counting(Wrapper):
         self._add(objects_read=sum(map(is_object, found)), bytes_read=_size(found.values()))
         return found
 
+    def sizes(self, keys: Iterable[str]) -> dict[str, int] | None:
+        self._add(get_manys=1)
+        return self.store.sizes(keys)
+
     def keys(self, prefix: str = "") -> Iterator[str]:
         self._add(listings=1)
         return self.store.keys(prefix)

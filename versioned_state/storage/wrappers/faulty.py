@@ -84,6 +84,9 @@ class Faulty(Wrapper):
     def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
         return self._call(lambda: self.store.get_many(keys))
 
+    def sizes(self, keys: Iterable[str]) -> dict[str, int] | None:
+        return self._call(lambda: self.store.sizes(keys))
+
     def keys(self, prefix: str = "") -> Iterator[str]:
         """With `Fault.AFTER` the listing is cut short: it yields half of the keys before it fails."""
         if not self._is_due():

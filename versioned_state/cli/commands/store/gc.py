@@ -8,7 +8,7 @@ from datetime import timedelta
 import click
 
 from versioned_state.cli.render.ages import AGE
-from versioned_state.cli.render.text import plural, size
+from versioned_state.cli.render.text import of_size, plural, size
 from versioned_state.cli.shared.progress import progress_bar
 from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.repository.maintenance.gc import DEFAULT_EXPIRE
@@ -42,9 +42,7 @@ def gc(settings: Settings, *, expire: timedelta | None, compact: bool, dry_run: 
     if as_json:
         output.json(asdict(report))
         return
-    freed = plural(report.freed, "object")
-    output.print(
-        f"{'would free' if dry_run else 'freed'} {freed}, {size(report.freed_bytes)}; kept {report.kept:,}, {size(report.kept_bytes)}"
-    )
+    freed, kept = f"{plural(report.freed, 'object')}{of_size(report.freed_bytes)}", f"{report.kept:,}{of_size(report.kept_bytes)}"
+    output.print(f"{'would free' if dry_run else 'freed'} {freed}; kept {kept}")
     if report.compacted is not None:
         output.print(f"the store takes {size(max(report.compacted, 0))} less")

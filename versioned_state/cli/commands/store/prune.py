@@ -10,7 +10,7 @@ import click
 
 from versioned_state.cli.render.ages import AGE
 from versioned_state.cli.render.output import Span
-from versioned_state.cli.render.text import first_line, plural, size
+from versioned_state.cli.render.text import first_line, of_size, plural
 from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.repository.maintenance.prune import PruneReport
 
@@ -73,7 +73,7 @@ def prune(
         f"{plural(len(report.branches), 'branch', 'branches')} {done}; {plural(report.kept, 'commit')} stay, {report.removed:,} are garbage"
     )
     if report.collected is not None:
-        output.print(f"freed {plural(report.collected.freed, 'object')}, {size(report.collected.freed_bytes)}")
+        output.print(f"freed {plural(report.collected.freed, 'object')}{of_size(report.collected.freed_bytes)}")
 
 
 def _json(report: PruneReport) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from versioned_state.cli.render.output import Output, Span
-from versioned_state.cli.render.text import plural, size
+from versioned_state.cli.render.text import of_size, plural
 from versioned_state.cli.shared.progress import progress_bar
 from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.repository.maintenance.purge import PurgeReport
@@ -88,7 +88,7 @@ def _print(output: Output, report: PurgeReport) -> None:
     if report.shared:
         output.note(f"{plural(len(report.shared), 'commit')} of what was erased stays: other branches, tags or reflogs lead there")
     if report.collected is not None:
-        output.print(f"erased {plural(report.collected.freed, 'object')}, {size(report.collected.freed_bytes)}")
+        output.print(f"erased {plural(report.collected.freed, 'object')}{of_size(report.collected.freed_bytes)}")
     if report.mentions:
         named = ", ".join(each if " " in each else each[:12] for each in report.mentions[:8])
         more = f" and {len(report.mentions) - 8:,} more" if len(report.mentions) > 8 else ""

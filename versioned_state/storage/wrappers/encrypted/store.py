@@ -22,7 +22,16 @@ from versioned_state.errors import (
     StoreNotFoundError,
     WrongKeyError,
 )
-from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value, is_object
+from versioned_state.storage.base import (
+    OBJECT_PREFIX,
+    KVStore,
+    check_batch,
+    check_iterable,
+    check_key,
+    check_keys,
+    check_value,
+    is_object,
+)
 from versioned_state.storage.wrapper import Wrapper
 from versioned_state.storage.wrappers.encrypted.cipher import ENTRY_PREFIX, ID_SIZE, KEY_SIZE, NAME_KEY_SIZE, Cipher, EntryNames, id_in
 from versioned_state.storage.wrappers.encrypted.keyring import KEYRING, Keyring, new_salt
@@ -164,6 +173,10 @@ class Encrypted(Wrapper):
         stored = self.store.get_many([*names, KEYRING])
         self._checked_ring(stored.pop(KEYRING, None))
         return {names[name]: self._open(names[name], value) for name, value in stored.items()}
+
+    def sizes(self, keys: Iterable[str]) -> None:
+        """None: the store beneath has the sizes of sealed values, under other keys."""
+        check_iterable(keys)
 
     def keys(self, prefix: str = "") -> Iterator[str]:
         """As in `KVStore`, at the cost of what is listed where a prefix of entries ends with a slash, or else of its folder.
