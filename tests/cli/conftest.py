@@ -6,48 +6,17 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from tests.support.trips import Trip, make_hostile, make_trip
+from tests.support.command_line import SNAPSHOTS, Result, Vstate, speaks_python
+from tests.support.examples import Trip, make_hostile, make_trip
 from versioned_state import Disk, Versioned
 from versioned_state.cli.main import vstate as group
-
-SNAPSHOTS = Path(__file__).parent / "snapshots"
-
-_PYTHON = re.compile(r"^(?:error|hint): .*(?:\b\w+\(\)|\b[a-z_]+\([^ )]*['=,]|\b[a-z]+_[a-z_]+\b|\w=(?:['\"{[]|True|None))", re.MULTILINE)
-
-
-@dataclass
-class Result:
-    """What a command line printed, and how it ended."""
-
-    stdout: str
-    stderr: str
-    code: int
-
-    def shown(self, command: str) -> str:
-        """All of it as one text, for a snapshot."""
-        parts = [f"$ {command}\n", self.stdout]
-        if self.stderr:
-            parts.append(f"--- stderr\n{self.stderr}")
-        if self.code:
-            parts.append(f"--- exit {self.code}\n")
-        return "".join(parts)
-
-
-Vstate = Callable[..., Result]
-
-
-def speaks_python(stderr: str) -> bool:
-    """Whether an error or a hint has a call, an argument or a name of Python: the command line has none, but says so where it is meant."""
-    return _PYTHON.search(re.sub(r"in Python: .*|\S+://\S+", "", stderr)) is not None
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Vstate
-from tests.cli.test_stores import assert_error
-from tests.support.meddler import Meddler
+from tests.support.command_line import Vstate, assert_error
+from tests.support.concurrent_stores import ActsAroundMove
 from versioned_state import Disk, Versioned
 
 
@@ -40,7 +39,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setenv("VSTATE_STORE", str(path))
     monkeypatch.setenv("VSTATE_AUTHOR", "tester")
-    monkeypatch.setattr("versioned_state.cli.shared.store.open_store", lambda *_, **__: Meddler(Disk(path), before=theirs))
+    monkeypatch.setattr("versioned_state.cli.shared.store.open_store", lambda *_, **__: ActsAroundMove(Disk(path), before=theirs))
     return path
 
 
@@ -100,7 +99,7 @@ def test_where_others_did_it_first_nothing_is_claimed(vstate: Vstate, store: Pat
     ]:
         monkeypatch.setattr(
             "versioned_state.cli.shared.store.open_store",
-            lambda *_, command=command, **__: Meddler(Disk(store), before=theirs(command.split()[0])),
+            lambda *_, command=command, **__: ActsAroundMove(Disk(store), before=theirs(command.split()[0])),
         )
         result = vstate(*command.split())
         assert (result.code, result.stdout) == (0, ""), command

@@ -6,8 +6,8 @@ import json
 from datetime import timedelta
 from pathlib import Path
 
-from tests.cli.conftest import Vstate
-from tests.support.trips import Trip
+from tests.support.command_line import Vstate
+from tests.support.examples import Trip
 from versioned_state import Disk, Repository, Versioned
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Vstate
-from tests.support.trips import Trip, control_characters
+from tests.support.command_line import Vstate
+from tests.support.examples import Trip, control_characters
 from versioned_state import Disk, Repository, Versioned
 from versioned_state.objects.keys import ref_key
 from versioned_state.repository.refs.gc_fence import GcRecord

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cli.conftest import Vstate
+from tests.support.command_line import Vstate
+from tests.support.examples import control_characters
 from tests.support.terminal import run, run_in_terminal
-from tests.support.trips import control_characters
 from versioned_state import Disk, Repository
 
 IDS = re.compile(r"\b(?:[0-9a-f]{12}|[0-9a-f]{48})\b")

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.cli.conftest import Vstate
-from tests.cli.test_stores import assert_error
-from tests.support.trips import Trip
+from tests.support.command_line import Vstate, assert_error
+from tests.support.examples import Trip
 from versioned_state import Disk, Versioned
 from versioned_state.cli.commands.read.export import _state_lines
 

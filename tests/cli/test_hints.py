@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Vstate, speaks_python
-from tests.cli.test_stores import assert_error
-from tests.support.trips import Trip
+from tests.support.command_line import Vstate, assert_error, speaks_python
+from tests.support.examples import Trip
 from versioned_state import errors
 from versioned_state.cli.shared.hints import hint_of, message_of
 

@@ -14,11 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.cli.conftest import SNAPSHOTS, Vstate
-from tests.cli.test_process import complete
-from tests.cli.test_stores import assert_error
-from tests.support.terminal import run_in_terminal
-from tests.support.trips import ESCAPES, MINUTE, START, Bomb, Trip, control_characters, plant
+from tests.support.command_line import SNAPSHOTS, Vstate, assert_error
+from tests.support.examples import ESCAPES, MINUTE, START, Bomb, Trip, control_characters, plant
+from tests.support.terminal import complete, run_in_terminal
 from versioned_state import Commit, Disk, Repository, Snapshot, Versioned
 from versioned_state.cli.render import text
 from versioned_state.cli.render.output import Span
@@ -389,7 +387,7 @@ def test_objects_are_merged_without_being_unpickled(vstate: Vstate, tmp_path: Pa
         state.commit("ours")
     target.unlink(missing_ok=True)  # these handles may unpickle what they made
     result = vstate("merge", "other", store=store)
-    assert "    ours    <object tests.support.trips.Bomb" in result.stdout
+    assert "    ours    <object tests.support.examples.Bomb" in result.stdout
     assert_error(result, "1 conflict")
     assert vstate("merge", "other", "--theirs", "both", store=store).code == 0
     assert not target.exists()

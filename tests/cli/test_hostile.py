@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Vstate
-from tests.support.trips import ESCAPES, control_characters, make_hostile, plant
+from tests.support.command_line import Vstate
+from tests.support.examples import ESCAPES, control_characters, make_hostile, plant
 from versioned_state import Disk, Repository, Versioned
 from versioned_state.cli.render.output import columns
 
@@ -115,9 +115,9 @@ def test_a_lone_surrogate_is_shown(vstate: Vstate, hostile: Path):
 
 
 def test_an_object_shows_as_what_it_is(vstate: Vstate, hostile: Path):
-    assert vstate("get", "list[1]", store=hostile).stdout.startswith("<object tests.support.trips.Bomb, ")
+    assert vstate("get", "list[1]", store=hostile).stdout.startswith("<object tests.support.examples.Bomb, ")
     shown = json.loads(vstate("get", "list[1]", "--json", store=hostile).stdout)
-    assert shown["$object"]["type"] == "tests.support.trips.Bomb"
+    assert shown["$object"]["type"] == "tests.support.examples.Bomb"
     assert shown["$object"]["imports"] == ["posix.system"]
 
 

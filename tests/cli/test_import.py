@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 
 from benchmarks import data
-from tests.cli.conftest import Vstate
-from tests.cli.test_stores import assert_error
+from tests.support.command_line import Vstate, assert_error
 from versioned_state import Disk, Repository
 from versioned_state.cli.importing.conversations import summarize
 from versioned_state.errors import StoreNotFoundError

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Vstate
+from tests.support.command_line import Vstate
+from tests.support.examples import Trip
 from tests.support.terminal import run_in_terminal
-from tests.support.trips import Trip
 from versioned_state import Disk, Repository
 from versioned_state.cli.commands.read.stats import sparkline
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.terminal import COMMAND, ROOT, environment, run
-from tests.support.trips import Trip
+from tests.support.examples import Trip
+from tests.support.terminal import COMMAND, ROOT, complete, environment, run
 
 
 def bash(script: str, *, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
@@ -104,14 +104,6 @@ def test_looking_does_not_load_what_it_does_not_need(trip: Trip):
 
 
 # Completion
-
-
-def complete(words: str, *, cwd: Path, **more: str) -> list[str]:
-    """What the shell would offer for the last of these words."""
-    count = str(len(words.split(" ")) - 1)
-    done = run(cwd=cwd, _VSTATE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=count, **more)
-    assert done.stderr == b""
-    return [line.removeprefix("plain,") for line in done.stdout.decode().splitlines() if line]
 
 
 def test_the_shell_completes_commands_options_branches_and_tags(trip: Trip, tmp_path: Path):

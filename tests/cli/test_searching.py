@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Vstate
+from tests.support.command_line import Vstate
+from tests.support.examples import Trip
 from tests.support.terminal import run
-from tests.support.trips import Trip
 from versioned_state import Commit, Disk, Repository, Versioned
 from versioned_state.cli.render.graph import Graph, shown_parents
 

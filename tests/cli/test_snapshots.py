@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cli.conftest import SNAPSHOTS, Vstate
-from tests.support.trips import MINUTE, START, Trip
+from tests.support.command_line import SNAPSHOTS, Vstate
+from tests.support.examples import MINUTE, START, Trip
 from versioned_state.cli.render import text
 
 COMMANDS = {

@@ -13,22 +13,11 @@ import msgpack
 import pytest
 from blake3 import blake3
 
-from tests.cli.conftest import Result, Vstate
-from tests.support.trips import Trip
+from tests.support.command_line import Vstate, assert_error
+from tests.support.examples import Trip
 from versioned_state import Disk, Versioned
 
 READING = ["log", "show", "diff", "get notes", "keys", "status", "export", "log --json", "status --json"]
-
-
-def assert_error(result: Result, *words: str, code: int = 1) -> None:
-    """One line of an error that says these words, and at most one of a hint; nothing else, and no traceback."""
-    first, *rest = result.stderr.splitlines()
-    assert first.startswith("error: ")
-    assert len(rest) <= 1
-    assert all(line.startswith("hint: ") for line in rest)
-    for word in words:
-        assert word in result.stderr
-    assert result.code == code
 
 
 # Which store

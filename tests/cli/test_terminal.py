@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.examples import Trip
 from tests.support.terminal import run, run_in_terminal
-from tests.support.trips import Trip
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 

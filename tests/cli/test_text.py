@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.support.trips import START, Trip, control_characters
+from tests.support.examples import START, Trip, control_characters
 from versioned_state.cli.importing.writer import clean
 from versioned_state.cli.render import text
 from versioned_state.cli.render.output import Output, Span, columns, crop, join, to_json

@@ -12,12 +12,12 @@ from uuid import uuid4
 import pytest
 
 import versioned_state
-from tests.cli.conftest import Result, Vstate
+from tests.support.command_line import Result, Vstate
+from tests.support.examples import Bomb
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.s3 import SECRET, S3Server
 from tests.support.servers.s3_server import BUCKET
-from tests.support.trips import Bomb
 from versioned_state import Disk, Versioned
 from versioned_state.storage import Encrypted
 
@@ -102,7 +102,7 @@ def test_nothing_is_unpickled_across_a_network(url: str, vstate: Vstate, tmp_pat
         state.commit()
     for command in ("log --stat", "show --full", "get bomb", "get bomb --json", "export", "status"):
         vstate("--store", url, *command.split())
-    assert vstate("--store", url, "get", "bomb").stdout.startswith("[<object tests.support.trips.Bomb, ")
+    assert vstate("--store", url, "get", "bomb").stdout.startswith("[<object tests.support.examples.Bomb, ")
     assert list(tmp_path.iterdir()) == []
 
 

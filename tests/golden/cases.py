@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from blake3 import blake3
 
-from tests.support.raw import Bench
+from tests.support.codec import Codec
 from versioned_state import Disk, KVStore, Memory, Repository, Tagged, Versioned
 from versioned_state.repository.history.commit import ROOT_ID
 
@@ -158,7 +158,7 @@ def table() -> str:
     """Each value's cell in hex, or where that is long the hash of it, which covers all that the cell refers to."""
     rows = []
     for name, value in VALUES.items():
-        bench = Bench()
+        bench = Codec()
         cell = bench.encode(value)
         count = sum(1 for _ in bench.kv.keys("o/"))
         rows.append((name, cell.hex() if len(cell) <= 24 else f"{_hash(cell)} hash of {len(cell)} bytes, {count} objects"))

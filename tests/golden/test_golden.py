@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.cases import HASHES, STORE, VALUES, fill, table
-from tests.support.strategies import exact
+from tests.support.exact import exact
 from versioned_state import Disk, Memory, ObjectInfo, Repository, Versioned
 from versioned_state.errors import PickleRefusedError
 from versioned_state.objects.address import ADDRESS_SIZE

@@ -12,8 +12,8 @@ from threading import Event, Thread
 
 import pytest
 
+from tests.support.numbered_rounds import KINDS, check_history, check_objects, play
 from tests.support.processes import fork, join
-from tests.support.rounds import KINDS, check_history, check_objects, play
 from versioned_state import Repository, Versioned
 
 

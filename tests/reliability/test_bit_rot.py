@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.rounds import DISK, KINDS, Kind, change
-from tests.support.strategies import exact
+from tests.support.exact import exact
+from tests.support.numbered_rounds import DISK, KINDS, Kind, change
 from versioned_state import Repository, StateError, Versioned
 from versioned_state.storage import Disk, KVStore
 

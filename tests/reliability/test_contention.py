@@ -16,25 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.numbered_rounds import check_objects
 from tests.support.processes import fork
-from tests.support.rounds import check_objects
-from versioned_state import Disk, KVStore, Repository, Versioned
+from tests.support.store_openers import Opener, postgres, redis
+from versioned_state import Disk, Repository, Versioned
 from versioned_state.errors import BranchMovedError
-from versioned_state.storage import DiskCache, Postgres, Redis
-
-Opener = Callable[[], KVStore]
-"""Opens the one store of a test; called in each of its processes."""
-
-
-def redis(request: pytest.FixtureRequest, folder: Path) -> Opener:
-    server = request.getfixturevalue("redis_server")
-    return partial(Redis, server.url, prefix=server.fresh_prefix())
-
-
-def postgres(request: pytest.FixtureRequest, folder: Path) -> Opener:
-    server = request.getfixturevalue("postgres_server")
-    return partial(Postgres, server.url, schema=server.fresh_schema(), max_connections=2)
-
+from versioned_state.storage import DiskCache
 
 SHARED: dict[str, Callable[[pytest.FixtureRequest, Path], Opener]] = {
     "disk": lambda request, folder: lambda: Disk(folder / "store", timeout=300),

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.reliability.test_contention import Opener, postgres, redis
-from tests.repository.test_gc import insist
+from tests.support.exact import exact
+from tests.support.handles import insist
 from tests.support.processes import fork, join
-from tests.support.strategies import exact, make_large
+from tests.support.store_openers import Opener, postgres, redis
+from tests.support.strategies import make_large
 from versioned_state import Disk, Repository, Versioned
 from versioned_state.errors import StoreBusyError
 from versioned_state.state.worktree import worktree

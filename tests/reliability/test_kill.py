@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.numbered_rounds import KINDS, Kind, check_history, check_objects, play
 from tests.support.processes import fork
-from tests.support.rounds import KINDS, Kind, check_history, check_objects, play
 from versioned_state import Repository, Versioned
 
 

@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.support.full_stores import check, fill
+from tests.support.numbered_rounds import KINDS
 from tests.support.processes import ROOT
-from tests.support.rounds import KINDS, Kind, check_objects
-from versioned_state import Repository, Versioned
+from versioned_state import Versioned
 from versioned_state.errors import StorageFullError
-
-
-def fill(state: Versioned) -> int:
-    """Commits of texts that do not compress, until one finds no room; returns how many there are."""
-    dice = random.Random(1)
-    log = state.setdefault("log", [])
-    while True:
-        n = len(log) + 1
-        log.append({"n": n, "text": dice.randbytes(3000).hex()})
-        try:
-            state.commit(f"round {n}", meta={"n": n})
-        except StorageFullError:
-            assert len(state.status()) == 1, "what was staged is still there"
-            return n - 1
-        assert n < 5000, "it never fills up"
-
-
-def check(kind: Kind, place: Path, state: Versioned, count: int) -> None:
-    """All that was acknowledged is there, and nothing more; the same for whoever opens the store anew."""
-    assert state.head.meta["n"] == count
-    for repository in (state.repository, Repository(kind.open(place))):
-        assert [commit.meta["n"] for commit in repository.log("main") if commit.parents] == list(range(count, 0, -1))
-        assert [each["n"] for each in repository.snapshot("main")["log"]] == list(range(1, count + 1))
-        check_objects(repository)
-        if repository is not state.repository:
-            repository.close()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -64,8 +37,8 @@ def test_full_file_keeps_what_was_acknowledged(tmp_path, kind):
 FULL_DISK = """
 import sys
 from pathlib import Path
-from tests.support.rounds import KINDS
-from tests.reliability.test_no_space import check, fill
+from tests.support.numbered_rounds import KINDS
+from tests.support.full_stores import check, fill
 from versioned_state import Versioned
 from versioned_state.errors import StorageFullError
 kind, mount = KINDS[int(sys.argv[1])], Path(sys.argv[2])

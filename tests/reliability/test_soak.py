@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.rounds import DISK, DISK_CACHE, check_history, play
+from tests.support.numbered_rounds import DISK, DISK_CACHE, check_history, play
 from versioned_state import Repository, Versioned
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.rounds import DISK, KINDS, Kind, check_history, check_objects, copy_files, play
+from tests.support.numbered_rounds import DISK, KINDS, Kind, check_history, check_objects, copy_files, play
 from versioned_state import Repository, Versioned
 
 COMMITS = 20

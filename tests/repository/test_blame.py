@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from benchmarks import data
-from tests.support.strategies import exact
+from tests.support.exact import exact
 from versioned_state import Commit, Memory, ObjectInfo, Repository, Versioned
 from versioned_state.errors import InvalidPathError, UnknownPathError
 from versioned_state.objects.store import Staging

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.repository.test_history import Clock, ancestors, make_graph
+from tests.support.histories import Clock, ancestors, make_graph
 from versioned_state import Commit, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import (
     BranchMovedError,

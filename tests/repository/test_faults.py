@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.strategies import exact
+from tests.support.exact import exact
 from versioned_state import Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import CommitInDoubtError, StorageError
 from versioned_state.storage import Fault, Faulty, InjectedCrash, KVStore

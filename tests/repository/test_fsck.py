@@ -12,7 +12,7 @@ import msgpack
 import pytest
 from blake3 import blake3
 
-from tests.repository.test_gc import Between
+from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.mutations import sample
 from tests.support.strategies import make_large
 from versioned_state import Disk, KVStore, Memory, Repository, Versioned
@@ -365,7 +365,7 @@ def test_what_is_collected_while_it_checks_is_looked_at_again():
     fired = 0
     for k in range(1, 40):
         store = make_small()
-        between = Between(store, lambda: drop_and_collect(store), at=k)  # noqa: B023 - called within this round
+        between = ActsBeforeCall(store, lambda: drop_and_collect(store), at=k)  # noqa: B023 - called within this round
         report = check(between)
         assert report.ok, report.findings
         fired += between.fired

@@ -16,9 +16,12 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from tests.repository.test_stores import Least
+from tests.support.concurrent_stores import ActsBeforeCall
+from tests.support.exact import exact
+from tests.support.handles import insist
 from tests.support.processes import start
-from tests.support.strategies import exact, make_large
+from tests.support.stores import MinimalStore
+from tests.support.strategies import make_large
 from versioned_state import Cache, Commit, Disk, KVStore, Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import (
     BranchMovedError,
@@ -44,21 +47,6 @@ from versioned_state.storage import Counting, Fault, Faulty, InjectedCrash, Wrap
 
 NOW = timedelta(0)
 MINUTE_US = 60_000_000
-
-
-class Between(Faulty):
-    """A store that does something before the `at`-th of its calls, so that others act between any two calls of one who uses it."""
-
-    def __init__(self, store: KVStore, act: Callable[[], object], *, at: int | None = None) -> None:
-        super().__init__(store, at=at)
-        self._act = act
-
-    def _is_due(self) -> bool:
-        self.calls += 1
-        if self.calls == self.at:
-            self.fired = True
-            self._act()
-        return False
 
 
 def prepare(store: KVStore) -> dict[str, str]:
@@ -234,7 +222,7 @@ def test_cut_history_is_collected():
 
 
 def test_a_store_of_one_condition_is_refused_and_may_be_looked_at():
-    store = Least()
+    store = MinimalStore()
     prepare(store)
     with pytest.raises(UnsafeStoreError, match="one condition"):
         Repository(store).gc(expire=NOW)
@@ -301,7 +289,7 @@ def test_others_act_before_each_call_of_gc(name, cached):
         writers = Cache(store) if cached else store
         if cached:
             contents(writers)  # so that it has what will be deleted
-        between = Between(store, lambda: act(writers), at=k)  # noqa: B023 - called within this round
+        between = ActsBeforeCall(store, lambda: act(writers), at=k)  # noqa: B023 - called within this round
         report = Repository(between).gc(expire=NOW)
         if not between.fired:
             break
@@ -318,15 +306,6 @@ def commit_stale(handle: Versioned) -> None:
     handle["messages"].append("late")
     handle["kept"] = handle["messages"]
     handle.commit("late")
-
-
-def insist(handle: Versioned) -> None:
-    """Commit; what went ahead of it may have been collected while it was under way, and is encoded afresh in the next attempt."""
-    for _ in range(20):
-        with suppress(MissingObjectError):
-            handle.commit("at last")
-            return
-    raise AssertionError("it is collected each time")
 
 
 def commit_large(handle: Versioned) -> None:
@@ -355,7 +334,7 @@ def test_gc_runs_before_each_call_of_a_writer(name, flush_at, monkeypatch):
     for k in itertools.count(1):
         store = Memory()
         prepare(store)
-        between = Between(store, lambda: Repository(store).gc(expire=NOW))  # noqa: B023 - called within this round
+        between = ActsBeforeCall(store, lambda: Repository(store).gc(expire=NOW))  # noqa: B023 - called within this round
         handle = Versioned(between)
         handle.copy()
         between.arm(k)
@@ -381,7 +360,7 @@ def test_a_sweep_in_many_batches_beside_a_large_commit(monkeypatch):
         prepare(store)
         handle = Versioned(store)
         handle.copy()
-        between = Between(store, lambda: commit_large(handle), at=k)  # noqa: B023 - called within this round
+        between = ActsBeforeCall(store, lambda: commit_large(handle), at=k)  # noqa: B023 - called within this round
         Repository(between).gc(expire=NOW)
         if not between.fired:
             break
@@ -496,7 +475,7 @@ def test_a_gc_whose_place_was_taken_deletes_nothing_more(monkeypatch):
             Repository(store).gc(expire=NOW, force=True)
             recommit(store)
 
-        between = Between(store, sleep, at=k)
+        between = ActsBeforeCall(store, sleep, at=k)
         try:
             Repository(between).gc(expire=NOW)
         except StoreBusyError as error:
@@ -545,7 +524,7 @@ def test_an_interrupted_gc_gives_up_its_name(at):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Repository(Between(store, interrupt, at=at)).gc(expire=NOW)
+        Repository(ActsBeforeCall(store, interrupt, at=at)).gc(expire=NOW)
     assert read_gc_record(store.get(GC)).owner is None
     assert Repository(store).gc(expire=NOW).freed > 0
 
@@ -561,7 +540,7 @@ def test_a_gc_in_another_thread_is_waited_for():
             refused.append(True)
 
     refused: list[bool] = []
-    Repository(Between(store, try_another, at=8)).gc(expire=NOW)
+    Repository(ActsBeforeCall(store, try_another, at=8)).gc(expire=NOW)
     assert refused
 
 
@@ -749,7 +728,7 @@ def test_a_gc_that_looks_for_long_says_that_it_lives(monkeypatch):
     monkeypatch.setattr("versioned_state.repository.history.reach.BATCH", 5)
     store = Watched()
     prepare(store)
-    between = Between(store, lambda: append(store), at=12)
+    between = ActsBeforeCall(store, lambda: append(store), at=12)
     Repository(between).gc(expire=NOW)
     marking = [record for record in store.records if record.owner is not None and record.sweeps == 0]
     published = [len(record.published) for record in marking]
@@ -838,7 +817,7 @@ class GcMachine(RuleBasedStateMachine):
                 self.do(which, step)
             between.at = due[-1][0] if due else None
 
-        between = Between(self.store, go_on, at=due[-1][0] if due else None)
+        between = ActsBeforeCall(self.store, go_on, at=due[-1][0] if due else None)
         Repository(between, clock=self.clock).gc(expire=timedelta(microseconds=expire))
 
     def do(self, which: int, step: tuple[str, int]) -> None:

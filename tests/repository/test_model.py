@@ -20,9 +20,10 @@ from hypothesis import settings, strategies as st
 from hypothesis.internal.conjecture import engine
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
+from tests.support.exact import clone, exact
 from tests.support.mutations import containers, fresh, mutate
-from tests.support.strategies import clone, exact, make_large
-from tests.values.test_merge import Bench
+from tests.support.state_trees import StateTrees
+from tests.support.strategies import make_large
 from versioned_state import Commit, Disk, KVStore, Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import BranchMovedError, MergeConflictError, RefExistsError, UnknownRevisionError
 from versioned_state.repository.history.commit import ROOT_ID
@@ -190,7 +191,7 @@ class RepositoryMachine(RuleBasedStateMachine):
                 repository = self.open()
                 sides = [repository.snapshot(repository.read(id)) for id in (handle.base, head)]
                 b, t = ({key: side[key]} if key in side else {} for side in sides)
-                state, found = Bench().merge(b, {key: clone(handle.state[key])} if key in handle.content else {}, t)
+                state, found = StateTrees().merge(b, {key: clone(handle.state[key])} if key in handle.content else {}, t)
                 conflicts |= {key} if found else set()
                 value = exact(state[key]) if key in state else None
             if value is None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.exact import exact
 from tests.support.processes import fork, join, start
-from tests.support.strategies import exact
 from versioned_state import Disk, Repository, Versioned
 
 WRITER = """

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.repository.test_history import Clock, make_graph
+from tests.support.histories import Clock, make_graph
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import CorruptRefError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnknownRevisionError
 from versioned_state.objects.keys import CUTS, object_key

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.repository.test_history import Clock
+from tests.support.histories import Clock
 from versioned_state import Cache, Commit, Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import BranchMovedError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
 from versioned_state.objects.address import Address

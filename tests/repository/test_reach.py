@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.codec import Codec
 from tests.support.mutations import sample
-from tests.support.raw import Bench
 from tests.support.strategies import any_values, make_large
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, MissingObjectError
@@ -71,7 +71,7 @@ def by_references(objects: ObjectStore, cell: bytes) -> set[Address]:
 
 @given(any_values)
 def test_references_are_what_reading_a_value_reads(value):
-    bench = Bench()
+    bench = Codec()
     cell = bench.encode(value)
     found = by_references(bench.objects, cell)
     assert found == by_decoder(bench.objects, cell)

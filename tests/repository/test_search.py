@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.support.strategies import exact
+from tests.support.exact import exact
 from versioned_state import Commit, Memory, Repository, Snapshot, Versioned, register
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, InvalidPathError, LimitExceededError, UnknownPathError
 from versioned_state.objects.store import Staging

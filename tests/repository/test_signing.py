@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 import versioned_state
-from tests.repository.test_history import Clock
+from tests.support.histories import Clock
 from versioned_state import Commit, Disk, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingDependencyError, MissingObjectError
 from versioned_state.objects.address import Address, address_of

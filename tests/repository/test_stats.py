@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.repository.test_history import Clock
+from tests.support.histories import Clock
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.address import Address

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.mutations import mutate, sample
-from tests.support.strategies import clone, exact, make_large
+from tests.support.exact import clone, exact
+from tests.support.store_workload import work
+from tests.support.stores import MinimalStore
 from versioned_state import Cache, Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import StorageError
-from versioned_state.storage import Counting, Fault, Faulty, InjectedCrash, SingleProcessStore
-
-
-class Least(SingleProcessStore):
-    """As little as a store can be: four methods over a dict, and one condition at a time."""
-
-    max_expected = 1
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: dict[str, bytes] = {}
-
-    def read_value(self, key: str) -> bytes | None:
-        return self.kept.get(key)
-
-    def write_value(self, key: str, value: bytes) -> None:
-        self.kept[key] = value
-
-    def remove_value(self, key: str) -> None:
-        self.kept.pop(key, None)
-
-    def list_keys(self, prefix: str) -> list[str]:
-        return [key for key in self.kept if key.startswith(prefix)]
-
+from versioned_state.storage import Counting, Fault, Faulty, InjectedCrash
 
 STORES: dict[str, Callable[[Path], KVStore]] = {
     "memory": lambda folder: Memory(),
@@ -47,42 +23,8 @@ STORES: dict[str, Callable[[Path], KVStore]] = {
     "cache": lambda folder: Cache(Disk(folder)),
     "small cache": lambda folder: Cache(Memory(), max_bytes=2000),
     "counting": lambda folder: Counting(Memory()),
-    "the least": lambda folder: Least(),
+    "the least": lambda folder: MinimalStore(),
 }
-
-
-def work(store: KVStore) -> list[Any]:
-    """Some rounds of everything; what can be seen of them."""
-    clock = itertools.count(1)
-    repository = Repository(store, clock=lambda: next(clock), pickle="refuse")
-    state = Versioned(repository)
-    rng = random.Random(3)
-    state["value"] = sample(rng, 40)
-    state["large"] = make_large("nested", 600, 1)
-    seen: list[Any] = [state.commit("first").id]
-    for n in range(6):
-        mutate(random.Random(n), state["large"])
-        state.sequence("log").append({"n": n})
-        state.namespace("n")["step"] = n
-        seen.append(state.commit(str(n)).id)
-    repository.branches.create("side", "HEAD~2")
-    other = Versioned(repository, branch="side")
-    other["value"]["text"] += "more\n"
-    seen.append(other.commit("side").id)
-    ours, theirs = Versioned(repository), Versioned(repository)
-    theirs["theirs"] = 1
-    theirs.commit("theirs")
-    ours["ours"] = 1
-    seen.append(ours.commit("ours").id)
-    with suppress(ZeroDivisionError), ours.transaction():
-        ours["value"].clear()
-        ours["large"] = 1 / 0
-    seen += [exact(ours.copy()), str(repository.diff("side", "main")), [commit.id for commit in repository.log("main")]]
-    ours.reset("side")
-    again = Repository(store)
-    seen += [list(again.branches), exact(again.snapshot("main").copy()), [position.action for position in again.reflog("main")]]
-    seen.append(again.commit("main~3").id)
-    return seen
 
 
 def test_the_same_over_every_store(tmp_path):

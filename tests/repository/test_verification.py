@@ -14,8 +14,9 @@ import msgpack
 import pytest
 from blake3 import blake3
 
+from tests.support.exact import exact
 from tests.support.mutations import sample
-from tests.support.strategies import exact, make_large
+from tests.support.strategies import make_large
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import (
     CorruptObjectError,

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.exact import clone, exact
 from tests.support.mutations import Str, Thing, mutate, sample
-from tests.support.strategies import any_values, clone, exact, make_large
+from tests.support.strategies import any_values, make_large
 from versioned_state import Commit, Disk, Memory, Repository, Versioned
 
 

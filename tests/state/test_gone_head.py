@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.strategies import exact
+from tests.support.exact import exact
 from versioned_state import Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import BranchMovedError, MergeConflictError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.pairs import two
+from tests.support.handles import two
 from versioned_state import Memory, Versioned
 from versioned_state.errors import (
     MergeConflictError,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.meddler import Meddler
-from tests.support.pairs import merge_of, two
+from tests.support.concurrent_stores import ActsAroundMove
+from tests.support.handles import merge_of, two
 from versioned_state import Memory, OnMoved, Versioned
 from versioned_state.errors import (
     BranchMovedError,
@@ -185,7 +185,7 @@ CALLS = {
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_a_conflict_with_what_others_committed_takes_nothing_of_it_in(call, when):
     memory = Memory()
-    store = Meddler(memory)
+    store = ActsAroundMove(memory)
     state = Versioned(store)
     state["x"], state["y"] = 0, 0
     state.commit("base")

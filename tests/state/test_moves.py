@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.meddler import Meddler
-from tests.support.pairs import two
+from tests.support.concurrent_stores import ActsAroundMove
+from tests.support.handles import two
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import (
     BranchMovedError,
@@ -34,7 +34,7 @@ MOVES = {
 @pytest.mark.parametrize("move", MOVES)
 def test_a_commit_right_after_a_move_is_not_lost(move):
     memory = Memory()
-    store = Meddler(memory)
+    store = ActsAroundMove(memory)
     state = Versioned(store)
     for n in range(3):
         state["x"] = n
@@ -61,7 +61,7 @@ def test_a_commit_right_after_a_move_is_not_lost(move):
 @pytest.mark.parametrize("move", MOVES)
 def test_a_move_right_after_a_collection_loses_nothing(move):
     memory = Memory()
-    store = Meddler(memory)
+    store = ActsAroundMove(memory)
     state = Versioned(store)
     for n in range(4):
         state["x"], state["l"] = n, [{"n": n, "text": "x" * 50} for n in range(100)]
@@ -254,7 +254,7 @@ def test_what_a_merge_brought_in_from_elsewhere_is_rebased_commit_by_commit():
 
 def test_a_branch_that_moves_just_before_a_fast_forward_is_merged():
     memory = Memory()
-    store = Meddler(memory)
+    store = ActsAroundMove(memory)
     state = Versioned(store)
     state["x"] = 0
     state.commit("base")

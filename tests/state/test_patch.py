@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.exact import clone, exact
 from tests.support.mutations import mutate, sample
-from tests.support.strategies import clone, exact
 from versioned_state import Versioned
 from versioned_state.errors import InvalidArgumentError, PatchConflictError, PickleRefusedError
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import versioned_state
+from tests.support.data_samples import CONTAINERS, SCALARS
+from tests.support.exact import exact
 from tests.support.mutations import Thing
-from tests.support.strategies import exact
-from tests.values.test_round_trip import CONTAINERS, SCALARS
 from versioned_state import Cache, Disk, Memory, ObjectInfo, Versioned
 from versioned_state.errors import PickleRefusedError, StateError
 from versioned_state.storage import Counting, ReadOnly, SingleProcessStore

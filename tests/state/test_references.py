@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.exact import clone, exact
 from tests.support.mutations import Thing, mutate, sample
-from tests.support.strategies import clone, exact, make_large
+from tests.support.strategies import make_large
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import MergeConflictError
 

@@ -14,29 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.numbered_batches import batch, check_is_prefix, fill
 from tests.support.processes import ROOT, fork, join
 from versioned_state.errors import CorruptStoreError, NotAStoreError, StateError, StorageError, StorageFullError
 from versioned_state.storage import Disk
 
 FILE = "store.sqlite3"
 WAL = f"{FILE}-wal"
-
-
-def batch(number: int) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Puts and objects of the `number`-th write: several pages, so that one can be torn."""
-    value = b"%d" % number
-    return {"ref": value, f"k/{number}": value}, {f"o/{number:04x}{part:02x}": value * 400 for part in range(3)}
-
-
-def check_is_prefix(store: Disk) -> int:
-    """The store holds the first n batches, each of them whole, and nothing else; returns n."""
-    count = int(store.get("ref") or b"0")
-    wanted: dict[str, bytes] = {}
-    for number in range(1, count + 1):
-        puts, objects = batch(number)
-        wanted |= puts | objects
-    assert dict(store.items()) == wanted
-    return count
 
 
 # A torn log
@@ -166,20 +150,6 @@ def test_damaged_first_page_is_not_taken_for_an_empty_store(tmp_path: Path) -> N
 # A full disk
 
 
-def fill(store: Disk, kind: type[StorageError]) -> int:
-    """Write batches until one fails; returns the number of those that were acknowledged."""
-    start = check_is_prefix(store) + 1
-    for number in range(start, 100_000):
-        puts, objects = batch(number)
-        try:
-            assert store.apply({}, puts, objects=objects)
-        except kind as error:
-            failure = error
-            break
-    assert isinstance(failure.__cause__, sqlite3.Error)
-    return number - 1
-
-
 def test_full_file_refuses_and_the_store_goes_on(tmp_path: Path) -> None:
     with Disk(tmp_path) as store:
         (connection,) = store._pool._idle
@@ -227,7 +197,7 @@ def test_failing_writes_of_the_system_change_nothing(tmp_path: Path) -> None:
 FULL_DISK = """
 import os, sys
 from pathlib import Path
-from tests.storage.test_disk_damage import batch, check_is_prefix, fill
+from tests.support.numbered_batches import batch, check_is_prefix, fill
 from versioned_state.errors import StorageFullError
 from versioned_state.storage import Disk
 place = Path(sys.argv[1])

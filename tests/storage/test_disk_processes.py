@@ -16,21 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.counter import count_up
 from tests.support.processes import fork, join, run, start, without_rights
 from versioned_state.errors import ReadOnlyError, StorageError, StoreBusyError
-from versioned_state.storage import Disk, KVStore
+from versioned_state.storage import Disk
 from versioned_state.storage.local.sqlite_file import Connection
 
 FILE = "store.sqlite3"
-
-
-def count_up(store: KVStore, times: int) -> None:
-    for _ in range(times):
-        while True:
-            value = store.get("counter")
-            objects = {f"o/{os.urandom(24).hex()}": b"v" * 300}
-            if store.apply({"counter": value}, {"counter": b"%d" % (int(value or b"0") + 1)}, objects=objects):
-                break
 
 
 def check_counter(place: Path, wanted: int) -> None:
@@ -47,7 +39,7 @@ def check_counter(place: Path, wanted: int) -> None:
 COUNTER = """
     import sys
     from pathlib import Path
-    from tests.storage.test_disk_processes import count_up
+    from tests.support.counter import count_up
     from versioned_state.storage import Disk
     with Disk(sys.argv[1]) as store:
         count_up(store, int(sys.argv[2]))

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.counter import count_up
 from tests.support.processes import ROOT, fork, join, without_rights
 from versioned_state import Versioned
 from versioned_state.errors import (
@@ -281,16 +282,6 @@ def test_listing_a_prefix_costs_what_it_lists(tmp_path):
 
 
 # Threads, processes, forks
-
-
-def count_up(store: KVStore, times: int) -> None:
-    for _ in range(times):
-        while True:
-            value = store.get("counter")
-            if store.apply(
-                {"counter": value}, {"counter": b"%d" % (int(value or b"0") + 1)}, objects={f"o/{os.urandom(24).hex()}": b"v" * 300}
-            ):
-                break
 
 
 def check_counter(place: Path, wanted: int) -> None:

@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from tests.repository.test_stores import work
+from tests.support.store_workload import work
 from tests.support.stores import DictStore, OneCondition
 from versioned_state import Versioned
 from versioned_state.errors import (

@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 
+from tests.support.counter import count_up
 from tests.support.processes import fork, join, start
 from tests.support.servers.postgres import PostgresServer
 from versioned_state.storage.postgres.schema import gate_number, lock_number
@@ -265,19 +266,9 @@ def test_sweep_waits_for_commits_and_they_for_it(postgres_server: PostgresServer
 # Processes
 
 
-def count_up(store: Postgres, times: int) -> None:
-    for _ in range(times):
-        objects = {f"o/{os.urandom(24).hex()}": b"v" * 300}
-        while True:
-            value = store.get("counter")
-            if store.apply({"counter": value}, {"counter": b"%d" % (int(value or b"0") + 1)}, objects=objects):
-                break
-            objects = {}
-
-
 COUNTER = """
     import sys
-    from tests.storage.test_postgres_writers import count_up
+    from tests.support.counter import count_up
     from versioned_state.storage.postgres.store import Postgres
     with Postgres(sys.argv[1], schema=sys.argv[2], timeout=60) as store:
         count_up(store, int(sys.argv[3]))

@@ -25,8 +25,8 @@ else:
 with instrumented:
     from blake3 import blake3
 
+    from tests.support.codec import Codec
     from tests.support.mutations import sample
-    from tests.support.raw import Bench
     from tests.support.strategies import make_large
     from versioned_state import Memory, Repository, StateError, Versioned
     from versioned_state.objects.address import address_of
@@ -47,7 +47,7 @@ class Decoder:
 
 
 def _cells() -> Decoder:
-    bench = Bench()
+    bench = Codec()
     values = [
         sample(random.Random(1), 2),
         [None, True, 1, 2**70, 0.5, 1 + 2j, "text", b"bytes", bytearray(b"b"), (1, [2]), {1, "a"}, frozenset({1}), range(1, 9, 2)],
@@ -59,7 +59,7 @@ def _cells() -> Decoder:
 
 def _nodes() -> Decoder:
     """The first byte says the shape."""
-    bench = Bench()
+    bench = Codec()
     for kind in ("list", "dict", "text"):
         bench.encode(make_large(kind, 300, 1))
     shapes = list(Shape)

@@ -1,4 +1,4 @@
-"""Stores that the tests of this folder share."""
+"""Stores that promise little: a dict behind `SingleProcessStore`, and stores with one condition a batch."""
 
 from __future__ import annotations
 
@@ -29,5 +29,11 @@ class DictStore(SingleProcessStore):
 
 class OneCondition(Memory):
     """A store as on HTTP: one condition in a batch."""
+
+    max_expected = 1
+
+
+class MinimalStore(DictStore):
+    """The least that a store can promise: four methods over a dict, and one condition a batch."""
 
     max_expected = 1

@@ -2,104 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import datetime as dt
 import random
-import struct
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from decimal import Decimal
-from enum import Enum
-from fractions import Fraction
 from pathlib import PosixPath, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any
-from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from hypothesis import strategies as st
 
-from versioned_state import Tagged
-
 # What is exactly the same
 
-
-def exact(value: Any) -> Any:
-    """A stand-in that equals another one only where the values are the same in type, content and order, all the way down.
-
-    It tells 1 from True and 1.0, 0.0 from -0.0, a tuple from a list and one order of a dict from another; NaN is NaN. Since it
-    shares nothing with the value, it also is a record of what the value was.
-    """
-    write = _EXACT.get(type(value))
-    if write is not None:
-        return type(value).__name__, write(value)
-    if isinstance(value, np.generic):
-        return type(value).__name__, value.dtype.descr, value.tobytes()
-    if isinstance(value, Enum):
-        return type(value).__qualname__, value.name
-    if isinstance(value, tuple):
-        return type(value).__qualname__, tuple(map(exact, value))
-    if isinstance(value, (dict, list, set, deque, str, int, float, bytes)):
-        base = next(cls for cls in type(value).__mro__ if cls in _EXACT)
-        return type(value).__qualname__, _EXACT[base](value), exact(getattr(value, "__dict__", {}))
-    slots = {name: getattr(value, name) for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)}
-    return type(value).__qualname__, exact({**slots, **getattr(value, "__dict__", {})})
-
-
-def same(a: Any, b: Any) -> bool:
-    return bool(exact(a) == exact(b))
-
-
-def _entries(value: dict[Any, Any]) -> Any:
-    return tuple((exact(key), exact(part)) for key, part in value.items())
-
-
-def _members(value: Iterable[Any]) -> Any:
-    return frozenset(Counter(map(exact, value)).items())
-
-
-def _bits(value: float) -> bytes:
-    return struct.pack(">d", value)
-
-
-def _array(value: np.ndarray[Any, Any]) -> Any:
-    return repr(value.dtype.descr), value.shape, value.tobytes()
-
-
-_EXACT: dict[type, Callable[[Any], Any]] = {
-    type(None): lambda v: None,
-    bool: int,
-    int: int,
-    float: _bits,
-    complex: lambda v: (_bits(v.real), _bits(v.imag)),
-    str: str,
-    bytes: bytes,
-    bytearray: bytes,
-    list: lambda v: tuple(map(exact, v)),
-    tuple: lambda v: tuple(map(exact, v)),
-    dict: _entries,
-    set: _members,
-    frozenset: _members,
-    range: lambda v: (exact(v.start), exact(v.stop), exact(v.step)),
-    dt.date: str,
-    dt.datetime: lambda v: (v.replace(tzinfo=None).isoformat(), v.fold, exact(v.tzinfo)),
-    dt.time: lambda v: (v.replace(tzinfo=None).isoformat(), v.fold, exact(v.tzinfo)),
-    dt.timedelta: lambda v: (v.days, v.seconds, v.microseconds),
-    dt.timezone: repr,
-    ZoneInfo: lambda v: v.key,
-    Decimal: str,
-    Fraction: lambda v: (v.numerator, v.denominator),
-    UUID: lambda v: v.int,
-    PurePosixPath: str,
-    PosixPath: str,
-    PureWindowsPath: str,
-    OrderedDict: _entries,
-    defaultdict: lambda v: (v.default_factory, _entries(v)),
-    Counter: _entries,
-    deque: lambda v: (v.maxlen, tuple(map(exact, v))),
-    np.ndarray: _array,
-    Tagged: lambda v: (v.name, exact(v.data)),
-}
 
 # Values without parts
 
@@ -285,8 +201,3 @@ json_values: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=6) | st.dictionaries(text, inner, max_size=5),
     max_leaves=15,
 )
-
-
-def clone(value: Any) -> Any:
-    """A copy that shares nothing with the value, time zones apart."""
-    return copy.deepcopy(value)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.exact import clone, exact_data
 from tests.support.mutations import mutate, sample
 from tests.support.processes import run
-from tests.support.strategies import any_values, clone, keys, make_large
-from tests.values.test_diff import exact_data
+from tests.support.strategies import any_values, keys, make_large
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.storage import Counting
 

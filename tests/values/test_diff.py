@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.codec import Codec
+from tests.support.exact import clone, exact, exact_data
 from tests.support.mutations import mutate, sample
-from tests.support.raw import Bench
-from tests.support.strategies import any_values, clone, exact, json_values, make_large, values
+from tests.support.strategies import any_values, json_values, make_large, values
 from versioned_state import Change, Diff, Memory, Repository, Versioned
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.storage import Counting
@@ -74,7 +75,7 @@ class Patch:
 
 def _key(step: Any) -> Any:
     """The key that a step means: one without a literal goes by its cell."""
-    return step.key if step.cell is None else Bench().decode(step.cell)
+    return step.key if step.cell is None else Codec().decode(step.cell)
 
 
 def _own(value: dict[Any, Any], key: Any) -> Any:
@@ -161,22 +162,6 @@ def test_of_large_values(kind):
         for _ in range(4):
             mutate(rng, new)
         check(old, exact_data(new))
-
-
-def exact_data(value: Any) -> Any:
-    """The value with what is not data (a subclass of str) made data, so that nothing has to be pickled."""
-    if isinstance(value, str):
-        return str(value) if type(value) is not str else value
-    if type(value) in (list, tuple):
-        return type(value)(map(exact_data, value))
-    if type(value) is dict:
-        return {exact_data(key): exact_data(part) for key, part in value.items()}
-    if type(value).__name__ in ("deque", "OrderedDict", "defaultdict", "Counter"):
-        made = value.copy()
-        for key in range(len(made)) if type(made).__name__ == "deque" else list(made):
-            made[key] = exact_data(made[key])
-        return made
-    return value
 
 
 # The way a person would say it

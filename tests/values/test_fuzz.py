@@ -20,9 +20,9 @@ import pytest
 import zstandard
 from blake3 import blake3
 
+from tests.support.codec import Codec
 from tests.support.mutations import sample
 from tests.support.processes import run
-from tests.support.raw import Bench
 from tests.support.strategies import make_large
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, StateError
@@ -100,7 +100,7 @@ SAMPLES: list[Any] = [
 
 
 def test_cells():
-    bench = Bench()
+    bench = Codec()
     feed([bench.encode(value) for value in SAMPLES], bench.decode)
 
 
@@ -126,13 +126,13 @@ def test_cells_of_times_paths_and_numbers():
         np.datetime64("2026"),
     ]
     values += [np.zeros((2, 3), ">i4"), np.zeros(2, [("a", "i4"), ("b", "U3")])]
-    bench = Bench()
+    bench = Codec()
     feed([bench.encode(value) for value in values], bench.decode, rounds=6000)
 
 
 @pytest.mark.parametrize("shape", list(Shape))
 def test_nodes(shape):
-    bench = Bench()
+    bench = Codec()
     for value in SAMPLES:
         bench.encode(value)
     raws = []
@@ -157,7 +157,7 @@ def test_nodes(shape):
 def test_objects_that_are_parts_of_a_value():
     """Damage below the hash: each object is put in its store under the address of what it has become."""
     for value in SAMPLES[-7:]:
-        bench = Bench()
+        bench = Codec()
         bench.encode(value)
         before = dict(bench.kv.items("o/"))
         raws = {key: unseal(stored) for key, stored in before.items()}
@@ -173,7 +173,7 @@ def test_objects_that_are_parts_of_a_value():
             for raw in (*swapped.values(), bad):
                 store.set(object_key(address_of(raw)), seal(raw))
             with suppress(StateError):
-                Bench(store).decode(top)
+                Codec(store).decode(top)
 
 
 def commits() -> tuple[Repository, list[bytes]]:
@@ -350,7 +350,7 @@ def test_a_cell_made_to_do_harm(name):
     def work() -> None:
         start = time.monotonic()
         try:
-            value = Bench().decode(cell)
+            value = Codec().decode(cell)
         except StateError:
             pass
         else:
@@ -365,7 +365,7 @@ def test_nesting_without_end():
         for depth in (5000, 200_000):
             data = unit * depth + b"\x01"
             with pytest.raises(StateError):
-                Bench().decode(data)
+                Codec().decode(data)
 
 
 @pytest.mark.parametrize("code", ["TUPLE", "FROZENSET", "TAGGED", "LIST_TREE"])
@@ -374,7 +374,7 @@ def test_nesting_of_extensions_without_end(code):
     program = """
         import sys
         import msgpack
-        from tests.support.raw import Bench
+        from tests.support.codec import Codec
         from versioned_state.errors import StateError
         from versioned_state.values.codec.scalars import Code, array, extension
         for depth in (100, 130, 400, 3000):
@@ -388,7 +388,7 @@ def test_nesting_of_extensions_without_end(code):
                     case name:
                         cell = extension(Code[name], array([cell]))
             try:
-                Bench().decode(cell)
+                Codec().decode(cell)
                 print(depth, "read")
             except StateError as error:
                 print(depth, type(error).__name__)
@@ -402,7 +402,7 @@ LAUGHS = """
     import resource, sys
     resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
     import msgpack
-    from tests.support.raw import Bench
+    from tests.support.codec import Codec
     from versioned_state import Memory
     from versioned_state.errors import StateError
     from versioned_state.objects.address import Kind, address_of
@@ -434,7 +434,7 @@ LAUGHS = """
         top = put(bytes([Kind.SEQUENCE_NODE]) + msgpack.packb([2, [20_000 << 16] * 20_000, node * 20_000]))
         cell = extension(Code.BYTES_BLOB, msgpack.packb([20_000 * 20_000 << 16, top]))
     try:
-        Bench(store).decode(cell)
+        Codec(store).decode(cell)
     except StateError as error:
         print(type(error).__name__)
 """
@@ -453,7 +453,7 @@ def test_ints_that_are_slow_to_make_are_not_made():
     cell = extension(Code.FRACTION, array([extension(Code.BIGINT, b"\x01" + digits) for digits in big]))
     start = time.monotonic()
     with pytest.raises(StateError):
-        Bench().decode(cell)
+        Codec().decode(cell)
     assert time.monotonic() - start < 5
 
 
@@ -511,7 +511,7 @@ def test_pickles_in_every_place_of_a_cell_are_only_described(tmp_path):
     trace = tmp_path / "trace"
     data = pickle.dumps(Harmful(trace))
     planted = extension(Code.OBJECT, array([msgpack.packb("x"), b"\xc0", b"\xc2", extension(Code.BYTES, data)]))
-    bench = Bench()
+    bench = Codec()
     tagged = extension(Code.TAGGED, array([msgpack.packb("deque"), planted]))
     for cell in (planted, array([planted]), extension(Code.TUPLE, array([planted])), tagged, data, b"\x80\x04" + data):
         with suppress(StateError):

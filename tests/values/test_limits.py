@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.exact import exact
+from tests.support.nested_values import WRAPS, nest
 from tests.support.processes import run
-from tests.support.strategies import exact
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import LimitExceededError, StateError
 from versioned_state.values.codec.scalars import MAX_DEPTH, MAX_KEY
-
-
-def nest(wrap: Callable[[Any], Any], depth: int, innermost: Any = 1) -> Any:
-    value = innermost
-    for _ in range(depth):
-        value = wrap(value)
-    return value
-
-
-WRAPS: dict[str, Callable[[Any], Any]] = {
-    "list": lambda v: [v],
-    "tuple": lambda v: (v,),
-    "dict": lambda v: {"k": v},
-    "frozenset": lambda v: frozenset([v]),
-    "large list": lambda v: [v, "x" * 3000, "y" * 3000],
-    "large dict": lambda v: {"k": v, **{f"k{n}": "x" * 100 for n in range(60)}},
-    "mixed": lambda v: [({"k": v},)],
-}
 
 
 @pytest.mark.parametrize("name", WRAPS)
@@ -95,7 +77,8 @@ def test_the_limit_does_not_depend_on_how_deep_the_caller_is():
 def test_deep_values_in_a_thread_with_a_small_stack(name):
     program = """
         import sys, threading
-        from tests.values.test_limits import MAX_DEPTH, WRAPS, nest
+        from tests.support.nested_values import WRAPS, nest
+        from versioned_state.values.codec.scalars import MAX_DEPTH
         from versioned_state import Versioned
 
         def work():

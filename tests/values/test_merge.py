@@ -10,62 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, strategies as st
 
+from tests.support.exact import clone, exact
 from tests.support.mutations import mutate, sample
-from tests.support.strategies import clone, exact
-from versioned_state import Memory
-from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.repository.merging.merge import MISSING, Conflict, Resolution, merge_trees
-from versioned_state.repository.merging.policies import Policies
-from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.decode import Decoder
-from versioned_state.values.encode import Encoder
-from versioned_state.values.keys import user_key
-from versioned_state.values.paths.path import StatePath
-from versioned_state.values.trees.nodes import Nodes, Shape, write_node
-from versioned_state.values.trees.tree import Tree, edit_map, empty, iter_items
-
-PICKLES = PicklePolicy("allow", private=True)
-
-
-class Bench:
-    """States as trees over one staging area."""
-
-    def __init__(self) -> None:
-        staging = Staging(ObjectStore(Memory()))
-        self.nodes = Nodes(staging, staging=staging)
-        self.encoder = Encoder(self.nodes, PICKLES)
-        self.decoder = Decoder(self.encoder)
-
-    def tree(self, state: dict[str, Any]) -> Tree:
-        return edit_map(self.nodes, empty(Shape.MAP), {user_key(key): self.encoder.encode(v, None, key)[0] for key, v in state.items()})
-
-    def state(self, tree: Tree) -> dict[str, Any]:
-        return {key[1:].decode(): self.decoder.decode(cell) for key, cell in iter_items(self.nodes, tree)}
-
-    def merge(self, base: Any, ours: Any, theirs: Any, policies: Any = None, *, theirs_first: bool = True, **resolutions: Any):
-        """The merged state, and the conflicts. The tree is the one that the same state has when it is built from nothing."""
-        sides = (self.tree(base), self.tree(ours), self.tree(theirs))
-        settled = [Resolution(StatePath.parse(path), None, value) for path, value in resolutions.items()]
-        merged = merge_trees(
-            self.nodes, sides, pickles=PICKLES, policies=Policies(policies or {}), resolutions=settled, theirs_first=theirs_first
-        )
-        state = self.state(merged.tree)
-        assert same(merged.tree, self.tree(state)), "canonical"
-        return state, merged.conflicts
-
-
-def same(a: Tree, b: Tree) -> bool:
-    return _top(a) == _top(b)
-
-
-def _top(tree: Tree) -> bytes:
-    return tree.top if isinstance(tree.top, bytes) else write_node(Shape.MAP, tree.top)
+from tests.support.state_trees import StateTrees
+from versioned_state.repository.merging.merge import MISSING, Conflict
 
 
 def merge(base: Any, ours: Any, theirs: Any, policies: Any = None, *, theirs_first: bool = True) -> Any:
     """The value under one key, and the paths of the conflicts."""
     b, o, t = ({} if side is MISSING else {"k": side} for side in (base, ours, theirs))
-    state, conflicts = Bench().merge(b, o, t, policies, theirs_first=theirs_first)
+    state, conflicts = StateTrees().merge(b, o, t, policies, theirs_first=theirs_first)
     return state.get("k", MISSING), [str(conflict.path) for conflict in conflicts]
 
 
@@ -164,9 +118,9 @@ def test_what_cannot_be_both_is_a_conflict_and_ours_stands(base, ours, theirs, p
 
 
 def test_a_conflict_shows_its_sides():
-    _, (conflict,) = Bench().merge({"a": [1]}, {"a": [1, 2]}, {"a": [1, 3]})
+    _, (conflict,) = StateTrees().merge({"a": [1]}, {"a": [1, 2]}, {"a": [1, 3]})
     assert (conflict.base, conflict.ours, conflict.theirs, conflict.both_appended) == ([1], [1, 2], [1, 3], True)
-    _, (conflict,) = Bench().merge({"a": 1}, {}, {"a": 2})
+    _, (conflict,) = StateTrees().merge({"a": 1}, {}, {"a": 2})
     assert (conflict.base, conflict.ours, conflict.theirs, conflict.both_appended) == (1, MISSING, 2, False)
     assert isinstance(conflict, Conflict)
 
@@ -224,7 +178,7 @@ def test_what_was_committed_first_comes_first():
 
 
 def test_a_conflict_that_was_settled():
-    bench = Bench()
+    bench = StateTrees()
     sides = {"a": 1, "l": [1]}, {"a": 2, "l": [1, 2]}, {"a": 3, "l": [1, 3]}
     assert bench.merge(*sides, a=9)[0] == {"a": 9, "l": [1, 2]}
     assert [str(conflict.path) for conflict in bench.merge(*sides, a=9)[1]] == ["l"]
@@ -241,7 +195,7 @@ def test_the_laws_of_union(base, ours, theirs, pad):
 
     def merged(*sides: Any) -> list[int] | None:
         one, two, three = ({"k": side} for side in sides)
-        state, conflicts = Bench().merge(one, two, three, {"k": "union"})
+        state, conflicts = StateTrees().merge(one, two, three, {"k": "union"})
         return None if conflicts else [element["n"] for element in state["k"]]
 
     result = merged(base, ours, theirs)
@@ -299,7 +253,7 @@ def test_laws(long_run):
     conflicting = 0
     for seed in range(4000 if long_run else 60):
         base, ours, theirs = states(seed)
-        bench = Bench()
+        bench = StateTrees()
         for sides, expected in (
             ((base,) * 3, base),
             ((base, ours, base), ours),
@@ -355,6 +309,6 @@ def test_disjoint_changes_merge_to_both(long_run):
         ours["list"].insert(0, "first")
         theirs["list"].append("last")
         both["list"] = ["first", *both["list"], "last"]
-        merged, conflicts = Bench().merge(base, ours, theirs)
+        merged, conflicts = StateTrees().merge(base, ours, theirs)
         assert not conflicts, seed
         assert exact(merged) == exact(dict(sorted(both.items()))), seed

@@ -13,7 +13,7 @@ import numpy as np
 import pydantic
 import pytest
 
-from tests.support.strategies import exact, same
+from tests.support.exact import exact, same
 from versioned_state import Memory, ObjectInfo, Repository, Tagged, Versioned, register
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError, StateError, UnserializableValueError
 from versioned_state.values.codec import registry

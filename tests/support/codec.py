@@ -12,7 +12,7 @@ from versioned_state.values.encode import Encoder
 from versioned_state.values.trees.nodes import Nodes
 
 
-class Bench:
+class Codec:
     """A codec over one store, which pickles nothing."""
 
     def __init__(self, kv: KVStore | None = None) -> None:

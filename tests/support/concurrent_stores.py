@@ -1,15 +1,15 @@
-"""A store whose user is not alone: something else happens right before, or right after, one of its batches."""
+"""Stores in which somebody else acts in between: before a chosen call, or around the move of a ref."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from versioned_state.storage import KVStore
+from versioned_state.storage import Faulty, KVStore
 from versioned_state.storage.wrapper import Wrapper
 
 
-class Meddler(Wrapper):
-    """Does ``before`` and ``after`` once each, around the next batch that puts something under a condition: a move of a ref."""
+class ActsAroundMove(Wrapper):
+    """Calls ``before`` and ``after`` once each, around the next batch that moves a ref: one with puts under a condition."""
 
     def __init__(self, store: KVStore, *, before: Callable[[], object] | None = None) -> None:
         super().__init__(store)
@@ -32,3 +32,18 @@ class Meddler(Wrapper):
             after, self.after = self.after, None
             after()
         return done
+
+
+class ActsBeforeCall(Faulty):
+    """Calls `act` before call number `at`. By trying every number a test lets others act between any two calls of an operation."""
+
+    def __init__(self, store: KVStore, act: Callable[[], object], *, at: int | None = None) -> None:
+        super().__init__(store, at=at)
+        self._act = act
+
+    def _is_due(self) -> bool:
+        self.calls += 1
+        if self.calls == self.at:
+            self.fired = True
+            self._act()
+        return False

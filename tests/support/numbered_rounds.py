@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tests.support.strategies import exact
+from tests.support.exact import exact
 from versioned_state import Commit, Disk, KVStore, Repository, Versioned
 from versioned_state.objects.keys import address_in
 from versioned_state.storage import DiskCache

@@ -1,0 +1,49 @@
+"""A command line run in this process: its result, the checks of its errors, and the folder of snapshots."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+SNAPSHOTS = Path(__file__).parents[1] / "cli" / "snapshots"
+
+_PYTHON = re.compile(r"^(?:error|hint): .*(?:\b\w+\(\)|\b[a-z_]+\([^ )]*['=,]|\b[a-z]+_[a-z_]+\b|\w=(?:['\"{[]|True|None))", re.MULTILINE)
+
+
+@dataclass
+class Result:
+    """What a command line printed, and how it ended."""
+
+    stdout: str
+    stderr: str
+    code: int
+
+    def shown(self, command: str) -> str:
+        """All of it as one text, for a snapshot."""
+        parts = [f"$ {command}\n", self.stdout]
+        if self.stderr:
+            parts.append(f"--- stderr\n{self.stderr}")
+        if self.code:
+            parts.append(f"--- exit {self.code}\n")
+        return "".join(parts)
+
+
+Vstate = Callable[..., Result]
+
+
+def speaks_python(stderr: str) -> bool:
+    """Whether an error or a hint has a call, an argument or a name of Python: the command line has none, but says so where it is meant."""
+    return _PYTHON.search(re.sub(r"in Python: .*|\S+://\S+", "", stderr)) is not None
+
+
+def assert_error(result: Result, *words: str, code: int = 1) -> None:
+    """One line of an error that says these words, and at most one of a hint; nothing else, and no traceback."""
+    first, *rest = result.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert len(rest) <= 1
+    assert all(line.startswith("hint: ") for line in rest)
+    for word in words:
+        assert word in result.stderr
+    assert result.code == code

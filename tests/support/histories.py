@@ -1,0 +1,48 @@
+"""Histories made for a test: a clock under its control, commit graphs drawn at random, and the ancestors that a plain walk finds."""
+
+from __future__ import annotations
+
+import random
+
+from versioned_state import Commit, Repository
+from versioned_state.objects.store import Staging
+from versioned_state.repository.history.commit import ROOT_ID
+
+
+class Clock:
+    """Microseconds that pass only when they are looked at."""
+
+    def __init__(self, now: int = 1_700_000_000_000_000) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        self.now += 1_000_000
+        return self.now
+
+
+def make_graph(repository: Repository, size: int, *, merges: float, seed: int) -> list[Commit]:
+    """Commits at random: each on top of an earlier one, or a merge of two."""
+    rng = random.Random(seed)
+    commits = [repository.read(ROOT_ID)]
+    for n in range(size):
+        parents = [rng.choice(commits[-6:])]
+        if rng.random() < merges:
+            other = rng.choice(commits)
+            if other not in parents:
+                parents.append(other)
+        staging = Staging(repository.objects)
+        commits.append(repository.write_commit(commits[0].tree, tuple(parents), staging=staging, message=str(n)))
+        repository.store.apply({}, {}, objects=staging.sealed())
+    return commits
+
+
+def ancestors(repository: Repository, commit: Commit) -> set[str]:
+    """The ids of a commit and all its ancestors, found by looking at every parent."""
+    seen: set[str] = set()
+    stack = [commit.id]
+    while stack:
+        id = stack.pop()
+        if id not in seen:
+            seen.add(id)
+            stack += repository.read(id).parents
+    return seen
