@@ -12,6 +12,7 @@ Keys are root keys throughout (see ``values.keys``).
 
 from __future__ import annotations
 
+from versioned_state.state.key_order import OrderedKeyDict, OrderedKeySet
 from versioned_state.state.worktree.entries import IMMUTABLE, LazyTail, Slot, Staged
 from versioned_state.state.worktree.suspects import Watch
 from versioned_state.values.detection.fingerprints import Mark, Marker
@@ -40,8 +41,8 @@ class Holdings:
         self.slots: dict[bytes, Slot] = {}
         self.tails: dict[bytes, LazyTail] = {}
         self.assigned: dict[bytes, None] = {}
-        self.removed: dict[bytes, bytes] = {}
-        self.added: set[bytes] = set()
+        self.removed: OrderedKeyDict[bytes] = OrderedKeyDict()
+        self.added = OrderedKeySet()
         self.stale: set[bytes] = set()
         self.watch = Watch(marker, self.slots)
 
@@ -68,7 +69,8 @@ class Holdings:
             del lazy.tail[lengths.get(key, 0) :]
             if not lazy.tail:
                 del self.tails[key]
-                self.added.discard(key)
+                if key in self.added:
+                    self.added.discard(key)
 
     # From one standing to another
 
@@ -83,10 +85,11 @@ class Holdings:
         self.slots[key] = slot
         self.tails.pop(key, None)
         self.watch.forget(key)
-        self.removed.pop(key, None)
+        if key in self.removed:
+            del self.removed[key]
         if slot.cell is None:
             self.added.add(key)
-        else:
+        elif key in self.added:
             self.added.discard(key)
         self.assigned[key] = None
 
@@ -102,11 +105,13 @@ class Holdings:
         self._forget(key)
         self.slots.pop(key, None)
         self.tails.pop(key, None)
-        self.removed.pop(key, None)
+        if key in self.removed:
+            del self.removed[key]
         self.assigned.pop(key, None)
 
     def _forget(self, key: bytes) -> None:
-        self.added.discard(key)
+        if key in self.added:
+            self.added.discard(key)
         self.stale.discard(key)
         self.watch.forget(key)
 
@@ -130,7 +135,8 @@ class Holdings:
             for key, update in updates.items():
                 slot = slots.get(key)
                 self._forget(key)
-                self.removed.pop(key, None)
+                if key in self.removed:
+                    del self.removed[key]
                 self.assigned.pop(key, None)
                 if slot is None:
                     lazy = self.tails.get(key)
@@ -151,10 +157,12 @@ class Holdings:
                 slot = self.slots.get(key)
                 lazy = self.tails.get(key)
                 if update.cell is None:
-                    self.removed.pop(key, None)
+                    if key in self.removed:
+                        del self.removed[key]
                     self.assigned.pop(key, None)
                 else:
-                    self.added.discard(key)
+                    if key in self.added:
+                        self.added.discard(key)
                     self.assigned[key] = None
                 if slot is not None:
                     slot.cell, slot.base = update.cell, update.base

@@ -51,6 +51,7 @@ class Worktree:
         self._slots = self._held.slots
         self._detector = Detector(objects, self._held, self._encoder, self._decoder)
         self._follower = Follower(objects, self._held, self._detector, self._encoder, self._decoder, merge)
+        self._last_found: tuple[Tree, bytes, int] = (tree, b"", 0)  # a root, the key of it that was last found to be its last, its rank
         self._journal: list[tuple[bytes, Any]] = []  # the values that assignments and deletions replaced, in order
 
     @property
@@ -123,16 +124,16 @@ class Worktree:
         return key not in held.removed and held.cell(key) is not None
 
     def count(self, start: bytes, end: bytes) -> int:
-        """How many keys there are in [start, end). Cost: two paths, and the keys that were added or removed."""
-        low, high, added = self._span(start, end)
-        removed = sum(1 for key in self._held.removed if start <= key < end)
-        return high - low + len(added) - removed
+        """How many keys there are in [start, end). Cost: two paths; sorting the keys that were added or removed since the last look."""
+        low, high = self._span(start, end)
+        held = self._held
+        return high - low + held.added.order.count(start, end) - held.removed.order.count(start, end)
 
     def iter_keys(self, start: bytes, end: bytes) -> Iterator[bytes]:
         """The keys in [start, end), in order, as they are now."""
-        low, high, added = self._span(start, end)
-        added.sort(reverse=True)
-        removed = frozenset(self._held.removed)
+        low, high = self._span(start, end)
+        added = self._held.added.order.between(start, end)[::-1]
+        removed = frozenset(self._held.removed.order.between(start, end))
         for key, _ in iter_items(self._nodes, self.tree, low, high):
             while added and added[-1] < key:
                 yield added.pop()
@@ -141,21 +142,31 @@ class Worktree:
         yield from reversed(added)
 
     def last_key(self, start: bytes, end: bytes) -> bytes | None:
-        """The last key in [start, end). Cost: one path, and the keys that were added or removed."""
-        low, high, added = self._span(start, end)
-        last = max(added, default=None)
+        """The last key in [start, end). Cost as of ``count``; popping all keys one by one costs a few paths for each."""
+        added = self._held.added.order.last(start, end)
+        kept = self._last_of_head(start, end)
+        return max(added, kept) if added is not None and kept is not None else added or kept
+
+    def _last_of_head(self, start: bytes, end: bytes) -> bytes | None:
+        """The last key in [start, end) that the head has and that was not removed."""
+        low, high = self._span(start, end)
+        removed = self._held.removed
+        # The keys of the head from the last one found before are removed if as many are as there are from it on.
+        tree, first, at = self._last_found
+        if tree is self.tree and low <= at < high and removed.order.count(first, end) == high - at:
+            high = at
         while high > low:
             high -= 1
             key, _ = next(iter_items(self._nodes, self.tree, high, high + 1))
-            if key not in self._held.removed:
-                return key if last is None else max(key, last)
-        return last
+            if key not in removed:
+                self._last_found = (self.tree, key, high)
+                return key
+        return None
 
-    def _span(self, start: bytes, end: bytes) -> tuple[int, int, list[bytes]]:
-        """The keys in [start, end): from which to which the head has them, by rank, and those that it has not."""
-        low, _ = rank(self._nodes, self.tree, start)
-        high, _ = rank(self._nodes, self.tree, end)
-        return low, high, [key for key in self._held.added if start <= key < end]
+    def _span(self, start: bytes, end: bytes) -> tuple[int, int]:
+        """From which to which rank the head has the keys in [start, end)."""
+        tree = self.tree
+        return (rank(self._nodes, tree, start)[0], rank(self._nodes, tree, end)[0]) if tree.count else (0, 0)
 
     def release(self, key: bytes) -> bool:
         """Let go of a value that was loaded and has not changed. Returns whether it was let go."""
