@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from threading import RLock, get_ident
+from threading import RLock
 from typing import Any, Self, Unpack
 
 from versioned_state.errors import (
     STAGED,
     HandleClosedError,
     InvalidArgumentError,
-    MergeConflictError,
-    StateError,
-    TransactionError,
 )
 from versioned_state.repository.arguments import check_text, count
 from versioned_state.repository.history.commit import Commit
@@ -40,7 +36,7 @@ from versioned_state.state.patch import apply_patch
 from versioned_state.state.restore import restore_path
 from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State
-from versioned_state.state.worktree.entries import Savepoint
+from versioned_state.state.transactions import Transaction, Transactions
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PickleMode
@@ -90,9 +86,8 @@ class Versioned(State):
         self._owns = not isinstance(store, Repository)
         self._lock = RLock()
         self._closed = False
-        self._savepoints: list[Savepoint] = []
-        self._transacting = 0
         self._standing = Standing(self.repository, branch, author)
+        self._transactions = Transactions(self._standing, self._lock, self._check_open)
 
     @property
     def branch(self) -> str:
@@ -182,6 +177,8 @@ class Versioned(State):
     def _check_open(self) -> None:
         if self._closed:
             raise HandleClosedError("this state was closed", hint="open another one over the same store")
+        if self._transactions.open:
+            self._transactions.drop_abandoned()
 
     @locked
     def release(self, key: str) -> bool:
@@ -247,7 +244,7 @@ class Versioned(State):
             After any of them, what was staged still is.
         """
         options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies))
-        self._outside_transactions("commit")
+        self._transactions.refuse("commit")
         return self._resolvable(lambda settling: operations.commit(self._standing, options, settling), options.policies, remains=STAGED)
 
     def _resolvable(self, run: Callable[[Settling], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED) -> Commit:
@@ -258,7 +255,7 @@ class Versioned(State):
         def again(resolutions: Resolutions) -> Commit:
             with self._lock:
                 self._check_open()
-                self._outside_transactions("merge.commit")
+                self._transactions.refuse("merge.commit")
                 if self.branch != branch:
                     raise InvalidArgumentError(f"the merge was on {branch!r}, and the state stands on {self.branch!r} now")
                 self._standing.settle()
@@ -273,13 +270,13 @@ class Versioned(State):
         Raises:
             MergeConflictError: others changed a path that we changed too. Nothing was changed.
         """
-        self._outside_transactions("refresh")
+        self._transactions.refuse("refresh")
         return self._resolvable(self._standing.refresh, policies)
 
     @locked
     def discard(self) -> None:
         """Drop everything that was changed since the head. Live values are mended in place; replaced ones come back."""
-        self._outside_transactions("discard")
+        self._transactions.refuse("discard")
         self._standing.settle(discarding=True)
         self._worktree.restore()
 
@@ -296,7 +293,7 @@ class Versioned(State):
         return self._move_to(self._resolve(rev), "reset")
 
     def _move_to(self, target: Commit, action: str) -> Commit:
-        self._outside_transactions(action)
+        self._transactions.refuse(action)
         self._standing.settle()
         if target != self.head:
             self._standing.point_to(target, action)
@@ -304,7 +301,6 @@ class Versioned(State):
             self._worktree.restore()
         return target
 
-    @contextmanager
     def transaction(
         self,
         message: str = "",
@@ -315,7 +311,7 @@ class Versioned(State):
         skip_unserializable: bool = False,
         on_moved: OnMovedOption = OnMoved.MERGE,
         policies: Mapping[str, Policy] | None = None,
-    ) -> Iterator[Versioned]:
+    ) -> Transaction[Versioned]:
         """All of a block, or nothing of it: it is committed when it ends, and undone when it raises.
 
         What was changed before it is part of the commit, and is still there after a failure. A transaction within another one is undone
@@ -323,43 +319,7 @@ class Versioned(State):
         ``discard`` are refused, since they could not be undone.
         """
         options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies))
-        savepoint = self._save()
-        try:
-            yield self
-            self._savepoints.remove(savepoint)
-            if not self._savepoints:
-                self._end(options)
-        except BaseException:
-            if savepoint in self._savepoints:
-                self._savepoints.remove(savepoint)
-            with self._lock:
-                self._worktree.restore(savepoint)
-            raise
-
-    @locked
-    def _end(self, options: CommitOptions) -> None:
-        """Commit what a transaction did, which is undone if that fails."""
-        try:
-            operations.commit(self._standing, options, Settling(options.policies, remains=STAGED))
-        except StateError as error:
-            error.remains = "the transaction was undone"
-            if isinstance(error, MergeConflictError):
-                error.hint = "refresh(), and do it again; or give it policies="
-            raise
-
-    def _outside_transactions(self, call: str) -> None:
-        if self._savepoints:
-            raise TransactionError(f"{call}() within a transaction; nothing was changed", hint="leave the block first: its end commits it")
-
-    @locked
-    def _save(self) -> Savepoint:
-        thread = get_ident()
-        if self._savepoints and self._transacting != thread:
-            raise TransactionError("another thread is in a transaction on this handle; nothing was changed", hint="use a handle a thread")
-        self._transacting = thread
-        savepoint = self._worktree.save()
-        self._savepoints.append(savepoint)
-        return savepoint
+        return Transaction(self._transactions, options, self)
 
     # Branches, and moves between commits
 
@@ -388,7 +348,7 @@ class Versioned(State):
                 it: ``merge.resolve(path, value)``, then ``merge.commit()``.
             UncommittedChangesError: commit or discard first.
         """
-        self._outside_transactions("merge")
+        self._transactions.refuse("merge")
         self._standing.settle()
         theirs, description = self._resolve(rev), operations.Description(message, author, meta)
         if not message and isinstance(rev, str):
@@ -420,7 +380,7 @@ class Versioned(State):
         *,
         backwards: bool,
     ) -> Commit:
-        self._outside_transactions(call)
+        self._transactions.refuse(call)
         self._standing.settle()
         commits = operations.commits_of(self._standing, rev, self._resolve)
         commits = commits[::-1] if backwards else commits
@@ -436,7 +396,7 @@ class Versioned(State):
         again themselves, unless the other has them. How a merge settled a conflict is not remembered, and is asked again. Raises as
         ``merge``.
         """
-        self._outside_transactions("rebase")
+        self._transactions.refuse("rebase")
         self._standing.settle()
         target = self._resolve(onto)
         return self._resolvable(lambda settling: operations.rebase(self._standing, target, settling), policies)
@@ -447,7 +407,7 @@ class Versioned(State):
 
         Without a message it gets those of the commits, each once. Commits after ``until`` are made again as they are.
         """
-        self._outside_transactions("squash")
+        self._transactions.refuse("squash")
         self._standing.settle()
         description = operations.Description(message, author)
         return operations.squash(self._standing, self._resolve(since), self._resolve(until), description)
@@ -469,7 +429,7 @@ class Versioned(State):
 
     def _undo(self, call: str, steps: int) -> Commit:
         steps = count("steps", steps, least=1)
-        self._outside_transactions(call)
+        self._transactions.refuse(call)
         self._standing.settle()
         return operations.undo(self._standing, steps if call == "undo" else -steps)
 
@@ -517,7 +477,7 @@ class Versioned(State):
             UnknownRevisionError: there is no such branch. Nothing was changed.
         """
         check_name("branch", branch)
-        self._outside_transactions("switch")
+        self._transactions.refuse("switch")
         self._standing.settle()
         self._standing.clean("switch()")
         self._standing.switch(branch, create=create)

@@ -1,0 +1,200 @@
+"""Transactions: who may enter one, the order in which they end, and what remains of those that are left otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from contextlib import ExitStack
+from threading import Event, Thread
+
+import pytest
+
+from versioned_state import Versioned
+from versioned_state.errors import TransactionError
+
+
+@pytest.fixture
+def state() -> Versioned:
+    state = Versioned()
+    state["n"] = 0
+    state["log"] = []
+    state.commit("base")
+    return state
+
+
+def test_another_task_may_not_enter_one(state: Versioned) -> None:
+    refused = []
+
+    async def first(entered: asyncio.Event, tried: asyncio.Event) -> None:
+        with state.transaction("book the hotel"):
+            state["a"] = "booked"
+            entered.set()
+            await tried.wait()
+
+    async def second(entered: asyncio.Event, tried: asyncio.Event) -> None:
+        await entered.wait()
+        for attempt in (lambda: state.transaction("pay").__enter__(), state.commit):
+            with pytest.raises(TransactionError, match="another task") as info:
+                attempt()
+            refused.append(info.value)
+        tried.set()
+
+    async def main() -> None:
+        entered, tried = asyncio.Event(), asyncio.Event()
+        await asyncio.gather(first(entered, tried), second(entered, tried))
+
+    asyncio.run(main())
+    assert len(refused) == 2
+    assert state.head.message == "book the hotel"
+    assert state.checkout("HEAD")["a"] == "booked"
+
+
+def test_what_another_task_writes_meanwhile_belongs_to_it(state: Versioned) -> None:
+    async def main() -> None:
+        with pytest.raises(ZeroDivisionError), state.transaction():
+            await asyncio.create_task(write())
+
+    async def write() -> None:
+        state["b"] = 1
+        state["log"].append("b")
+        1 / 0  # noqa: B018
+
+    asyncio.run(main())
+    assert dict(state) == {"n": 0, "log": []}
+    assert not state.status()
+
+
+def test_one_task_may_enter_them_within_each_other(state: Versioned) -> None:
+    async def main() -> None:
+        with state.transaction("outer"):
+            state["n"] = 1
+            with pytest.raises(ZeroDivisionError), state.transaction("inner"):
+                state["n"] = 2 // len(state["log"])
+            await asyncio.sleep(0)
+            state["log"].append("after")
+
+    asyncio.run(main())
+    assert state.checkout("HEAD")["n"] == 1
+    assert state.checkout("HEAD")["log"] == ["after"]
+
+
+def test_another_thread_may_not_enter_one(state: Versioned) -> None:
+    refused: list[TransactionError] = []
+
+    def attempt() -> None:
+        for call in (lambda: state.transaction("pay").__enter__(), state.commit):
+            try:
+                call()
+            except TransactionError as error:
+                refused.append(error)
+
+    with state.transaction("mine"):
+        state["n"] = 1
+        thread = Thread(target=attempt)
+        thread.start()
+        thread.join()
+    assert [("another thread" in str(error)) for error in refused] == [True, True]
+    assert state.head.message == "mine"
+
+
+def test_a_thread_without_a_loop_is_told_from_a_task(state: Versioned) -> None:
+    entered, leave = Event(), Event()
+
+    def hold() -> None:
+        with state.transaction("thread"):
+            state["n"] = 1
+            entered.set()
+            leave.wait(10)
+
+    thread = Thread(target=hold)
+    thread.start()
+    entered.wait(10)
+
+    async def main() -> None:
+        with pytest.raises(TransactionError, match="another thread"), state.transaction("task"):
+            raise AssertionError("it was entered")
+
+    asyncio.run(main())
+    leave.set()
+    thread.join()
+    assert state.head.message == "thread"
+
+
+def _steps(state: Versioned, name: str) -> Iterator[None]:
+    with state.transaction(name):
+        state[name] = 1
+        yield
+        state["log"].append(name)
+
+
+def test_those_left_in_the_wrong_order_are_all_rolled_back(state: Versioned) -> None:
+    head = state.head
+    state["before"] = "staged"
+    outer, inner = _steps(state, "outer"), _steps(state, "inner")
+    next(outer)
+    next(inner)
+    with pytest.raises(TransactionError, match="wrong order"):
+        next(outer)
+    assert dict(state) == {"n": 0, "log": [], "before": "staged"}
+    with pytest.raises(TransactionError, match="wrong order"):
+        next(inner)  # what it wrote since is rolled back too
+    assert state.head == head
+    assert [str(change.path) for change in state.status()] == ["before"]
+    with state.transaction("later"):
+        state["n"] = 5
+    assert state.checkout("HEAD")["n"] == 5
+
+
+def test_generators_in_the_right_order(state: Versioned) -> None:
+    outer, inner = _steps(state, "outer"), _steps(state, "inner")
+    next(outer)
+    next(inner)
+    assert list(inner) == []
+    assert list(outer) == []
+    assert state.checkout("HEAD")["log"] == ["inner", "outer"]
+    assert state.head.message == "outer"
+
+
+def test_a_generator_that_is_dropped_rolls_back(state: Versioned) -> None:
+    steps = _steps(state, "dropped")
+    next(steps)
+    del steps
+    gc.collect()
+    assert "dropped" not in state
+    state["n"] = 1
+    state.commit("goes on")
+    assert "dropped" not in state.checkout("HEAD")
+
+
+def test_a_block_that_an_interrupt_kept_from_ending_is_rolled_back_by_the_next_call(state: Versioned) -> None:
+    """What is left of a ``with`` statement whose ``__exit__`` was interrupted before its first line: nobody holds it."""
+    transaction = state.transaction("interrupted")
+    end = transaction.__exit__
+    transaction.__enter__()
+    state["log"].append("lost")
+    state["n"] = 7
+    del end
+    assert dict(state) == {"n": 0, "log": []}
+    state["n"] = 1
+    assert state.commit("goes on").message == "goes on"
+
+
+def test_an_exit_stack_ends_one(state: Versioned) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(state.transaction("by the stack"))
+        state["n"] = 3
+        gc.collect()
+        assert state["n"] == 3
+    assert state.head.message == "by the stack"
+
+
+def test_one_transaction_as_a_decorator(state: Versioned) -> None:
+    @state.transaction("decorated")
+    def count() -> None:
+        state["n"] += 1
+
+    count()
+    count()
+    assert state["n"] == 2
+    assert [commit.message for commit in state.log(limit=2)] == ["decorated", "decorated"]

@@ -1,0 +1,220 @@
+"""Transactions on one handle: who may enter one, in which order they end, and the rollback of those that fail. Layer: state.
+
+A transaction is open from its savepoint until its block is left. Its owner is a thread and, if an event loop runs, the current task.
+Blocks end last in, first out. The ``with`` statement alone holds the callable that ends its block: once that is gone and the transaction
+is still open, an interrupt came between, and the next call on the handle rolls the transaction back.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ContextDecorator
+from functools import partial
+from threading import RLock, get_ident
+from typing import Any, Final, Generic, TypeVar
+from weakref import ReferenceType, ref
+
+from versioned_state.errors import STAGED, MergeConflictError, StateError, TransactionError
+from versioned_state.state import operations
+from versioned_state.state.branch_handle import Settling, Standing
+from versioned_state.state.commit_options import CommitOptions
+from versioned_state.state.worktree.entries import Savepoint
+
+T = TypeVar("T")
+
+_ROLLED_BACK: Final = "the transaction was rolled back"
+
+
+class _Open:
+    """One open transaction.
+
+    Attributes:
+        savepoint: the way back.
+        block: dead once the block can no longer end; None if that is not known.
+        doomed: it was rolled back already with one that was left too early, and so is everything that its block still does.
+    """
+
+    __slots__ = ("block", "doomed", "options", "savepoint")
+
+    def __init__(self, options: CommitOptions, savepoint: Savepoint, block: ReferenceType[Any] | None) -> None:
+        self.options = options
+        self.savepoint = savepoint
+        self.block = block
+        self.doomed = False
+
+    @property
+    def is_abandoned(self) -> bool:
+        return self.block is not None and self.block() is None
+
+
+class Transactions:
+    """The open transactions of a handle, outermost first.
+
+    Args:
+        handle: commits and rolls back.
+        lock: the lock of the handle's calls.
+        check_open: raises if the handle was closed.
+    """
+
+    def __init__(self, handle: Standing, lock: RLock, check_open: Callable[[], None]) -> None:
+        self._handle = handle
+        self._lock = lock
+        self._check_open = check_open
+        self.open: list[_Open] = []
+        self._owner: tuple[int, object] | None = None
+
+    def refuse(self, call: str) -> None:
+        """Raise ``TransactionError`` if a transaction is open: ``call`` could not be undone with it."""
+        if not self.open:
+            return
+        if self._owner == _current_owner():
+            raise TransactionError(
+                f"{call}() within a transaction", remains="nothing was changed", hint="leave the block first: its end commits it"
+            )
+        raise self._foreign(f"{call}() while")
+
+    def _foreign(self, what: str) -> TransactionError:
+        one, other = ("thread", "threads") if self._owner is None or self._owner[0] != get_ident() else ("task", "tasks")
+        return TransactionError(
+            f"{what} another {one} is in a transaction on this handle",
+            remains="nothing was changed",
+            hint=f"a handle for each {one}: {other} may commit to one branch side by side",
+        )
+
+    def drop_abandoned(self) -> None:
+        """Roll back the transactions whose block is gone without having ended, with all that they enclose."""
+        for opened in self.open:
+            if opened.is_abandoned:
+                self._roll_back(opened)
+                return
+
+    def enter(self, options: CommitOptions, block: ReferenceType[Any] | None) -> _Open:
+        """Open a transaction. Raises ``TransactionError`` if another thread or task is in one. Cost: a detection."""
+        with self._lock:
+            self._check_open()
+            self.drop_abandoned()
+            owner = _current_owner()
+            if self.open and self._owner != owner:
+                raise self._foreign("cannot enter a transaction:")
+            opened = _Open(options, self._handle.worktree.save(), block)
+            try:
+                self._owner = owner
+                self.open.append(opened)
+            except BaseException:
+                self._forget(opened)
+                raise
+            return opened
+
+    def leave(self, opened: _Open, failed: bool) -> None:  # noqa: FBT001 - of Transaction alone
+        """End a transaction: commit the outermost one, or roll back one that failed.
+
+        Raises:
+            TransactionError: it is not the innermost one, or was rolled back already with one that encloses it. All are rolled back.
+            StateError: as ``commit``. The transaction was rolled back.
+        """
+        with self._lock:
+            try:
+                self._leave(opened, failed=failed)
+            except BaseException:
+                if opened in self.open:
+                    self._roll_back(opened)
+                raise
+
+    def _leave(self, opened: _Open, *, failed: bool) -> None:
+        if opened not in self.open:
+            if not failed:
+                raise TransactionError("this transaction was rolled back with one that encloses it", remains=_ROLLED_BACK)
+        elif opened.doomed or opened is not self.open[-1]:
+            self._doom(opened)
+            if not failed:
+                raise TransactionError(
+                    "transactions were left in the wrong order",
+                    remains="all of them are rolled back",
+                    hint="leave the one that was entered last first, or use a handle for each",
+                )
+        elif failed:
+            self._roll_back(opened)
+        elif len(self.open) > 1:
+            self.open.pop()
+        else:
+            self._commit(opened)
+
+    def _commit(self, opened: _Open) -> None:
+        self._check_open()
+        try:
+            operations.commit(self._handle, opened.options, Settling(opened.options.policies, remains=STAGED))
+        except StateError as error:
+            error.remains = _ROLLED_BACK
+            if isinstance(error, MergeConflictError):
+                error.hint = "refresh(), and do it again; or give it policies="
+            raise
+        self._forget(opened)
+
+    def _roll_back(self, opened: _Open) -> None:
+        self._handle.worktree.restore(opened.savepoint)
+        self._forget(opened)
+
+    def _doom(self, left: _Open) -> None:
+        """Roll back everything since the outermost transaction began, now and again as the other blocks end."""
+        savepoint = self.open[0].savepoint
+        for opened in self.open:
+            opened.savepoint, opened.doomed = savepoint, True
+        self._handle.worktree.restore(savepoint)
+        self.open.remove(left)
+
+    def _forget(self, opened: _Open) -> None:
+        if opened in self.open:
+            del self.open[self.open.index(opened) :]
+
+
+class _Exit:
+    """``__exit__`` of a transaction. The ``with`` statement alone holds the callable that it gets for an instance."""
+
+    def __get__(self, transaction: Transaction[Any] | None, _cls: type | None = None) -> Callable[..., None]:
+        if transaction is None:
+            return Transaction.end
+        end = partial(_end, transaction.opened)
+        transaction.block = ref(end)
+        return end
+
+
+def _end(opened: list[Callable[[bool], None]], kind: type[BaseException] | None = None, *_: object) -> None:
+    opened.pop()(kind is not None)
+
+
+class Transaction(ContextDecorator, Generic[T]):
+    """A block whose changes are committed together when it ends, and rolled back if it raises."""
+
+    __exit__ = _Exit()
+
+    def __init__(self, transactions: Transactions, options: CommitOptions, state: T) -> None:
+        self._transactions = transactions
+        self._options = options
+        self._state = state
+        self.opened: list[Callable[[bool], None]] = []
+        self.block: ReferenceType[Any] | None = None
+
+    def __enter__(self) -> T:
+        opened = self._transactions.enter(self._options, self.block)
+        self.opened.append(partial(self._transactions.leave, opened))
+        return self._state
+
+    def end(self, kind: type[BaseException] | None = None, *_: object) -> None:
+        """What ``__exit__`` is for callers that look it up on the class, such as ``contextlib.ExitStack``."""
+        _end(self.opened, kind)
+
+    def _recreate_cm(self) -> Transaction[T]:
+        return Transaction(self._transactions, self._options, self._state)
+
+
+def _current_owner() -> tuple[int, object]:
+    """The thread and, if an event loop runs in it, the task."""
+    asyncio = sys.modules.get("asyncio")
+    task = None
+    if asyncio is not None:
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # no loop runs in this thread
+            task = None
+    return get_ident(), task
