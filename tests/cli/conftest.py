@@ -14,9 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.command_line import SNAPSHOTS, Result, Vstate, speaks_python
-from tests.support.examples import Trip, make_hostile, make_trip
+from tests.support.examples import MINUTE, START, Trip, make_hostile, make_trip
+from tests.support.forked_trips import make_fork
 from versioned_state import Disk, Versioned
 from versioned_state.cli.main import vstate as group
+from versioned_state.cli.render import text
 
 
 @pytest.fixture(autouse=True)
@@ -91,4 +93,22 @@ def big_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for count in range(300):
             state["count"] = count
             state.commit("message " * 100)
+    return path
+
+
+@pytest.fixture(scope="session")
+def _fork(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("fork") / "store"
+    make_fork(path)
+    return path
+
+
+@pytest.fixture
+def fork(_fork: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of one's own with two branches, named by ``VSTATE_STORE``, at a fixed time."""
+    path = tmp_path / "fork"
+    shutil.copytree(_fork, path)
+    monkeypatch.setenv("VSTATE_STORE", str(path))
+    monkeypatch.setenv("VSTATE_AUTHOR", "tester")
+    monkeypatch.setattr(text, "now", lambda: START + 100 * MINUTE)
     return path

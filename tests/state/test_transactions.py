@@ -5,13 +5,121 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from threading import Event, Thread
 
 import pytest
 
+from tests.support.handles import RollbackWantedError, two
 from versioned_state import Versioned
-from versioned_state.errors import TransactionError
+from versioned_state.errors import MergeConflictError, TransactionError
+from versioned_state.repository.history.commit import ROOT_ID
+
+# One commit or none
+
+
+def test_a_transaction_is_one_round():
+    state = Versioned()
+    state["a"] = [1]
+    with state.transaction("all of it", author="me", meta={"k": 1}) as inner:
+        assert inner is state
+        state["a"].append(2)
+        state["b"] = 1
+    assert (state.head.message, state.head.author, dict(state.head.meta)) == ("all of it", "me", {"k": 1})
+    assert state.head.generation == 1
+    with state.transaction("nothing"):
+        pass
+    assert state.head.generation == 1
+
+
+def test_a_transaction_that_fails_is_undone_and_what_was_staged_before_is_there_still():
+    state = Versioned()
+    state["a"] = [1]
+    state.commit()
+    state["a"].append("before")
+    state["staged"] = staged = {"k": 1}
+    state.sequence("seq").append("before")
+    before = str(state.status())
+    with suppress(RollbackWantedError), state.transaction("never"):
+        state["a"].append("inside")
+        state["staged"] = 5
+        state["new"] = 1
+        state.sequence("seq").append("inside")
+        del state["a"]
+        raise RollbackWantedError
+    assert dict(state) == {"a": [1, "before"], "staged": {"k": 1}, "seq": ["before"]}
+    assert state["staged"] is staged
+    assert str(state.status()) == before
+    assert state.commit().generation == 2
+
+
+@pytest.mark.parametrize("looked_at", [True, False])
+@pytest.mark.parametrize("by", ["rollback", "discard"])
+def test_a_key_that_was_deleted_and_begun_anew_as_a_sequence_is_undone(by, looked_at):
+    state = Versioned()
+    state["a"] = [1]
+    state.commit()
+    with suppress(RollbackWantedError), state.transaction() if by == "rollback" else nullcontext():
+        del state["a"]
+        state.sequence("a").append(2)
+        if looked_at:
+            assert dict(state) == {"a": [2]}
+        raise RollbackWantedError
+    if by == "discard":
+        state.discard()
+    assert (list(state), len(state), dict(state)) == (["a"], 1, {"a": [1]})
+    assert not state.status()
+
+
+def test_transactions_within_one_another():
+    state = Versioned()
+    with state.transaction("outer"):
+        state["a"] = 1
+        with state.transaction("inner"):
+            state["b"] = 2
+        assert state.head.id == ROOT_ID, "the outer one commits"
+        with suppress(RollbackWantedError), state.transaction("inner"):
+            state["a"] = 5
+            state["c"] = 3
+            raise RollbackWantedError
+        assert dict(state) == {"a": 1, "b": 2}
+    assert dict(state.checkout("HEAD")) == {"a": 1, "b": 2}
+    assert state.head.message == "outer"
+
+
+def test_what_cannot_be_undone_is_refused_within_a_transaction():
+    state = Versioned()
+    state["a"] = 1
+    state.commit()
+    with state.transaction("t"):
+        state["a"] = 2
+        for call in (state.commit, state.refresh, state.discard, lambda: state.reset("HEAD")):
+            with pytest.raises(TransactionError, match="transaction"):
+                call()
+        assert len(state.status()) == 1
+    assert state.head.message == "t"
+    state.discard()
+
+
+def test_a_transaction_whose_commit_conflicts_is_undone():
+    a, b = two(x=1, y=[1])
+    held = b["y"]
+    a["x"] = 2
+    a.commit()
+
+    def work() -> None:
+        with b.transaction():
+            b["x"] = 3
+            b["y"].append(2)
+
+    with pytest.raises(MergeConflictError):
+        work()
+    assert dict(b) == {"x": 1, "y": [1]}
+    assert b["y"] is held
+    assert not b.status()
+
+
+# Owners, order, and blocks that never end
 
 
 @pytest.fixture

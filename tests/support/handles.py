@@ -14,6 +14,10 @@ from versioned_state.errors import (
 )
 
 
+class RollbackWantedError(Exception):
+    """Raised by a test in a transaction, which is then rolled back."""
+
+
 def two(**values: Any) -> tuple[Versioned, Versioned]:
     """Two handles on one branch, whose first commit holds copies of the values."""
     repository = Repository(Memory(), clock=itertools.count(1).__next__)

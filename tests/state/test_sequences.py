@@ -1,0 +1,111 @@
+"""A sequence reads and appends like the list under its key, without loading it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.support.handles import two
+from versioned_state import StateSequence, Versioned
+from versioned_state.storage import Counting
+
+SIZES = (0, 1, 5, 100, 3000)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_sequence_reads_like_the_list(size):
+    expected = [{"n": n, "x": "x" * (n % 40)} for n in range(size)]
+    first = Versioned()
+    first["list"] = expected
+    first.commit()
+    for state in (first, Versioned(first.repository)):
+        sequence = state.sequence("list")
+        assert isinstance(sequence, StateSequence)
+        assert len(sequence) == size
+        assert list(sequence) == expected
+        assert list(reversed(sequence)) == expected[::-1]
+        for start, stop, step in itertools.product((None, 0, 2, -3, size), (None, 1, 7, -1, size + 9), (None, 1, 3, -1, -2)):
+            assert sequence[start:stop:step] == expected[start:stop:step]
+        for index in {0, -1, size // 2, size - 1} if size else ():
+            assert sequence[index] == expected[index]
+        for index in (size, -size - 1):
+            with pytest.raises(IndexError):
+                sequence[index]
+        if size:
+            assert expected[size // 2] in sequence
+            assert sequence.index(expected[-1]) == expected.index(expected[-1])
+            assert sequence.count(expected[0]) == expected.count(expected[0])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_sequence_appends_without_loading_the_list(size):
+    first = Versioned()
+    first["list"] = [{"n": n} for n in range(size)]
+    first.commit()
+    store = Counting(first.repository.store)
+    state = Versioned(store)
+    sequence = state.sequence("list")
+    sequence.append("a")
+    sequence.extend(["b", {"c": 1}])
+    assert len(sequence) == size + 3
+    assert sequence[size:] == ["a", "b", {"c": 1}]
+    assert sequence[-1] == {"c": 1}
+    commit = state.commit()
+    assert len(sequence) == size + 3
+    sequence.append("later")
+    assert len(sequence) == size + 4
+    assert state.checkout(commit)["list"] == [*({"n": n} for n in range(size)), "a", "b", {"c": 1}]
+    state.discard()
+    assert len(sequence) == size + 3
+    same = Versioned()
+    same["list"] = first.checkout(commit)["list"]
+    assert same.commit().root == commit.root, "canonical, however it came about"
+    if size == 3000:
+        assert store.counts.objects_read < 40
+
+
+def test_a_sequence_of_a_key_that_is_not_there_yet():
+    state = Versioned()
+    sequence = state.sequence("new")
+    assert list(sequence) == []
+    assert "new" not in state
+    sequence.append(1)
+    assert "new" in state
+    assert dict(state) == {"new": [1]}
+    assert state.checkout(state.commit())["new"] == [1]
+    other = Versioned(state.repository)
+    lazily = other.sequence("new")
+    lazily.append(2)
+    del other["new"]
+    assert list(lazily) == []
+    lazily.append(3)
+    assert other["new"] == [3]
+    assert other.checkout(other.commit())["new"] == [3]
+
+
+def test_a_sequence_and_its_list_are_one():
+    state = Versioned()
+    state["list"] = [1]
+    state.commit()
+    other = Versioned(state.repository)
+    sequence = other.sequence("list")
+    sequence.append(2)
+    live = other["list"]
+    assert live == [1, 2]
+    sequence.append(3)
+    live.append(4)
+    assert live == [1, 2, 3, 4] == list(sequence)
+    assert [str(change) for change in other.status()] == ["+ list[1] = 2", "+ list[2] = 3", "+ list[3] = 4"]
+
+
+def test_a_sequence_after_others_appended():
+    a, b = two(list=[1])
+    b.sequence("list")
+    a["list"].append(2)
+    a.commit()
+    sequence = b.sequence("list")
+    b.refresh()
+    assert list(sequence) == [1, 2]
+    sequence.append(3)
+    assert b.checkout(b.commit())["list"] == [1, 2, 3]

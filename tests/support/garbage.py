@@ -1,0 +1,68 @@
+"""A store with garbage beside what is reachable, and what must be the same after a gc."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from datetime import timedelta
+from typing import Any
+
+from tests.support.exact import exact
+from tests.support.strategies import make_large
+from versioned_state import KVStore, Repository, Versioned
+
+NOW = timedelta(0)
+MINUTE_US = 60_000_000
+
+
+def prepare(store: KVStore) -> dict[str, str]:
+    """A branch, a tag on it, and garbage beside it; the ids of some commits."""
+    state = Versioned(store, clock=itertools.count(1_000_000).__next__)
+    state["messages"] = make_large("list", 400, 1)
+    state["prefs"] = {"theme": "dark"}
+    ids = {"first": state.commit("first").id}
+    state.repository.tags.create("v1")
+    state["messages"].append({"n": 1})
+    ids["second"] = state.commit("second").id
+    state["other"] = make_large("nested", 200, 2)
+    state["blob"] = random.Random(1).randbytes(200_000)
+    ids["dropped"] = state.commit("dropped").id
+    state.reset(ids["second"])
+    state.repository.branches.create("side")
+    side = Versioned(state.repository, branch="side")
+    side["garbage"] = make_large("dict", 250, 3)
+    ids["side"] = side.commit("side").id
+    state.repository.branches.delete("side", force=True)
+    return ids
+
+
+def contents(store: KVStore) -> dict[str, Any]:
+    """Of each branch and tag, its commits and their contents, all of it read."""
+    repository = Repository(store)
+    return {
+        name: [(commit.id, exact(repository.snapshot(commit).copy())) for commit in repository.log(refs[name])]
+        for refs in (repository.branches, repository.tags)
+        for name in refs
+    }
+
+
+def assert_whole(store: KVStore) -> None:
+    report = Repository(store).fsck()
+    assert report.ok, "\n".join(map(str, report.findings))
+
+
+def recommit(store: KVStore) -> None:
+    """The content of what was dropped, again: its objects are there, be they garbage."""
+    state = Versioned(store, branch="again")
+    state["messages"] = [*make_large("list", 400, 1), {"n": 1}]
+    state["other"] = make_large("nested", 200, 2)
+    state["blob"] = random.Random(1).randbytes(200_000)
+    state["garbage"] = make_large("dict", 250, 3)
+    state.commit("again")
+    assert exact(Repository(store).snapshot("again")["garbage"]) == exact(make_large("dict", 250, 3))
+
+
+def append(store: KVStore) -> None:
+    state = Versioned(store)
+    state["messages"].append("between")
+    state.commit("between")
