@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import data, report, sides, workloads
+from benchmarks import commits, data, report, sides, workloads
 from benchmarks.measure import environment
 from benchmarks.workloads.base import Context
 
@@ -16,6 +17,9 @@ RESULTS = Path(__file__).parent / "results"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the workloads that ``arguments`` name (all without a name) and return the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["commit"]:
+        return commits.main(arguments[1:])
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.list:
@@ -58,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Time this library and its peers at the same work on the same data, in one run.",
+        epilog="`commit [--against PATH]` measures small commits of this library alone, here and in another checkout; see `commit --help`.",
     )
     parser.add_argument("workload", nargs="*", metavar="WORKLOAD", help="what to run (all without a name); --list shows them")
     parser.add_argument("--list", action="store_true", help="list the workloads and stop")

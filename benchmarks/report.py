@@ -26,11 +26,11 @@ def print_result(result: Result) -> None:
     """The metrics as one table (a line for each way of using ours), then the other tables and notes."""
     print(f"\n{result.workload}: {result.title}", flush=True)
     if result.metrics:
-        _print_table(["", "side", "ours", *PEERS, "ours/best", "target", "met"], _metric_rows(result.metrics))
+        print_table(["", "side", "ours", *PEERS, "ours/best", "target", "met"], _metric_rows(result.metrics))
     for table in result.tables:
         print(f"\n{table.title}")
         rows = [[cell if isinstance(cell, str) else cell[1].show(cell[0]) for cell in row] for row in table.rows]
-        _print_table(table.columns, rows)
+        print_table(table.columns, rows)
     for note in result.notes:
         print(f"note: {note}")
     sys.stdout.flush()
@@ -82,7 +82,8 @@ def _with_ratio(target: str, base: str, ratio: float | None) -> str:
     return f"{target} (is {ratio:.3g})" if base and ratio is not None else target
 
 
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table by rich in a terminal, and aligned text elsewhere."""
     if sys.stdout.isatty():
         try:
             _print_rich(columns, rows)
