@@ -1,4 +1,4 @@
-"""Imports point one way, only ``cli`` meets the user's machine, and storage needs no more than Python.
+"""Imports point one way and never in a circle, only ``cli`` meets the user's machine, and storage needs no more than Python.
 
 The rules are the tables below. They are held by reading the source (``ast``), so an import inside a function counts; one
 under ``if TYPE_CHECKING:`` does not. At the end, each rule is shown to catch violations that are planted for it.
@@ -148,6 +148,44 @@ def storage_is_python_only(module: Module) -> Iterator[str]:
             yield f"{module.name}:{each.line}: {each.target} is not in the standard library"
 
 
+def cycles(package: list[Module]) -> list[str]:
+    """Circles of modules that import each other, one line for each group that no order of loading satisfies."""
+    names = {module.name.removesuffix(".__init__") for module in package}
+    edges: dict[str, set[str]] = {}
+    for module in package:
+        here = module.name.removesuffix(".__init__")
+        targets = {each.target.removeprefix("versioned_state.") for each in imports(module) if each.target.startswith("versioned_state.")}
+        # from a.b import c is the module a.b.c if there is one, else the name c of the module a.b
+        edges[here] = {target if target in names else target.rpartition(".")[0] for target in targets} & names - {here}
+    return [" - ".join(sorted(group)) for group in strongly_connected(edges) if len(group) > 1]
+
+
+def strongly_connected(edges: dict[str, set[str]]) -> list[set[str]]:
+    """The strongly connected components of a graph (Tarjan, 1972)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in sorted(edges.get(node, ())):
+            if target not in index:
+                visit(target)
+            if target in stack:
+                low[node] = min(low[node], low[target])
+        if low[node] == index[node]:
+            start = stack.index(node)
+            found.append(set(stack[start:]))
+            del stack[start:]
+
+    for node in sorted(edges):
+        if node not in index:
+            visit(node)
+    return found
+
+
 Rule = Callable[[Module], Iterator[str]]
 RULES: list[Rule] = [one_way, quiet, storage_is_python_only]
 
@@ -155,6 +193,10 @@ RULES: list[Rule] = [one_way, quiet, storage_is_python_only]
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_package_holds(rule: Rule):
     assert [violation for module in modules() for violation in rule(module)] == []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert cycles(modules()) == []
 
 
 # The rules catch what is planted. Each row: rule, module, source, and what the violation names (nothing: all is well).
@@ -209,3 +251,24 @@ def test_a_planted_violation_is_caught(rule: Rule, name: str, source: str, named
         assert any(named in violation for violation in violations), violations
     else:
         assert violations == []
+
+
+CIRCLES: list[tuple[dict[str, str], list[str]]] = [
+    ({"values.a": "from versioned_state.values import b", "values.b": "from .a import x"}, ["values.a - values.b"]),
+    (
+        {"values.a": "def late():\n    from versioned_state.values.b import x", "values.b": "import versioned_state.values.a"},
+        ["values.a - values.b"],
+    ),
+    (
+        {"values.a": "from .b import x", "values.b": "from .c import x", "values.c": "from .a import x", "values.d": "from .a import x"},
+        ["values.a - values.b - values.c"],
+    ),
+    ({"values.__init__": "from .a import x", "values.a": "from versioned_state.values import x"}, ["values - values.a"]),
+    ({"values.a": "from .b import x", "values.b": "if TYPE_CHECKING:\n    from .a import x"}, []),
+    ({"values.__init__": "", "values.a": "from versioned_state.values import b", "values.b": "from versioned_state.values import c"}, []),
+]
+
+
+@pytest.mark.parametrize(("sources", "found"), CIRCLES)
+def test_a_planted_circle_is_caught(sources: dict[str, str], found: list[str]):
+    assert cycles([planted(name, source) for name, source in sources.items()]) == found

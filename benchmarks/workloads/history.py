@@ -235,7 +235,7 @@ def _reads_table(asked: AskedOurs) -> Table:
 
     with asked.opened() as repository, AddressSet() as seen:
         head = repository.commit(TIP)
-        objects = sum(1 for _ in walk(repository.objects, references_of_tree(head.tree), seen))
+        objects = sum(1 for _ in walk(repository.database.objects, references_of_tree(head.tree), seen))
     shared = {DIFF_KEYS, DIFF_BOTH, MERGE_KEYS, MERGE_BOTH, BLAME}
     rows: list[list[str | tuple[float, Unit]]] = [
         [

@@ -48,7 +48,7 @@ def test_gc_beside_another_one_is_one_line_with_a_way_out(vstate: Vstate, own_tr
     record = GcRecord().but(owner=b"someone", epoch=1, beat=2**62)
     assert record.stored is not None
     with Disk(own_trip.path) as store:
-        store.set("gc", record.but(beat=Repository(store).now()).stored or b"")
+        store.set("gc", record.but(beat=Repository(store).database.now()).stored or b"")
     refused = vstate("gc", store=own_trip.path)
     assert refused.code == 1
     assert refused.stderr.startswith("error: another gc is at work")

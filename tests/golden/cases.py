@@ -164,7 +164,7 @@ def table() -> str:
         rows.append((name, cell.hex() if len(cell) <= 24 else f"{_hash(cell)} hash of {len(cell)} bytes, {count} objects"))
     store = Memory()
     repository = fill(store)
-    log = repository.ref("branch", "main").log
+    log = repository.database.ref("branch", "main").log
     assert log is not None
     rows += [
         ("the root commit", ROOT_ID),

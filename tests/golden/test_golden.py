@@ -13,8 +13,8 @@ from versioned_state import Disk, Memory, ObjectInfo, Repository, Versioned
 from versioned_state.errors import PickleRefusedError
 from versioned_state.objects.address import ADDRESS_SIZE
 from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
+from versioned_state.repository.format import FORMAT_VERSION
 from versioned_state.repository.history.commit import MAX_TEXT
-from versioned_state.repository.repository import FORMAT_VERSION
 from versioned_state.values.codec.scalars import MAX_DEPTH, MAX_KEY, Code
 from versioned_state.values.encode import ELEMENT_INLINE, ENTRY_INLINE
 from versioned_state.values.trees.blob import CHUNK_BYTES

@@ -50,7 +50,7 @@ def test_it_asks_and_reads_little_on_a_long_line():
         state.commit()
     repository = Repository(store)
     for first in (1, 2, 777, 1_998, 1_999):
-        repository.forget()
+        repository.database.forget()
         store.reset()
         found = repository.bisect("main~1999", "main", from_round(first))
         assert found.commit.message == repository.commit(f"main~{1_999 - first}").message

@@ -30,12 +30,12 @@ MISSING = object()
 
 def write(repository: Repository, values: dict[str, Any], *parents: Commit) -> Commit:
     """A commit of this state, whatever its parents hold."""
-    staging = Staging(repository.objects)
+    staging = Staging(repository.database.objects)
     nodes = Nodes(staging, staging=staging)
     encoder = Encoder(nodes, PicklePolicy("refuse", private=False))
     cells: dict[bytes, bytes | None] = {user_key(key): encoder.encode_at(value, ENTRY_INLINE) for key, value in values.items()}
     tree = edit_map(nodes, empty(Shape.MAP), cells)
-    commit = repository.write_commit(tree, parents or (repository.read(ROOT_ID),), staging=staging, message="")
+    commit = repository.database.write_commit(tree, parents or (repository.database.commits.read(ROOT_ID),), staging=staging, message="")
     repository.store.apply({}, {}, objects=staging.sealed())
     return commit
 
@@ -374,12 +374,12 @@ def test_namespaces_and_the_whole_state_are_blamed_by_key():
 
 def test_the_engines_own_keys_are_not_shown():
     repository = Repository(Memory())
-    staging = Staging(repository.objects)
+    staging = Staging(repository.database.objects)
     nodes = Nodes(staging, staging=staging)
     tree = edit_map(
         nodes, empty(Shape.MAP), {ENGINE + b"notes": b"\x01", user_key("key"): b"\x02", namespace_prefix("a") + ENGINE: b"\x03"}
     )
-    commit = repository.write_commit(tree, (repository.read(ROOT_ID),), staging=staging, message="")
+    commit = repository.database.write_commit(tree, (repository.database.commits.read(ROOT_ID),), staging=staging, message="")
     repository.store.apply({}, {}, objects=staging.sealed())
     assert [str(part.path) for part in repository.blame("", commit)] == ["key"]
     with pytest.raises(UnknownPathError):
@@ -469,7 +469,7 @@ def large() -> tuple[Counting, int]:
         state.sequence("messages").append(found.messages(1, start=MESSAGES + n)[0])
         state.commit(str(n))
     with AddressSet() as seen:
-        return store, sum(1 for _ in walk(repository.objects, references_of_tree(state.head.tree), seen))
+        return store, sum(1 for _ in walk(repository.database.objects, references_of_tree(state.head.tree), seen))
 
 
 def test_blame_of_the_last_messages_reads_little(large):
@@ -500,7 +500,7 @@ def test_what_each_round_appends_is_learned_from_the_last():
     state["messages"] = found.messages(500)
     state.commit("begin")
     with AddressSet() as seen:
-        objects = sum(1 for _ in walk(state.repository.objects, references_of_tree(state.head.tree), seen))
+        objects = sum(1 for _ in walk(state.repository.database.objects, references_of_tree(state.head.tree), seen))
     repository = Repository(store)
     store.reset()
     assert {part.commit.message for part in repository.blame()} == {"begin"}
@@ -535,7 +535,7 @@ def test_blame_of_a_long_text_reads_each_chunk_once():
         state["text"] = "\n".join(text)
         state.commit(f"{n}")
     with AddressSet() as seen:
-        objects = sum(1 for _ in walk(state.repository.objects, references_of_tree(state.head.tree), seen))
+        objects = sum(1 for _ in walk(state.repository.database.objects, references_of_tree(state.head.tree), seen))
     repository = Repository(store)
     store.reset()
     assert sum(part.commit.message != "first" for part in repository.blame("text")) == 20

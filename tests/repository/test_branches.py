@@ -164,7 +164,7 @@ def test_what_may_be_deleted_is_what_a_naive_walk_finds(seed):
 def test_deleting_what_main_has_does_not_look_at_other_branches():
     store = Memory()
     commits = make_graph(Repository(store), 1500, merges=0, seed=1)
-    line = list(graph.first_parents(commits[-1], Repository(store).read))
+    line = list(graph.first_parents(commits[-1], Repository(store).database.commits.read))
     repository = Repository(store)
     repository.branches.create("main", line[0])
     for n in range(100):
@@ -248,13 +248,13 @@ def test_a_name_has_no_character_that_drives_a_terminal(repository, name):
 def test_what_has_such_a_name_is_read_renamed_and_deleted(repository, name):
     head = repository.commit("side")
     for kind in ("branch", "tag"):
-        assert repository.move(repository.ref(kind, name), head, action="create") is not None
+        assert repository.database.move(repository.database.ref(kind, name), head, action="create") is not None
     assert repository.branches[name] == repository.tags[name] == repository.commit(name) == repository.commit(f"{name}@{{0}}") == head
     assert name in {info.name for info in repository.branches.iter_info()}
     assert [commit.message for commit in repository.log(f"main..{name}")] == ["s1", "s0"]
     assert repository.tags.delete(name) == head
     assert repository.branches.rename(name, "plain") == head
-    assert repository.move(repository.ref("branch", name), head, action="create") is not None
+    assert repository.database.move(repository.database.ref("branch", name), head, action="create") is not None
     assert repository.branches.delete(name) == head
     assert list(repository.branches) == ["gone", "main", "plain", "side"]
 
@@ -399,11 +399,11 @@ def test_whatever_is_done_to_names_every_commit_can_still_be_had(seed):
         list(repository.reflog(name))
     assert repository.fsck().ok
     repository.gc(expire=timedelta(0))
-    repository.forget()
+    repository.database.forget()
     kept = set().union(*(ancestors(repository, head) for head in repository.branches.values()))
     for id in set(made) - kept:
         with pytest.raises(MissingObjectError):
-            repository.read(id)
+            repository.database.commits.read(id)
 
 
 # Listing
@@ -439,15 +439,15 @@ def test_ahead_and_behind_are_what_naive_sets_say(seed):
     for _ in range(60):
         a, b = rng.choice(commits), rng.choice(commits)
         ours, theirs = ancestors(repository, a) - {ROOT_ID}, ancestors(repository, b) - {ROOT_ID}
-        assert graph.ahead_behind([a], b, repository.read) == [(len(ours - theirs), len(theirs - ours))]
-        only = list(graph.only_in(a, b, repository.read))
+        assert graph.ahead_behind([a], b, repository.database.commits.read) == [(len(ours - theirs), len(theirs - ours))]
+        only = list(graph.only_in(a, b, repository.database.commits.read))
         assert {commit.id for commit in only} - {ROOT_ID} == ours - theirs
         places = {commit.id: place for place, commit in enumerate(only)}
         assert all(places[commit.id] < places[id] for commit in only for id in commit.parents if id in places)
     heads = rng.choices(commits, k=30)
     sets = [ancestors(repository, head) - {ROOT_ID} for head in heads]
-    assert graph.ahead_behind(heads, b, repository.read) == [(len(each - theirs), len(theirs - each)) for each in sets]
-    assert graph.ahead_behind([], b, repository.read) == []
+    assert graph.ahead_behind(heads, b, repository.database.commits.read) == [(len(each - theirs), len(theirs - each)) for each in sets]
+    assert graph.ahead_behind([], b, repository.database.commits.read) == []
 
 
 def test_where_history_was_cut_the_rest_is_compared(repository):
@@ -475,7 +475,7 @@ def test_what_two_branches_share_is_not_read():
 
 
 def test_a_tag_says_why_by_whom_and_when(repository):
-    before = repository.clock()
+    before = repository.database.clock()
     assert repository.tags.create("v1", "main~1", message="the good one\n\nas evaluated", author="me").message == "m3"
     repository.tags.create("v2", message="by the repository's author")
     repository.tags.create("plain")

@@ -22,7 +22,7 @@ from versioned_state.objects.envelope import seal
 from versioned_state.objects.keys import address_in, object_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history.commit import ROOT_ID, Commit
-from versioned_state.repository.history.shallow import Cut, write_cuts
+from versioned_state.repository.history.shallow import ShallowCommit, write_shallow
 from versioned_state.repository.maintenance.fsck import MAX_FINDINGS, Finding, check
 from versioned_state.repository.refs.gc_fence import GcRecord
 from versioned_state.repository.refs.ref import read_ref, write_ref
@@ -75,7 +75,7 @@ def fill(store: T) -> T:
 
 def kinds(store: Memory) -> dict[Kind, list[Address]]:
     found: dict[Kind, list[Address]] = {}
-    objects = Repository(store).objects
+    objects = Repository(store).database.objects
     for key in sorted(store.keys("o/")):
         address = address_in(key)
         found.setdefault(Kind(objects.read(address)[0]), []).append(address)
@@ -140,7 +140,7 @@ def test_missing_and_damaged_objects_of_each_kind(kind):
         (finding,) = found
         assert finding.named_by
         if kind not in (Kind.COMMIT, Kind.LOG_ENTRY):
-            assert Repository(store).read(finding.commit).id == finding.commit
+            assert Repository(store).database.commits.read(finding.commit).id == finding.commit
         for damaged in (whole[:-1] + bytes((whole[-1] ^ 1,)), whole[:-1], b"", b"\x07" + whole):
             store.delete(key)
             store.set(key, damaged)
@@ -216,7 +216,7 @@ def plant_commit(store: Memory, change: Callable[[list[Any]], None], *, of: Comm
     """A commit like the head of main but for some of its fields, as the head of a branch; its id."""
     repository = Repository(store)
     head = of or repository.branches["main"]
-    fields = msgpack.unpackb(repository.objects.read(Address(bytes.fromhex(head.id)))[1:])
+    fields = msgpack.unpackb(repository.database.objects.read(Address(bytes.fromhex(head.id)))[1:])
     change(fields)
     raw = b"\x01" + msgpack.packb(fields)
     address = address_of(raw)
@@ -289,7 +289,7 @@ def test_a_tree_of_another_kind_than_its_place_asks_for():
 
 def an_inner_node(store: Memory) -> tuple[Address, Node]:
     address = kinds(store)[Kind.MAP_NODE][0]
-    return address, read_node(Shape.MAP, Repository(store).objects.read(address))
+    return address, read_node(Shape.MAP, Repository(store).database.objects.read(address))
 
 
 @pytest.mark.parametrize(
@@ -438,7 +438,7 @@ def test_a_key_that_belongs_under_the_next_node():
     state = Versioned(repository)
     state.update({f"k{n:04}": "v" * 60 for n in range(300)})
     state.commit()
-    staging = Staging(repository.objects)
+    staging = Staging(repository.database.objects)
     nodes = Nodes(staging, staging=staging)
     path = [nodes.get(Shape.MAP, state.head.tree.top)]
     while path[-1].level:
@@ -451,8 +451,8 @@ def test_a_key_that_belongs_under_the_next_node():
     for parent in reversed(path):
         new = Node(parent.level, [nodes.add(Shape.MAP, new), *parent.items[1:]], keys=parent.keys, counts=parent.counts)
     planted = Tree(Shape.MAP, state.head.tree.count, nodes.add(Shape.MAP, new))
-    commit = repository.write_commit(planted, (state.head,), staging=staging, message="planted")
-    assert repository.publish(repository.ref("branch", "main"), commit, staging)
+    commit = repository.database.write_commit(planted, (state.head,), staging=staging, message="planted")
+    assert repository.database.publish(repository.database.ref("branch", "main"), commit, staging)
     snapshot = repository.snapshot("main")
     assert [key for key in snapshot if key not in snapshot] == [lost[1:].decode()]
     (finding,) = check(repository.store).findings
@@ -470,7 +470,7 @@ def test_a_record_under_a_key_that_none_has(key):
 
 def test_a_ref_that_nobody_could_name():
     store = make()
-    head = Repository(store).ref("branch", "main").head
+    head = Repository(store).database.ref("branch", "main").head
     store.set("ref/branch/bad name~", write_ref("branch", "bad name~", head, None))
     store.set("born/branch/bad name~", b"\x01")
     (finding,) = check(store).findings
@@ -481,7 +481,7 @@ def test_a_ref_that_nobody_could_name():
 def test_a_cut_that_does_not_fit_its_commit(higher, kept):
     store = make()
     commit = Repository(store).branches["main"]
-    store.set("cuts", write_cuts({bytes.fromhex(commit.id): Cut(commit.height + higher, kept)}))
+    store.set("cuts", write_shallow({bytes.fromhex(commit.id): ShallowCommit(commit.height + higher, kept)}))
     assert ("misplaced", "record", "cuts") in {(each.problem, each.what, each.id) for each in check(store).findings}
 
 

@@ -42,7 +42,7 @@ def test_what_nothing_leads_to_is_deleted_and_all_else_is_kept():
     assert report.freed_bytes > 200_000
     for name in ("dropped", "side"):
         with pytest.raises(MissingObjectError):
-            Repository(store).read(ids[name])
+            Repository(store).database.commits.read(ids[name])
     assert_whole(store)
     assert repository.gc(expire=NOW).freed == 0
 
@@ -149,7 +149,7 @@ def test_cut_history_is_collected():
     for n in range(50):
         state["n"] = [n] * 100
         state.commit(str(n))
-    prune(state.repository, keep_last=5, expire=NOW)
+    prune(state.repository.database, keep_last=5, expire=NOW)
     before = contents(store)
     assert Repository(store).gc(expire=NOW).freed == 45
     assert contents(store) == before

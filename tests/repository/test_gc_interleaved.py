@@ -134,7 +134,7 @@ def test_a_handle_whose_history_was_cut_and_collected(cached):
     other = Versioned(store)
     other["large"] = "something else"
     other.commit()
-    prune(other.repository, keep_last=1, expire=NOW)
+    prune(other.repository.database, keep_last=1, expire=NOW)
     Repository(store).gc(expire=NOW)
     with pytest.raises(MergeConflictError) if cached else pytest.raises((MergeConflictError, MissingObjectError)):
         handle.commit("ours")

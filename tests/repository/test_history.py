@@ -11,6 +11,7 @@ import pytest
 from tests.support.histories import Clock, ancestors, make_graph
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import AmbiguousRevisionError, InvalidArgumentError, UnknownRevisionError
+from versioned_state.objects.keys import address_in
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID
@@ -20,7 +21,7 @@ from versioned_state.storage import Counting
 def back(repository: Repository, commit: Commit) -> Iterator[Commit]:
     yield commit
     while commit.parents:
-        commit = repository.read(commit.parents[0])
+        commit = repository.database.commits.read(commit.parents[0])
         yield commit
 
 
@@ -58,12 +59,12 @@ def test_merge_base_and_ancestry_are_what_sets_say(seed):
     for a, b in [rng.choices(commits, k=2) for _ in range(400)]:
         common = over[a.id] & over[b.id]
         best = {id for id in common if not any(id in over[other] and other != id for other in common)}
-        bases = list(graph.iter_merge_bases(a, b, repository.read))
+        bases = list(graph.iter_merge_bases(a, b, repository.database.commits.read))
         assert {base.id for base in bases} == best
         assert bases == sorted(bases, key=lambda commit: (-commit.generation, -commit.time))
         assert repository.merge_base(a, b) == bases[0]
         assert repository.merge_base(a, b) == repository.merge_base(b, a)
-        assert graph.is_ancestor(a, b, repository.read) == (a.id in over[b.id])
+        assert graph.is_ancestor(a, b, repository.database.commits.read) == (a.id in over[b.id])
 
 
 @pytest.mark.parametrize("merges", [0, 0.05, 0.4])
@@ -72,7 +73,7 @@ def test_a_commit_knows_how_high_the_newest_merge_of_its_line_is(merges):
     for commit in make_graph(repository, 60, merges=merges, seed=7):
         line = list(back(repository, commit))
         assert commit.merge_height == next((each.height for each in line if len(each.parents) > 1), 0)
-        assert repository.stored(commit.id) == commit
+        assert repository.database.commits.read_stored(address_in("o/" + commit.id)) == commit
     assert repository.fsck().ok
 
 
@@ -81,11 +82,11 @@ def test_the_base_of_two_lines_is_found_without_a_walk():
     repository = Repository(store)
     fork = make_graph(repository, 40, merges=0.3, seed=1)[-1]
     assert fork.merge_height
-    staging = Staging(repository.objects)
+    staging = Staging(repository.database.objects)
     tips = [fork, fork]
     for number in range(2000):
         parent = tips[number % 2]
-        tips[number % 2] = repository.write_commit(parent.tree, (parent,), staging=staging, message=str(number))
+        tips[number % 2] = repository.database.write_commit(parent.tree, (parent,), staging=staging, message=str(number))
         store.apply({}, {}, objects=staging.sealed())
         staging.sent()
     fresh = Repository(store)
@@ -186,8 +187,8 @@ def test_log_is_newest_first_across_branches():
     a, b = Versioned(repository, branch="a"), Versioned(repository, branch="b")
     for n in range(6):
         (a if n % 2 else b).commit(str(n), allow_empty=True)
-    staging = Staging(repository.objects)
-    merged = repository.write_commit(a.head.tree, (a.head, b.head), staging=staging, message="merge")
+    staging = Staging(repository.database.objects)
+    merged = repository.database.write_commit(a.head.tree, (a.head, b.head), staging=staging, message="merge")
     repository.store.apply({}, {}, objects=staging.sealed())
     assert [commit.message for commit in repository.log(merged)] == ["merge", "5", "4", "3", "2", "1", "0"]
 

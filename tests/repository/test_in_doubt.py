@@ -167,13 +167,13 @@ def test_giving_up_shows_in_the_reflog():
 def test_a_lost_reply_while_giving_up_leaves_the_commit_in_doubt(monkeypatch):
     store, state = begin(committed=True)
     store.lose()
-    move = state.repository.move
+    move = state.repository.database.move
 
     def lose_again(*args: Any, **options: Any) -> Any:
         store.lose()
         return move(*args, **options)
 
-    monkeypatch.setattr(state.repository, "move", lose_again)
+    monkeypatch.setattr(state.repository.database, "move", lose_again)
     with pytest.raises(CommitInDoubtError):
         state.commit("two")
     monkeypatch.undo()

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.support.histories import Clock, make_graph
+from tests.support.stores import swap_store
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import CorruptRefError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnknownRevisionError
-from versioned_state.objects.keys import CUTS, object_key
+from versioned_state.objects.keys import SHALLOW, address_in, object_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID
@@ -36,10 +37,12 @@ def collect(repository: Repository) -> int:
     """Delete the commits that no ref and no reflog reaches, as gc would; how many."""
     roots = []
     for ref in (ref for kind in ("branch", "tag") for ref in iter_refs(repository.store, kind, deleted=True)):
-        roots += [repository.commit_at(ref.head)] if ref.head else []
-        roots += logged_commits(repository, ref)
-    kept = {commit.id for commit in graph.walk(roots, repository.read)} | {ROOT_ID}
-    gone = [a for a in repository.objects.iter_addresses("") if repository.find_commit(a) is not None and a.hex() not in kept]
+        roots += [repository.database.commits.read_at(ref.head)] if ref.head else []
+        roots += logged_commits(repository.database, ref)
+    kept = {commit.id for commit in graph.walk(roots, repository.database.commits.read)} | {ROOT_ID}
+    gone = [
+        a for a in repository.database.objects.iter_addresses("") if repository.database.commits.find(a) is not None and a.hex() not in kept
+    ]
     repository.store.apply({}, {}, [object_key(address) for address in gone])
     return len(gone)
 
@@ -59,7 +62,7 @@ def cut(request: pytest.FixtureRequest) -> tuple[Repository, list[Commit]]:
     commits = line(repository, 100)
     open_already = Repository(store)
     assert ids(open_already.log()) == ids(reversed(commits))
-    report = prune(repository, keep_last=10)
+    report = prune(repository.database, keep_last=10)
     assert (report.kept, report.removed, report.dry_run) == (10, 90, False)
     assert [(each.branch, each.at, each.kept) for each in report.branches] == [("main", commits[90], 10)]
     if request.param != "before gc":
@@ -67,7 +70,7 @@ def cut(request: pytest.FixtureRequest) -> tuple[Repository, list[Commit]]:
     if request.param == "in another repository":
         repository = Repository(store)
     if request.param == "in one that was open":
-        open_already._commits.clear()
+        open_already.database.forget()
         repository = open_already
     return repository, commits
 
@@ -92,7 +95,7 @@ def test_revisions_beyond_it_say_so(cut):
     with pytest.raises(UnknownRevisionError, match="history was cut"):
         repository.commit("main~9^")
     with pytest.raises(UnknownRevisionError, match="history was cut"):
-        graph.ancestor_at(repository.commit("main"), 5, repository.read)
+        graph.ancestor_at(repository.commit("main"), 5, repository.database.commits.read)
 
 
 def test_the_reflog_ends_there(cut):
@@ -107,10 +110,10 @@ def test_ancestry_ends_there(cut):
     repository, commits = cut
     head = repository.commit("main")
     for old in commits[90:]:
-        assert graph.is_ancestor(old, head, repository.read)
-    if CUTS in repository.store and len(repository.cuts):
+        assert graph.is_ancestor(old, head, repository.database.commits.read)
+    if SHALLOW in repository.store and len(repository.database.commits.shallow):
         for old in commits[:90]:
-            assert not graph.is_ancestor(old, head, repository.read)
+            assert not graph.is_ancestor(old, head, repository.database.commits.read)
 
 
 def test_what_goes_on_from_there_is_history_as_ever(cut):
@@ -133,8 +136,8 @@ def test_two_branches_whose_base_was_cut_are_not_merged_over_the_empty_state():
     repository.branches.create("side")
     ours, theirs = line(repository, 30)[-1], line(repository, 30, branch="side")[-1]
     assert repository.merge_base("main", "side") == base
-    prune(repository, keep_last=5)
-    assert graph.find_merge_base(repository.commit(ours), repository.commit(theirs), repository.read) is None
+    prune(repository.database, keep_last=5)
+    assert graph.find_merge_base(repository.commit(ours), repository.commit(theirs), repository.database.commits.read) is None
     with pytest.raises(UnknownRevisionError, match="in common is not kept"):
         repository.merge_base("main", "side")
 
@@ -145,7 +148,7 @@ def test_finding_an_ancestor_above_a_cut_stays_a_matter_of_few_reads():
     state = Versioned(repository)
     for _ in range(600):
         state.commit(allow_empty=True)
-    prune(repository, keep_last=300)
+    prune(repository.database, keep_last=300)
     collect(repository)
     for _ in range(500):
         state.commit(allow_empty=True)
@@ -165,7 +168,7 @@ def test_another_branch_keeps_everything_before_it_whole():
     repository = Repository(Memory(), clock=Clock())
     old = line(repository, 30)
     repository.branches.create("keep", old[14])
-    report = prune(repository, keep_last=5, branches="main")
+    report = prune(repository.database, keep_last=5, branches="main")
     assert (report.kept, report.removed) == (20, 10)
     assert collect(repository) == 10
     assert ids(repository.log("keep")) == ids(reversed(old[:15]))
@@ -176,7 +179,7 @@ def test_a_branch_that_reaches_the_cut_itself_keeps_it_from_being_made():
     repository = Repository(Memory(), clock=Clock())
     old = line(repository, 30)
     repository.branches.create("keep", old[27])
-    report = prune(repository, keep_last=5, branches="main")
+    report = prune(repository.database, keep_last=5, branches="main")
     assert (report.branches, report.removed) == ((), 0)
     assert ids(repository.log("main")) == ids(reversed(old))
 
@@ -190,7 +193,7 @@ def test_tags(keep_tagged):
     repository.branches.create("apart", ROOT_ID)
     apart = line(repository, 10, branch="apart")
     repository.tags.create("v3", apart[4])
-    report = prune(repository, keep_last=5, branches="main", keep_tagged=keep_tagged, expire=timedelta(0))
+    report = prune(repository.database, keep_last=5, branches="main", keep_tagged=keep_tagged, expire=timedelta(0))
     assert ids(repository.log("v3")) == ids(reversed(apart[:5]))
     assert repository.snapshot("v1").copy() == {"n": 9}
     if keep_tagged:
@@ -210,10 +213,10 @@ def test_a_reflog_keeps_what_it_names_until_it_expires():
     repository.branches.create("gone")
     lost = line(repository, 10, branch="gone")
     repository.branches.delete("gone", force=True)
-    assert prune(repository, keep_last=2).removed == 0
+    assert prune(repository.database, keep_last=2).removed == 0
     assert ids(repository.log(lost[-1]))[:10] == ids(reversed(lost))
     clock.now += 10_000_000
-    report = prune(repository, keep_last=2, expire=timedelta(seconds=5))
+    report = prune(repository.database, keep_last=2, expire=timedelta(seconds=5))
     assert report.removed == 8
 
 
@@ -221,10 +224,10 @@ def test_rounds_that_are_young_enough_stay():
     clock = Clock()
     repository = Repository(Memory(), clock=clock)
     commits = line(repository, 20)  # a second apart
-    report = prune(repository, older_than=timedelta(microseconds=clock.now + 1_000_000 - commits[12].time), keep_last=3)
+    report = prune(repository.database, older_than=timedelta(microseconds=clock.now + 1_000_000 - commits[12].time), keep_last=3)
     assert ids(repository.log()) == ids(reversed(commits[12:]))
     assert report.kept == 8
-    assert prune(repository, older_than=timedelta(0)).kept == 1
+    assert prune(repository.database, older_than=timedelta(0)).kept == 1
 
 
 def test_what_was_merged_in_stays_as_far_back_as_the_rounds_go():
@@ -232,11 +235,11 @@ def test_what_was_merged_in_stays_as_far_back_as_the_rounds_go():
     old = line(repository, 20)
     repository.branches.create("side", old[17])
     side = line(repository, 3, branch="side")
-    staging = Staging(repository.objects)
-    merged = repository.write_commit(old[-1].tree, (old[-1], side[-1]), staging=staging, message="merge")
-    assert repository.publish(repository.ref("branch", "main"), merged, staging)
+    staging = Staging(repository.database.objects)
+    merged = repository.database.write_commit(old[-1].tree, (old[-1], side[-1]), staging=staging, message="merge")
+    assert repository.database.publish(repository.database.ref("branch", "main"), merged, staging)
     repository.branches.delete("side", force=True)
-    prune(repository, keep_last=2, expire=timedelta(0))
+    prune(repository.database, keep_last=2, expire=timedelta(0))
     # 20, the floor, is of generation 20; the side's commits are 19 to 21.
     assert set(ids(repository.log())) == {merged.id, side[2].id, old[19].id}
     assert [commit.cut for commit in (repository.commit(side[2]), repository.commit(old[19]), repository.commit(merged))] == [
@@ -249,32 +252,32 @@ def test_what_was_merged_in_stays_as_far_back_as_the_rounds_go():
 def test_a_dry_run_changes_nothing():
     repository = Repository(Memory(), clock=Clock())
     commits = line(repository, 20)
-    dry = prune(repository, keep_last=5, dry_run=True)
-    assert CUTS not in repository.store
+    dry = prune(repository.database, keep_last=5, dry_run=True)
+    assert SHALLOW not in repository.store
     assert ids(repository.log()) == ids(reversed(commits))
-    wet = prune(repository, keep_last=5)
+    wet = prune(repository.database, keep_last=5)
     assert (dry.branches, dry.kept, dry.removed, dry.dry_run) == (wet.branches, wet.kept, wet.removed, True)
 
 
 def test_pruning_again_takes_what_came_since():
     repository = Repository(Memory(), clock=Clock())
     line(repository, 20)
-    assert prune(repository, keep_last=5).removed == 15
-    assert prune(repository, keep_last=5).removed == 0
+    assert prune(repository.database, keep_last=5).removed == 15
+    assert prune(repository.database, keep_last=5).removed == 0
     collect(repository)
     line(repository, 20)
-    assert prune(repository, keep_last=5).removed == 20
+    assert prune(repository.database, keep_last=5).removed == 20
     collect(repository)
     assert len(list(repository.log())) == 5
     line(repository, 20)
-    assert prune(repository, keep_last=5).removed == 20
-    assert len(repository.cuts) == 2  # those of commits that were collected are gone
+    assert prune(repository.database, keep_last=5).removed == 20
+    assert len(repository.database.commits.shallow) == 2  # those of commits that were collected are gone
 
 
 @pytest.mark.parametrize("options", [{}, {"keep_last": 0}, {"keep_last": -1}, {"older_than": timedelta(-1)}])
 def test_a_retention_that_makes_no_sense_is_refused(options):
     with pytest.raises(InvalidArgumentError):
-        prune(Repository(Memory()), **options)
+        prune(Repository(Memory()).database, **options)
 
 
 def test_branches_are_chosen_by_pattern():
@@ -282,7 +285,7 @@ def test_branches_are_chosen_by_pattern():
     for name in ("main", "user/a", "user/b", "other"):
         repository.branches.create(name, ROOT_ID)
         line(repository, 10, branch=name)
-    prune(repository, keep_last=2, branches=["user/*", "oth?r"])
+    prune(repository.database, keep_last=2, branches=["user/*", "oth?r"])
     assert [len(list(repository.log(name))) for name in ("main", "user/a", "user/b", "other")] == [10, 2, 2, 2]
 
 
@@ -293,14 +296,14 @@ def test_a_damaged_record_is_an_error_and_no_history_without_cuts():
     store = Memory()
     repository = Repository(store, clock=Clock())
     line(repository, 20)
-    prune(repository, keep_last=5)
-    stored = store.get(CUTS)
+    prune(repository.database, keep_last=5)
+    stored = store.get(SHALLOW)
     assert stored is not None
     for index in range(len(stored)):
-        store.set(CUTS, stored[:index] + bytes((stored[index] ^ 1,)) + stored[index + 1 :])
+        store.set(SHALLOW, stored[:index] + bytes((stored[index] ^ 1,)) + stored[index + 1 :])
         with pytest.raises(CorruptRefError):
             Repository(store)
-    store.set(CUTS, b"")
+    store.set(SHALLOW, b"")
     with pytest.raises(CorruptRefError):
         Repository(store)
 
@@ -316,13 +319,13 @@ def test_two_that_prune_at_once_both_have_their_way():
         done = False
 
         def apply(self, expected, puts, deletes=(), *, objects=None):
-            if not self.done and CUTS in puts:
+            if not self.done and SHALLOW in puts:
                 self.done = True
-                prune(second, keep_last=3, branches="b")
+                prune(second.database, keep_last=3, branches="b")
             return super().apply(expected, puts, deletes, objects=objects)
 
-    first.store = Meddling(store)
-    prune(first, keep_last=4, branches="a")
+    swap_store(first, Meddling(store))
+    prune(first.database, keep_last=4, branches="a")
     for repository in (first, Repository(store)):
         assert ids(repository.log("a")) == ids(reversed(a[-4:]))
         assert ids(repository.log("b")) == ids(reversed(b[-3:]))
@@ -337,9 +340,9 @@ def test_one_that_is_always_overtaken_gives_up():
         def apply(self, expected, puts, deletes=(), *, objects=None):
             return False
 
-    repository.store = Overtaken(store)
+    swap_store(repository, Overtaken(store))
     with pytest.raises(StoreBusyError):
-        prune(repository, keep_last=4)
+        prune(repository.database, keep_last=4)
 
 
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
@@ -351,10 +354,10 @@ def test_it_may_fail_anywhere_and_be_run_again(fault: Fault):
         repository = Repository(faulty, clock=Clock())
         faulty.arm(k, fault=fault)
         try:
-            prune(repository, keep_last=5)
+            prune(repository.database, keep_last=5)
         except InjectedFaultError:
             assert len(list(Repository(store).log())) in (5, 12)
-            prune(repository, keep_last=5)
+            prune(repository.database, keep_last=5)
         assert ids(Repository(store).log()) == ids(reversed(commits[-5:]))
         if not faulty.fired:
             return
@@ -388,9 +391,9 @@ def test_against_a_naive_model(seed: int, keep: int, merges: float, rounds: int)
     tag = rng.choice(commits)
     repository.tags.create("t", tag)
     for name in rng.sample(["a", "b"], rounds % 3):
-        prune(repository, keep_last=rng.randint(keep, 15), branches=name, expire=timedelta(0))
+        prune(repository.database, keep_last=rng.randint(keep, 15), branches=name, expire=timedelta(0))
         collect(repository)
-    prune(repository, keep_last=keep, branches=["a", "b"], expire=timedelta(0))
+    prune(repository.database, keep_last=keep, branches=["a", "b"], expire=timedelta(0))
     before = {commit.id: ids(repository.log(commit)) for commit in (heads["a"], heads["b"], heads["kept"], tag)}
     collect(Repository(store))
     repository = Repository(store, clock=Clock())
@@ -413,7 +416,7 @@ def test_against_a_naive_model(seed: int, keep: int, merges: float, rounds: int)
         others = whole | reach(parents, [heads["b" if name == "a" else "a"].id])
         assert all(commit.id in others for commit in rounds_left[keep:])
         for commit in repository.log(name):
-            assert repository.stored(commit.id).parents == tuple(parents[commit.id])
+            assert repository.database.commits.read_stored(address_in("o/" + commit.id)).parents == tuple(parents[commit.id])
             for parent in commit.parents:
                 assert parent in parents[commit.id]
             assert all(earlier in repository.log(name, include_root=True) for earlier in repository.parents(commit))
@@ -423,13 +426,13 @@ def test_against_a_naive_model(seed: int, keep: int, merges: float, rounds: int)
             with pytest.raises(UnknownRevisionError):
                 repository.commit(f"{name}~{len(rounds_left)}")
     # Naive ancestry and merge bases over what is left.
-    left = {id: list(repository.read(id).parents) for id in {*before[heads["a"].id], *before[heads["b"].id], ROOT_ID}}
-    some = [repository.read(id) for id in left]
+    left = {id: list(repository.database.commits.read(id).parents) for id in {*before[heads["a"].id], *before[heads["b"].id], ROOT_ID}}
+    some = [repository.database.commits.read(id) for id in left]
     for _ in range(30):
         x, y = rng.choice(some), rng.choice(some)
         over_x, over_y = reach(left, [x.id]), reach(left, [y.id])
-        assert graph.is_ancestor(x, y, repository.read) == (x.id in over_y)
-        base = graph.find_merge_base(x, y, repository.read)
+        assert graph.is_ancestor(x, y, repository.database.commits.read) == (x.id in over_y)
+        base = graph.find_merge_base(x, y, repository.database.commits.read)
         common = over_x & over_y
         best = {id for id in common if not any(other != id and id in reach(left, [other]) for other in common)}
         assert (base is None and not best) or (base is not None and base.id in best)

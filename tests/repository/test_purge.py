@@ -12,7 +12,7 @@ from tests.support.personal_data import SECRET, agent, holds
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError, UnsafeStoreError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import CUTS, object_key
+from versioned_state.objects.keys import SHALLOW, object_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.maintenance.prune import prune
 from versioned_state.repository.maintenance.purge import purge
@@ -24,7 +24,7 @@ def test_nothing_of_it_is_left_and_all_else_is():
     made = agent(repository)
     assert holds(store)
     before = {name: repository.snapshot(commit).copy() for name, commit in made.items()}
-    report = purge(repository, "users.alice")
+    report = purge(repository.database, "users.alice")
     assert not holds(store)
     assert report.paths == ("users.alice",)
     assert report.refs == ("branch deleted", "branch main", "branch side", "tag late")
@@ -34,7 +34,7 @@ def test_nothing_of_it_is_left_and_all_else_is():
     for name, content in before.items():
         content.get("users", {}).pop("alice", None)
         old = made[name]
-        new = repository.read(report.commits.get(old.id, old.id))
+        new = repository.database.commits.read(report.commits.get(old.id, old.id))
         assert repository.snapshot(new).copy() == content
         assert (new.time, new.author, new.message, new.generation, new.height) == (
             old.time,
@@ -63,7 +63,7 @@ def test_it_is_as_if_it_had_never_been_there():
             state["users"] = {f"u{m}": {"text": f"{m} " * m} for m in range(n * 3) if users or m != 7}
             state.commit(str(n))
     repository = Repository(store)
-    purge(repository, "users.u7")
+    purge(repository.database, "users.u7")
     assert [(c.root, c.time) for c in repository.log()] == [(c.root, c.time) for c in Repository(never).log()]
 
 
@@ -72,9 +72,9 @@ def test_a_dry_run_writes_nothing():
     repository = Repository(store, clock=Clock())
     agent(repository)
     before = dict(store.items())
-    dry = purge(repository, "users.alice", dry_run=True)
+    dry = purge(repository.database, "users.alice", dry_run=True)
     assert dict(store.items()) == before
-    wet = purge(repository, "users.alice")
+    wet = purge(repository.database, "users.alice")
     assert set(dry.commits) == set(wet.commits)
     assert (dry.holding, dry.refs, dry.paths, dry.collected, dry.dry_run) == (wet.holding, wet.refs, wet.paths, None, True)
     assert wet.collected is not None
@@ -86,7 +86,7 @@ def test_what_was_never_there_changes_no_id():
     repository = Repository(store, clock=Clock())
     agent(repository)
     heads = {name: commit.id for name, commit in repository.branches.items()}
-    report = purge(repository, "users.carol", "nothing.at.all")
+    report = purge(repository.database, "users.carol", "nothing.at.all")
     assert (report.commits, report.refs, report.paths) == ({}, (), ())
     assert {name: commit.id for name, commit in repository.branches.items()} == heads
 
@@ -100,10 +100,10 @@ def test_words_in_messages_authors_and_meta():
     state["x"] = 2
     state.commit("Bob goes on", author="Bob")
     state.reset("main~1")
-    report = purge(repository, "users.Alice")
+    report = purge(repository.database, "users.Alice")
     assert first.id in report.mentions
     assert holds(store, "Alice")
-    report = purge(repository, replace={"Alice": "A."})
+    report = purge(repository.database, replace={"Alice": "A."})
     assert not holds(store, "Alice")
     new = repository.commit("main")
     assert (new.message, new.author, new.meta) == ("A. begins", "A.", {"by": ["A.", 1], "A.": "yes"})
@@ -124,7 +124,7 @@ def test_words_in_the_message_of_a_tag_and_in_a_reflog(expired):
     state.reset("HEAD~1")
     if expired:
         repository.gc(expire=timedelta(0))
-    report = purge(repository, replace={"Alice": "A."})
+    report = purge(repository.database, replace={"Alice": "A."})
     annotation = repository.tags.annotation("v1")
     assert annotation is not None
     assert (annotation.message, annotation.author) == ("what A. said", "A.")
@@ -136,7 +136,7 @@ def test_a_ref_that_is_named_so_is_pointed_out():
     repository = Repository(Memory(), clock=Clock())
     agent(repository)
     repository.branches.create("user/alice")
-    assert "branch user/alice" in purge(repository, "users.alice").mentions
+    assert "branch user/alice" in purge(repository.database, "users.alice").mentions
 
 
 @pytest.mark.parametrize("gone", ["delete", "rename"])
@@ -189,16 +189,16 @@ def test_merges_and_cuts_keep_their_shape():
     repository = Repository(store, clock=Clock())
     agent(repository)
     main, side = repository.commit("main"), repository.commit("side")
-    staging = Staging(repository.objects)
-    merged = repository.write_commit(side.tree, (main, side), staging=staging, message="merged")
-    assert repository.publish(repository.ref("branch", "main"), merged, staging)
+    staging = Staging(repository.database.objects)
+    merged = repository.database.write_commit(side.tree, (main, side), staging=staging, message="merged")
+    assert repository.database.publish(repository.database.ref("branch", "main"), merged, staging)
     state = Versioned(repository)
     for n in range(40):
         state["n"] = 100 + n
         state.commit(str(n))
-    report = purge(repository, "users.alice")
+    report = purge(repository.database, "users.alice")
     assert not holds(store)
-    assert repository.read(report.commits[merged.id]).parents == (report.commits[main.id], report.commits[side.id])
+    assert repository.database.commits.read(report.commits[merged.id]).parents == (report.commits[main.id], report.commits[side.id])
     for n in range(40):
         assert repository.commit(f"main~{n}").message == str(39 - n)
 
@@ -211,28 +211,28 @@ def test_history_that_was_cut_stays_cut(collected):
     for n in range(40):
         state["users"] = {"alice": f"{SECRET} {n}", "bob": n}
         state.commit(str(n))
-    prune(repository, keep_last=10, gc=collected, expire=timedelta(0))
-    report = purge(repository, "users.alice")
+    prune(repository.database, keep_last=10, gc=collected, expire=timedelta(0))
+    report = purge(repository.database, "users.alice")
     assert not holds(store)
     assert len(report.commits) == 10
     for each in (repository, Repository(store)):
         assert [commit.message for commit in each.log()] == [str(n) for n in range(39, 29, -1)]
         assert [commit.cut for commit in each.log()] == [False] * 9 + [True]
-        assert len(each.cuts) == 1
+        assert len(each.database.commits.shallow) == 1
         assert each.fsck().findings == ()
     state = Versioned(Repository(store))
     for n in range(40):
         state["users"]["bob"] = n
         state.commit(f"more {n}")
     assert state.repository.commit("main~45").message == "34"
-    assert CUTS in store
+    assert SHALLOW in store
 
 
 @pytest.mark.parametrize("arguments", [((), {}), (("a",), {"prefixes": [""]}), ((), {"replace": {"": "x"}})])
 def test_what_makes_no_sense_is_refused(arguments: Any):
     paths, options = arguments
     with pytest.raises(InvalidArgumentError):
-        purge(Repository(Memory()), *paths, **options)
+        purge(Repository(Memory()).database, *paths, **options)
 
 
 def test_where_gc_cannot_run_nothing_is_changed():
@@ -246,6 +246,6 @@ def test_where_gc_cannot_run_nothing_is_changed():
     state.commit()
     before = dict(store.items())
     with pytest.raises(UnsafeStoreError):
-        purge(repository, "alice")
+        purge(repository.database, "alice")
     assert dict(store.items()) == before
-    assert len(purge(repository, "alice", dry_run=True).commits) == 1
+    assert len(purge(repository.database, "alice", dry_run=True).commits) == 1

@@ -112,11 +112,11 @@ def test_a_writer_on_a_branch_that_is_being_erased():
                 state.commit("late")
 
         between = ActsBeforeCall(store, late, at=k)
-        repository.store = repository.objects.kv = repository.guard._store = between
-        purge(repository, branches="alice/*")
+        repository.database.objects.kv = repository.database.fence._store = between
+        purge(repository.database, branches="alice/*")
         fresh = Repository(store)
         assert "alice/1" not in fresh.branches, k
-        purge(fresh, branches="alice/*")
+        purge(fresh.database, branches="alice/*")
         assert not holds(store), k
         assert messages(fresh) == ["end", "begin"]
         assert fresh.fsck().ok
@@ -133,11 +133,11 @@ def test_erasing_a_branch_may_be_cut_off_anywhere_and_run_again(fault: Fault):
         repository = Repository(faulty, clock=Clock())
         faulty.arm(k, fault=fault)
         with suppress(InjectedFaultError):
-            purge(repository, branches="alice/*")
+            purge(repository.database, branches="alice/*")
         assert messages(Repository(store)) == ["end", "begin"]
         clock = Clock()
         clock.now += 3_600_000_000
-        purge(Repository(store, clock=clock), branches="alice/*")
+        purge(Repository(store, clock=clock).database, branches="alice/*")
         assert not holds(store), k
         assert Repository(store).fsck().findings == ()
         if not faulty.fired:

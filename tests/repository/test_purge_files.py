@@ -48,7 +48,7 @@ def test_no_byte_of_the_store_s_files_has_it(tmp_path: Path, wrapped):
     assert len(present) > len(planted) // 2
     reader = Disk(folder)  # another process would be the same to SQLite: a connection that is open, and idle
     reader.get("format")
-    report = purge(repository, "users.alice")
+    report = purge(repository.database, "users.alice")
     assert report.collected is not None
     assert report.collected.compacted is not None
     assert not holds(disk)
@@ -77,9 +77,9 @@ def test_a_reader_that_holds_the_log_is_waited_for_and_then_named(tmp_path: Path
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM objects").fetchall()
     with pytest.raises(StoreBusyError, match="reader"):
-        purge(repository, "users.alice")
+        purge(repository.database, "users.alice")
     reader.close()
-    report = purge(repository, "users.alice")
+    report = purge(repository.database, "users.alice")
     assert report.commits == {}
     assert files_hold(tmp_path / "store", SECRET.encode(), b"Chestnut") == []
     repository.close()
@@ -89,7 +89,7 @@ def test_an_encrypted_store_and_what_cannot_be_reached():
     store = Memory()
     repository = Repository(Encrypted(store, bytes(32)), clock=Clock())
     agent(repository)
-    report: PurgeReport = purge(repository, "users.alice")
+    report: PurgeReport = purge(repository.database, "users.alice")
     assert not holds(repository.store)
     assert any("backups" in text for text in report.unreached)
     assert not any("Memory" in text for text in report.unreached)
@@ -98,7 +98,7 @@ def test_an_encrypted_store_and_what_cannot_be_reached():
 def test_another_kind_of_store_is_named_for_what_it_keeps_by_itself(tmp_path: Path):
     with Repository(DiskCache(tmp_path / "store"), clock=Clock()) as repository:
         agent(repository)
-        report = purge(repository, "users.alice")
+        report = purge(repository.database, "users.alice")
         assert "DiskCache" in report.unreached[0]
         assert not holds(repository.store)
 
@@ -107,6 +107,6 @@ def test_a_signature_does_not_stay_on_what_was_not_signed():
     repository = Repository(Memory(), clock=Clock(), signer=Signer.generate())
     made = agent(repository)
     assert made["before"].signature is not None
-    report = purge(repository, "users.alice")
-    assert repository.read(made["before"].id).signature is not None
-    assert {repository.read(new).signature for new in report.commits.values()} == {None}
+    report = purge(repository.database, "users.alice")
+    assert repository.database.commits.read(made["before"].id).signature is not None
+    assert {repository.database.commits.read(new).signature for new in report.commits.values()} == {None}

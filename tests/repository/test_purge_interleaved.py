@@ -39,8 +39,8 @@ def test_a_writer_that_comes_in_between_any_two_calls_loses_nothing_and_keeps_no
             act = writing(store, which)
             repository = Repository(store, clock=Clock())
             between = ActsBeforeCall(store, act, at=k)
-            repository.store = repository.objects.kv = repository.guard._store = between
-            purge(repository, "users.alice")
+            repository.database.objects.kv = repository.database.fence._store = between
+            purge(repository.database, "users.alice")
             if between.calls < k:
                 break
             fresh = Repository(store)
@@ -49,7 +49,7 @@ def test_a_writer_that_comes_in_between_any_two_calls_loses_nothing_and_keeps_no
             assert fresh.snapshot(which)["late"] == 1
             for name in fresh.branches:
                 assert all("alice" not in fresh.snapshot(commit)["users"] for commit in fresh.log(name)), (k, name)
-            purge(fresh, "users.alice")
+            purge(fresh.database, "users.alice")
             assert not holds(store), k
 
 
@@ -70,8 +70,8 @@ def test_a_gc_that_comes_in_between_any_two_calls_takes_nothing_that_is_needed(m
                 collector.gc(expire=timedelta(0))
 
         between = ActsBeforeCall(store, collect, at=k)
-        repository.store = repository.objects.kv = repository.guard._store = between
-        purge(repository, "users.alice")
+        repository.database.objects.kv = repository.database.fence._store = between
+        purge(repository.database, "users.alice")
         assert not holds(store), k
         assert Repository(store).fsck().findings == (), k
         assert messages(Repository(store)) == ["2", "1", "0"]
@@ -90,7 +90,7 @@ def test_it_may_be_cut_off_anywhere_and_run_again(fault: Fault, crash):
         repository = Repository(faulty, clock=Clock())
         faulty.arm(k, fault=fault, crash=crash)
         try:
-            purge(repository, "users.alice")
+            purge(repository.database, "users.alice")
         except (InjectedFaultError, InjectedCrash):
             # Whole at any moment.
             between = Repository(store)
@@ -99,7 +99,7 @@ def test_it_may_be_cut_off_anywhere_and_run_again(fault: Fault, crash):
             assert [between.snapshot(commit)["users"]["bob"] for commit in between.log()] == [2, 1, 0]
         clock = Clock()
         clock.now += 3_600_000_000  # a gc that died is taken for dead by then
-        purge(Repository(store, clock=clock), "users.alice")
+        purge(Repository(store, clock=clock).database, "users.alice")
         assert not holds(store), k
         assert messages(Repository(store)) == ["2", "1", "0"]
         assert Repository(store).fsck().findings == ()
@@ -113,13 +113,13 @@ def test_a_handle_that_stands_on_an_old_commit_goes_on():
     agent(repository)
     state = Versioned(Repository(store), branch="side")
     alice = state["users"]
-    purge(repository, "users.alice")
+    purge(repository.database, "users.alice")
     state["mine"] = 1
     state.commit("mine")
     assert state["users"] == {"bob": {"who": "Bob"}}
     assert state["users"] is alice
     # What it sent before it found the branch moved is garbage, and may hold what was purged: hence the advice to purge again.
-    report = purge(Repository(store), "users.alice")
+    report = purge(Repository(store).database, "users.alice")
     assert report.commits == {}
     assert any("stand on an old commit" in text for text in report.unreached)
     assert not holds(store)

@@ -60,7 +60,7 @@ def test_against_a_naive_model(seed: int, at: tuple[str, ...]):
     store = Memory()
     repository = Repository(store, clock=Clock())
     naive = make_history(random.Random(seed), repository)
-    report = purge(repository, ".".join(at))
+    report = purge(repository.database, ".".join(at))
     fresh = Repository(store)
     assert fresh.fsck().findings == ()
     affected: dict[str, bool] = {ROOT_ID: False}
@@ -68,7 +68,7 @@ def test_against_a_naive_model(seed: int, at: tuple[str, ...]):
         affected[id] = less(content, at) != content or any(affected[parent] for parent in parents)
         new = report.commits.get(id, id)
         assert (new != id) == affected[id]
-        assert fresh.snapshot(fresh.read(new)).copy() == less(content, at)
-        assert fresh.read(new).parents == tuple(report.commits.get(parent, parent) for parent in parents)
+        assert fresh.snapshot(fresh.database.commits.read(new)).copy() == less(content, at)
+        assert fresh.database.commits.read(new).parents == tuple(report.commits.get(parent, parent) for parent in parents)
         assert (object_key(Address(bytes.fromhex(id))) in store) == (not affected[id])
     assert set(report.commits) == {id for id, is_affected in affected.items() if is_affected}

@@ -99,7 +99,7 @@ def test_references_of_every_form():
     state["objects"] = [Thing(n=n, array=np.zeros(5000)) for n in range(3)]
     state["sample"] = sample(random.Random(1), 60)
     head = state.commit()
-    objects = state.repository.objects
+    objects = state.repository.database.objects
     cells = [cell for _, cell in iter_items(Nodes(objects), head.tree)]
     every: set[Address] = set()
     for cell in cells:
@@ -124,7 +124,7 @@ def test_a_walk_without_chunks_marks_them_and_does_not_read_them():
     start = Reference(Address(bytes.fromhex(head.id)), Role.COMMIT)
     chunks: list[Reference] = []
     with AddressSet() as seen:
-        read = [reference for reference, _ in walk(state.repository.objects, [start], seen, chunks=False, unread=chunks.append)]
+        read = [reference for reference, _ in walk(state.repository.database.objects, [start], seen, chunks=False, unread=chunks.append)]
         assert all(reference.role is not Role.CHUNK for reference in read)
         assert sum(chunk.size or 0 for chunk in chunks) == 700_000
         assert len(read) + len(chunks) == len(seen) == sum(1 for _ in store.keys("o/"))
@@ -145,18 +145,20 @@ def test_a_long_line_of_commits_is_read_in_a_few_batches():
     start = Reference(Address(bytes.fromhex(repository.branches["main"].id)), Role.COMMIT)
     store.reset()
     with AddressSet() as seen:
-        assert sum(1 for _ in walk(repository.objects, [start], seen)) == 2001
+        assert sum(1 for _ in walk(repository.database.objects, [start], seen)) == 2001
     assert store.counts.get_manys < 60, "by jumps; by parents it would be one read for each commit"
 
 
 def test_where_history_was_cut_nothing_beyond_is_walked():
     store = Memory()
     repository = history(store, 100)
-    prune(repository, keep_last=10)
-    assert repository.cuts
+    prune(repository.database, keep_last=10)
+    assert repository.database.commits.shallow
     start = Reference(Address(bytes.fromhex(repository.branches["main"].id)), Role.COMMIT)
     with AddressSet() as seen:
-        commits = [reference for reference, _ in walk(repository.objects, [start], seen, cuts=repository.cuts)]
+        commits = [
+            reference for reference, _ in walk(repository.database.objects, [start], seen, shallow=repository.database.commits.shallow)
+        ]
     assert len(commits) == 10
 
 
@@ -167,7 +169,7 @@ def test_what_is_missing_ends_a_walk():
     store.delete(object_key(Address(bytes.fromhex(head.parents[0]))))
     start = Reference(Address(bytes.fromhex(head.id)), Role.COMMIT)
     with pytest.raises(MissingObjectError) as caught, AddressSet() as seen:
-        list(walk(repository.objects, [start], seen))
+        list(walk(repository.database.objects, [start], seen))
     assert caught.value.id in {head.parents[0], head.jump}
 
 
@@ -180,12 +182,14 @@ def test_log_entries_refer_to_commits_until_they_expire():
     state["a"] = 2
     second = state.commit()
     state.reset(first)
-    ref = state.repository.ref("branch", "main")
+    ref = state.repository.database.ref("branch", "main")
     assert ref.log is not None
     start = Reference(ref.log, Role.LOG_ENTRY)
     for expired, commits in ((None, {first.id, second.id, ROOT_ID}), (now, {first.id, second.id, ROOT_ID}), (now + 1, set())):
         with AddressSet() as seen:
-            found = {r.address.hex() for r, _ in walk(state.repository.objects, [start], seen, expired=expired) if r.role is Role.COMMIT}
+            found = {
+                r.address.hex() for r, _ in walk(state.repository.database.objects, [start], seen, expired=expired) if r.role is Role.COMMIT
+            }
             assert found == commits
 
 
@@ -245,7 +249,7 @@ def test_what_is_new_between_two_trees():
     state["new"] = make_large("nested", 300, 2)
     del state["key 00017"]
     second = state.commit()
-    objects = state.repository.objects
+    objects = state.repository.database.objects
 
     def whole(commit: Any) -> set[Address]:
         with AddressSet() as seen:
@@ -281,6 +285,6 @@ def test_gc_with_a_set_that_spills():
     repository = history(store, 300)
     state = Versioned(repository)
     state.reset("HEAD~150")
-    report = collect(repository, expire=timedelta(0), in_memory=20)
+    report = collect(repository.database, expire=timedelta(0), in_memory=20)
     assert report.freed == 150
     assert repository.fsck().ok

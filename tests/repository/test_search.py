@@ -149,8 +149,8 @@ def commit_of(repository: Repository, state: dict[str, Any], parents: list[Commi
     scratch = Versioned(repository, branch=f"scratch{message}")
     scratch.update(state)
     scratch.commit(allow_empty=True)
-    staging = Staging(repository.objects)
-    commit = repository.write_commit(scratch.head.tree, tuple(parents), staging=staging, message=message)
+    staging = Staging(repository.database.objects)
+    commit = repository.database.write_commit(scratch.head.tree, tuple(parents), staging=staging, message=message)
     repository.store.apply({}, {}, objects=staging.sealed())
     return commit
 
@@ -162,7 +162,11 @@ def naive_changed(repository: Repository, head: Commit, count: Callable[[dict[st
     def of(commit: Commit) -> Any:
         return count(dict(repository.snapshot(commit)))
 
-    return [commit for commit in repository.log(head) if all(of(commit) != of(repository.read(parent)) for parent in commit.parents)]
+    return [
+        commit
+        for commit in repository.log(head)
+        if all(of(commit) != of(repository.database.commits.read(parent)) for parent in commit.parents)
+    ]
 
 
 @given(histories(), st.sampled_from(["needle", "a", "a\nb", "x" * 100, "word 7", "\ud800"]))
@@ -277,7 +281,9 @@ def test_a_commit_touched_a_path_where_its_value_is_not_that_of_any_parent(histo
         except UnknownPathError:
             return None
 
-    expected = [commit for commit in repository.log(head) if all(at(commit) != at(repository.read(id)) for id in commit.parents)]
+    expected = [
+        commit for commit in repository.log(head) if all(at(commit) != at(repository.database.commits.read(id)) for id in commit.parents)
+    ]
     assert list(repository.log(head, path=path)) == expected
 
 
@@ -553,14 +559,14 @@ def test_a_page_of_a_long_log_is_read_alone_and_a_search_reads_what_differs():
 
 @pytest.mark.parametrize("cell", [b"\x92\x01", b"\xc7\x01\x20\xc1", b"\xc7\x02\x20\x91\x01", b"\xc7\x01\x29\x90", b"\xc7\x01\x15\x90"])
 def test_a_cell_that_does_not_decode_is_corrupt(cell: bytes):
-    nodes = Nodes(Repository(Memory()).objects)
+    nodes = Nodes(Repository(Memory()).database.objects)
     decoder = Decoder(Encoder(nodes, PicklePolicy("refuse", private=False)), describe=True)
     with pytest.raises(CorruptObjectError):
         list(Parts(nodes, decoder).iter(cell, StatePath().key("a")))
 
 
 def test_a_cell_that_is_too_deep_is_refused():
-    nodes = Nodes(Repository(Memory()).objects)
+    nodes = Nodes(Repository(Memory()).database.objects)
     decoder = Decoder(Encoder(nodes, PicklePolicy("refuse", private=False)), describe=True)
     with pytest.raises(LimitExceededError):
         list(Parts(nodes, decoder).iter(b"\x91" * 500 + b"\x01", StatePath().key("a")))

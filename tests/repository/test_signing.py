@@ -40,7 +40,7 @@ def address(id: str) -> Address:
 
 
 def raw_of(repository: Repository, commit: Commit | str) -> bytes:
-    return repository.objects.read(address(commit if isinstance(commit, str) else commit.id))
+    return repository.database.objects.read(address(commit if isinstance(commit, str) else commit.id))
 
 
 def fields_of(raw: bytes) -> list[Any]:
@@ -64,7 +64,7 @@ class Intruder:
         return address_of(raw).hex()
 
     def point(self, id: str, branch: str = "main") -> None:
-        log = self.repository.ref("branch", branch).log
+        log = self.repository.database.ref("branch", branch).log
         self.store.set(ref_key("branch", branch), write_ref("branch", branch, address(id), log))
 
     def rewrite(self, change: Callable[[int, list[Any]], list[Any]]) -> str:
@@ -99,7 +99,8 @@ def repository(signer: Signer) -> Repository:
 
 def statuses(repository: Repository, rev: str = "HEAD", keys: tuple[bytes, ...] = (PUBLIC,)) -> list[SignatureStatus]:
     """Newest first, as a process finds it that opens the store anew."""
-    return [check.status for check in iter_signatures(Repository(repository.store), rev, keys=keys)]
+    again = Repository(repository.store)
+    return [check.status for check in iter_signatures(again.database, again.commit(rev), keys=keys)]
 
 
 def verify(repository: Repository, rev: str = "HEAD", **options: object) -> Verification:
@@ -240,7 +241,7 @@ def test_every_field_is_under_the_signature(repository, field):
     intruder = Intruder(repository)
     intruder.put(raw_of(repository, head.parents[0]))
     changed = read_commit(address_of(pack(fields)), pack(fields))
-    check = next(iter_signatures(repository, repository.read(intruder.put(pack(fields))), keys=[PUBLIC]), None)
+    check = next(iter_signatures(repository.database, repository.database.commits.read(intruder.put(pack(fields))), keys=[PUBLIC]), None)
     assert check is not None
     assert check.commit == changed
     assert check.status is (GOOD if pack(fields) == raw else BAD)
@@ -307,8 +308,8 @@ def test_no_change_of_a_byte_leaves_a_good_signature(repository):
             changed = raw[:place] + bytes((raw[place] ^ 1 << bit,)) + raw[place + 1 :]
             id = intruder.put(changed)
             try:
-                commit = repository.read(id)
-                status = next(iter_signatures(repository, commit, keys=[PUBLIC])).status
+                commit = repository.database.commits.read(id)
+                status = next(iter_signatures(repository.database, commit, keys=[PUBLIC])).status
             except (CorruptObjectError, MissingObjectError):
                 continue
             good += status is GOOD

@@ -41,7 +41,7 @@ def repository(real_conversations) -> Repository:
     repository.branches.delete("gone", force=True)
     repository.tags.create("v1", "main~3")
     raw = b"\x14" + random.Random(0).randbytes(1000)
-    staging = Staging(repository.objects)
+    staging = Staging(repository.database.objects)
     staging.add(raw)
     repository.store.apply({}, {}, objects=staging.sealed())
     return repository
@@ -56,18 +56,21 @@ def reach(repository: Repository, *starts: tuple[Address | None, Role]) -> set[A
     """The addresses that are reachable, by the walk of gc without its jumps and batches."""
     references = [Reference(address, role) for address, role in starts if address is not None]
     with AddressSet() as seen:
-        return {reference.address for reference, _ in walk(repository.objects, references, seen, cuts=repository.cuts)}
+        return {
+            reference.address
+            for reference, _ in walk(repository.database.objects, references, seen, shallow=repository.database.commits.shallow)
+        }
 
 
 def naive(repository: Repository) -> dict[str, set[Address]]:
     """Of each branch and tag, what it and its reflog reach."""
-    refs = {f"branch {name}": repository.ref("branch", name) for name in ("main", "side", "gone")}
-    refs["tag v1"] = repository.ref("tag", "v1")
+    refs = {f"branch {name}": repository.database.ref("branch", name) for name in ("main", "side", "gone")}
+    refs["tag v1"] = repository.database.ref("tag", "v1")
     return {name: reach(repository, (ref.head, Role.COMMIT), (ref.log, Role.LOG_ENTRY)) for name, ref in refs.items()}
 
 
 def test_branches_are_what_a_walk_of_each_finds(repository: Repository):
-    found = stats(repository)
+    found = stats(repository.database)
     over = naive(repository)
     store = repository.store
     assert {branch.name for branch in found.branches} == {"main", "side"}
@@ -85,7 +88,7 @@ def test_branches_are_what_a_walk_of_each_finds(repository: Repository):
 
 
 def test_kinds_and_compression_add_up(repository: Repository):
-    found = stats(repository)
+    found = stats(repository.database)
     for field in ("objects", "stored", "raw"):
         assert sum(getattr(size, field) for size in found.kinds.values()) == getattr(found.total, field)
     assert found.kinds["commits"].objects == 36
@@ -94,19 +97,19 @@ def test_kinds_and_compression_add_up(repository: Repository):
 
 
 def test_paths_by_depth(repository: Repository):
-    shallow = {size.path: size for size in stats(repository, depth=1).paths}
-    deep = {size.path: size for size in stats(repository, depth=3, top=10_000).paths}
+    shallow = {size.path: size for size in stats(repository.database, depth=1).paths}
+    deep = {size.path: size for size in stats(repository.database, depth=3, top=10_000).paths}
     assert set(shallow) == {"messages", "agent"}
     assert {"agent.memory.facts", "agent.memory.n", "agent.name", "messages[0].role"} <= set(deep)
     assert deep["agent.memory.facts"].raw > 700  # 20 times the same, in one packed value
     assert "agent.memory" not in deep
-    assert len(stats(repository, depth=3, top=2).paths) == 2
-    sizes = [size.stored for size in stats(repository, depth=2).paths]
+    assert len(stats(repository.database, depth=3, top=2).paths) == 2
+    sizes = [size.stored for size in stats(repository.database, depth=2).paths]
     assert sizes == sorted(sizes, reverse=True)
 
 
 def test_growth_is_what_each_round_added(repository: Repository):
-    found = stats(repository, rounds=8).growth
+    found = stats(repository.database, rounds=8).growth
     line = list(repository.log(first_parent=True))
     assert [growth.commit for growth in found] == line[:8][::-1]
     for growth in found:
@@ -114,29 +117,29 @@ def test_growth_is_what_each_round_added(repository: Repository):
         new = reach(repository, (Address(bytes.fromhex(growth.commit.id)), Role.COMMIT))
         old = reach(repository, (Address(bytes.fromhex(parent.id)), Role.COMMIT))
         assert growth.stored == size_of(repository.store, new - old).stored
-    assert len(stats(repository, rounds=1000).growth) == len(line)
-    assert stats(repository, rounds=0).growth == ()
+    assert len(stats(repository.database, rounds=1000).growth) == len(line)
+    assert stats(repository.database, rounds=0).growth == ()
 
 
 def test_cut_history_is_not_counted_as_reachable(repository: Repository):
-    before = stats(repository)
+    before = stats(repository.database)
     repository.branches.delete("side", force=True)
     repository.tags.delete("v1")
-    prune(repository, keep_last=3, expire=timedelta(0))
-    after = stats(repository)
+    prune(repository.database, keep_last=3, expire=timedelta(0))
+    after = stats(repository.database)
     assert after.branches[0].total.objects < before.branches[0].total.objects
     assert len(after.growth) == 3
 
 
 def test_an_empty_store():
-    found = stats(Repository(Memory()))
+    found = stats(Repository(Memory()).database)
     assert (found.total.objects, found.branches, found.paths, found.growth) == (1, (), (), ())
 
 
 @pytest.mark.parametrize("options", [{"depth": 0}, {"rounds": -1}, {"top": -1}])
 def test_numbers_that_make_no_sense(options):
     with pytest.raises(InvalidArgumentError):
-        stats(Repository(Memory()), **options)
+        stats(Repository(Memory()).database, **options)
 
 
 def test_what_a_branch_has_of_its_own_is_part_of_what_it_has():
@@ -145,6 +148,6 @@ def test_what_a_branch_has_of_its_own_is_part_of_what_it_has():
         state["n"] = [n] * 200
         state.commit()
     state.reset("HEAD~40")
-    (branch,) = stats(state.repository).branches
+    (branch,) = stats(state.repository.database).branches
     assert 0 < branch.unique.stored <= branch.total.stored
     assert branch.unique.objects <= branch.total.objects

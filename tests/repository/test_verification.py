@@ -164,17 +164,17 @@ def test_an_object_of_another_kind_is_no_commit_and_no_part_of_a_value():
     repository = Repository(store)
     head = repository.branches["main"]
     address = repository.snapshot("main")
-    leaf = next(key[2:] for key in store.keys("o/") if repository.objects.read(bytes.fromhex(key[2:]))[0] == 0x10)  # type: ignore[arg-type]
+    leaf = next(key[2:] for key in store.keys("o/") if repository.database.objects.read(bytes.fromhex(key[2:]))[0] == 0x10)  # type: ignore[arg-type]
     assert address is not None
     with pytest.raises(CorruptObjectError, match="commit"):
-        repository.read(leaf)
+        repository.database.commits.read(leaf)
     with pytest.raises(UnknownRevisionError):
         repository.commit(leaf)
     # A list whose only leaf is a commit.
     state = Versioned(store, branch="other")
     state["x"] = ["y" * 3000, "z" * 3000]
     commit = state.commit()
-    raw = repository.objects.read(bytes.fromhex(commit.id))  # type: ignore[arg-type]
+    raw = repository.database.objects.read(bytes.fromhex(commit.id))  # type: ignore[arg-type]
     parts = [key for key in store.keys("o/") if bytes.fromhex(key[2:]) in raw]
     assert parts
     for part in parts:

@@ -200,4 +200,7 @@ def test_a_handle_goes_on_after_a_purge(own):
     users["carol"] = "c"
     state.commit("fourth")
     state.repository.purge("users.alice")
-    assert not any(b"secret" in raw for raw in (state.repository.objects.read(a) for a in state.repository.objects.iter_addresses("")))
+    assert not any(
+        b"secret" in raw
+        for raw in (state.repository.database.objects.read(a) for a in state.repository.database.objects.iter_addresses(""))
+    )

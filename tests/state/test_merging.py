@@ -291,7 +291,7 @@ class TestMerge:
         state["plan"] = ["two"]
         state.commit("here")
         other.refresh()
-        publish, meanwhile = state.repository.publish, iter([True])
+        publish, meanwhile = state.repository.database.publish, iter([True])
 
         def slow(*args):
             if next(meanwhile, False):
@@ -299,9 +299,9 @@ class TestMerge:
                 other.commit("meanwhile")
             return publish(*args)
 
-        monkeypatch.setattr(state.repository, "publish", slow)
+        monkeypatch.setattr(state.repository.database, "publish", slow)
         merged = state.merge("what-if")
-        assert state.repository.read(merged.parents[0]).message == "meanwhile"
+        assert state.repository.database.commits.read(merged.parents[0]).message == "meanwhile"
         assert (state["score"], state["new"], state["plan"]) == (1, 1, ["two"])
 
     def test_both_ways_give_one_state(self):

@@ -182,7 +182,7 @@ def test_a_mac_covers_type_and_content():
     state["a"] = Thing(name="first")
     repository = state.repository
     cell = state.checkout(state.commit()).cell_at("a")
-    decoder = Decoder(Encoder(Nodes(repository.objects), repository.policy))
+    decoder = Decoder(Encoder(Nodes(repository.database.objects), repository.database.policy))
     assert decoder.decode(cell).name == "first"
     for old, new in ((b"first", b"fist!"), (b"tests.support", b"tests,support"), (b"name", b"nome")):
         assert old in cell

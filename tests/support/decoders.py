@@ -32,9 +32,9 @@ with instrumented:
     from versioned_state.objects.address import address_of
     from versioned_state.objects.envelope import seal, unseal
     from versioned_state.objects.keys import object_key
+    from versioned_state.repository.format import read_format
     from versioned_state.repository.refs.ref import parse_ref
     from versioned_state.repository.refs.reflog import read_entry
-    from versioned_state.repository.repository import read_format
     from versioned_state.values.trees.nodes import Shape, read_node
 
 
@@ -86,14 +86,14 @@ def _commits() -> Decoder:
     state["a"] = {"b": [1]}
     state.commit("first", meta={"task": "plan", "n": 1})
     state.commit("second \ud800", allow_empty=True)
-    raws = [state.repository.objects.read(address_of_commit(commit.id)) for commit in state.log()]
+    raws = [state.repository.database.objects.read(address_of_commit(commit.id)) for commit in state.log()]
 
     def decode(raw: bytes) -> Any:
         store = Memory()
         repository = Repository(store)
         address = address_of(raw)
         store.set(object_key(address), seal(raw))
-        commit = repository.read(address.hex())
+        commit = repository.database.commits.read(address.hex())
         return repr(commit), commit.datetime, dict(commit.meta)
 
     return Decoder(decode, tuple(raws))
@@ -107,9 +107,9 @@ def _log_entries() -> Decoder:
     state = Versioned()
     state.commit(allow_empty=True)
     state.reset("HEAD~1")
-    log = state.repository.ref("branch", "main").log
+    log = state.repository.database.ref("branch", "main").log
     assert log is not None
-    return Decoder(lambda raw: read_entry(address_of(raw), raw), (state.repository.objects.read(log),))
+    return Decoder(lambda raw: read_entry(address_of(raw), raw), (state.repository.database.objects.read(log),))
 
 
 def _refs() -> Decoder:

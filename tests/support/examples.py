@@ -77,9 +77,9 @@ def make_trip(path: Path) -> Trip:
 
 def _merge(repository: Repository, ours: Commit, theirs: Commit) -> Commit:
     """A commit of two parents on a branch of its own, with the state of the first."""
-    staging = Staging(repository.objects)
-    commit = repository.write_commit(ours.tree, (ours, theirs), staging=staging, message="Merge the idea", author="planner")
-    assert repository.publish(repository.ref("branch", "merged"), commit, staging) is not None
+    staging = Staging(repository.database.objects)
+    commit = repository.database.write_commit(ours.tree, (ours, theirs), staging=staging, message="Merge the idea", author="planner")
+    assert repository.database.publish(repository.database.ref("branch", "merged"), commit, staging) is not None
     return commit
 
 
@@ -118,7 +118,7 @@ def make_hostile(path: Path, target: Path) -> None:
 
 def plant(repository: Repository, kind: RefKind, name: str) -> None:
     """Give the head of main a branch or a tag of a name that nobody could give it, as other software may have."""
-    assert repository.move(repository.ref(kind, name), repository.commit("main"), action=f"create{ESCAPES}") is not None
+    assert repository.database.move(repository.database.ref(kind, name), repository.commit("main"), action=f"create{ESCAPES}") is not None
 
 
 def control_characters(text: str, *, allowed: Iterable[str] = "\n\t") -> set[str]:

@@ -23,15 +23,15 @@ class Clock:
 def make_graph(repository: Repository, size: int, *, merges: float, seed: int) -> list[Commit]:
     """Commits at random: each on top of an earlier one, or a merge of two."""
     rng = random.Random(seed)
-    commits = [repository.read(ROOT_ID)]
+    commits = [repository.database.commits.read(ROOT_ID)]
     for n in range(size):
         parents = [rng.choice(commits[-6:])]
         if rng.random() < merges:
             other = rng.choice(commits)
             if other not in parents:
                 parents.append(other)
-        staging = Staging(repository.objects)
-        commits.append(repository.write_commit(commits[0].tree, tuple(parents), staging=staging, message=str(n)))
+        staging = Staging(repository.database.objects)
+        commits.append(repository.database.write_commit(commits[0].tree, tuple(parents), staging=staging, message=str(n)))
         repository.store.apply({}, {}, objects=staging.sealed())
     return commits
 
@@ -44,5 +44,5 @@ def ancestors(repository: Repository, commit: Commit) -> set[str]:
         id = stack.pop()
         if id not in seen:
             seen.add(id)
-            stack += repository.read(id).parents
+            stack += repository.database.commits.read(id).parents
     return seen

@@ -86,7 +86,7 @@ def check_objects(repository: Repository) -> int:
     """Every object of the store matches its address; returns how many there are."""
     count = 0
     for key in repository.store.keys("o/"):
-        repository.objects.read(address_in(key))
+        repository.database.objects.read(address_in(key))
         count += 1
     return count
 

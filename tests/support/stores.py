@@ -1,9 +1,10 @@
-"""Stores that promise little: a dict behind `SingleProcessStore`, and stores with one condition a batch."""
+"""Stores that promise little, and a way to put one under an open repository."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from versioned_state import KVStore, Repository
 from versioned_state.storage import Memory, SingleProcessStore
 
 
@@ -37,3 +38,8 @@ class MinimalStore(DictStore):
     """The least that a store can promise: four methods over a dict, and one condition a batch."""
 
     max_expected = 1
+
+
+def swap_store(repository: Repository, store: KVStore) -> None:
+    """Put another store, usually a meddling wrapper of the one it has, under an open repository."""
+    repository.database.objects.kv = repository.database.fence._store = store

@@ -117,7 +117,7 @@ def check(old: Any, new: Any) -> Diff:
     stat = diff.stat()
     assert stat.added + stat.removed + stat.changed == len(diff) == len(list(diff))
     assert all(char.isprintable() or char == "\n" for char in str(diff))
-    return Diff(repository.objects, first.tree, second.tree)
+    return Diff(repository.database.objects, first.tree, second.tree)
 
 
 @given(any_values, st.integers(0, 2**32), st.integers(1, 6))

@@ -29,9 +29,9 @@ from versioned_state.errors import CorruptObjectError, StateError
 from versioned_state.objects.address import address_of
 from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
 from versioned_state.objects.keys import object_key
+from versioned_state.repository.format import read_format
 from versioned_state.repository.refs.ref import Ref, parse_ref
 from versioned_state.repository.refs.reflog import LogEntry, read_entry
-from versioned_state.repository.repository import read_format
 from versioned_state.values.codec.scalars import Code, array, extension
 from versioned_state.values.trees.nodes import Node, Shape, read_node
 
@@ -183,7 +183,7 @@ def commits() -> tuple[Repository, list[bytes]]:
     state["a"] = [str(n) * 20 for n in range(200)]
     state.namespace("n")["b"] = {"c": (1, 2)}
     state.commit("second \ud800")
-    return state.repository, [state.repository.objects.read(bytes.fromhex(commit.id)) for commit in state.log()]  # type: ignore[arg-type]
+    return state.repository, [state.repository.database.objects.read(bytes.fromhex(commit.id)) for commit in state.log()]  # type: ignore[arg-type]
 
 
 def test_commits():
@@ -206,16 +206,16 @@ def test_commits():
 def _commit(repository: Repository, raw: bytes) -> Commit:
     address = address_of(raw)
     repository.store.set(object_key(address), seal(raw))
-    return repository.read(address.hex())
+    return repository.database.commits.read(address.hex())
 
 
 def test_log_entries():
     state = Versioned()
     state.commit(allow_empty=True)
     state.reset("HEAD~1")
-    ref = state.repository.ref("branch", "main")
+    ref = state.repository.database.ref("branch", "main")
     assert ref.log is not None
-    raw = state.repository.objects.read(ref.log)
+    raw = state.repository.database.objects.read(ref.log)
 
     def sound(entry: LogEntry) -> None:
         assert all(address is None or (type(address) is bytes and len(address) == 24) for address in (entry.old, entry.new, entry.previous))

@@ -28,12 +28,12 @@ def root_of(content: dict[str, Any], repository: Repository | None = None) -> tu
 def without(content: dict[str, Any], *paths: str | StatePath, prefixes: tuple[str, ...] = ()) -> str:
     """The root after the removal of these from a state of that content."""
     repository, commit = root_of(content)
-    staging = Staging(repository.objects)
+    staging = Staging(repository.database.objects)
     targets = [*map(target_of, paths), *map(target_of_prefix, prefixes)]
     remover = Remover(Nodes(staging, staging=staging), targets)
     tree = remover.without(commit.tree)
     assert (tree is commit.tree) == (not list(remover.paths_in(commit.tree)))
-    new = repository.write_commit(tree, (commit,), staging=staging, message="")
+    new = repository.database.write_commit(tree, (commit,), staging=staging, message="")
     assert list(Remover(Nodes(staging, staging=staging), targets).paths_in(tree)) == [] or any("[" in str(path) for path in paths)
     return new.root
 
@@ -104,12 +104,12 @@ def test_namespaces_and_prefixes():
         state.namespace(name).namespace("deep")["k"] = name
     state.update({"user/alice/a": 1, "user/alice/b": 2, "user/alicia": 3, "user/bob": 4})
     commit = state.commit()
-    staging = Staging(repository.objects)
+    staging = Staging(repository.database.objects)
     remover = Remover(Nodes(staging, staging=staging), [target_of("@alice"), target_of_prefix("user/alice/")])
     tree = remover.without(commit.tree)
     assert sorted(remover.paths_in(commit.tree)) == ["@alice.@deep.k", "@alice.k", '["user/alice/a"]', '["user/alice/b"]']
-    new = repository.write_commit(tree, (commit,), staging=staging, message="")
-    assert repository.publish(repository.ref("branch", "main"), new, staging)
+    new = repository.database.write_commit(tree, (commit,), staging=staging, message="")
+    assert repository.database.publish(repository.database.ref("branch", "main"), new, staging)
     snapshot = repository.snapshot()
     assert list(snapshot) == ["user/alicia", "user/bob"]
     assert snapshot.namespaces() == ["alic", "alicea"]
@@ -131,7 +131,7 @@ def test_it_reads_a_path_and_no_more():
     _, commit = root_of({f"key {n}": big(3) for n in range(2000)} | {"users": big(5000)}, repository)
     total = sum(1 for _ in store.keys("o/"))
     store.reset()
-    staging = Staging(repository.objects)
+    staging = Staging(repository.database.objects)
     Remover(Nodes(staging, staging=staging), [target_of('users["name 77"]'), target_of("missing")]).without(commit.tree)
     assert store.counts.objects_read < total / 20
 

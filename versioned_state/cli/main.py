@@ -51,7 +51,7 @@ from versioned_state.cli.demo.demo import demo
 from versioned_state.cli.shared.hints import hint_of, message_of
 from versioned_state.cli.shared.settings import Settings, Verbs
 from versioned_state.errors import StateError
-from versioned_state.repository.repository import FORMAT_VERSION
+from versioned_state.repository.format import FORMAT_VERSION
 
 
 class Main(Verbs):

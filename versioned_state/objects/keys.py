@@ -27,7 +27,7 @@ FORMAT = "format"
 
 MERGE_POLICIES = "merge"
 
-CUTS = "cuts"
+SHALLOW = "cuts"
 
 GC = "gc"
 

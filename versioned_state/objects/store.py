@@ -73,7 +73,7 @@ class Staging:
         self._sent: set[Address] = set()
         self._size = 0
         self.since: int | None = None
-        """At which number of gc's ``sweeps`` all that is not staged here was known to be stored; see ``Guard``.
+        """At which number of gc's ``sweeps`` all that is not staged here was known to be stored; see ``GcFence``.
 
         None: that was not said yet. -1: it never was.
         """

@@ -27,12 +27,13 @@ from versioned_state.errors import (
     UnserializableValueError,
 )
 from versioned_state.objects.address import Address
+from versioned_state.repository.database import backoff
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.merging.merge import Merge, Resolutions, merge_trees
 from versioned_state.repository.merging.policies import Policies, Policy, read_policies
 from versioned_state.repository.refs.ref import Ref, ref_at
-from versioned_state.repository.repository import Repository, backoff
+from versioned_state.repository.repository import Repository
 from versioned_state.state.commit_options import OnMoved
 from versioned_state.state.worktree.entries import Staged
 from versioned_state.state.worktree.worktree import Worktree
@@ -80,18 +81,18 @@ class Standing:
         self.repository = repository
         self.branch = branch
         self.author = author
-        self.ref = repository.ref("branch", branch)
+        self.ref = repository.database.ref("branch", branch)
         self.head = self.commit_of(self.ref)
-        self.worktree = Worktree(repository.objects, repository.policy, self.head.tree, self._merge_late)
+        self.worktree = Worktree(repository.database.objects, repository.database.policy, self.head.tree, self._merge_late)
         self._in_doubt: _InDoubt | None = None
 
     def commit_of(self, ref: Ref) -> Commit:
         """The head of a ref; the empty root commit where it has none."""
-        return self.repository.read(ROOT_ID) if ref.head is None else self.repository.commit_at(ref.head)
+        return self.repository.database.commits.read(ROOT_ID) if ref.head is None else self.repository.database.commits.read_at(ref.head)
 
     def read_ref(self) -> Ref:
         """The branch's record as it is in the store now."""
-        return self.repository.ref("branch", self.branch)
+        return self.repository.database.ref("branch", self.branch)
 
     def now(self) -> tuple[Ref, Commit]:
         """The branch's record, and its head, as they are in the store now, be that our head or not. Raises as ``refresh``."""
@@ -166,7 +167,7 @@ class Standing:
     def publish(self, ref: Ref, commit: Commit, staged: Staged, settling: Settling) -> Ref | None:
         """Move the branch to a commit; None where it had moved. An outcome that is not known is looked up at once, or kept in doubt."""
         try:
-            return self.repository.publish(ref, commit, staged.staging)
+            return self.repository.database.publish(ref, commit, staged.staging)
         except StorageError as error:
             # The store may have done it all the same, and only the reply was lost.
             self._in_doubt = _InDoubt(staged, commit, ref, isinstance(error, UnknownOutcomeError))
@@ -197,14 +198,14 @@ class Standing:
         """
         while True:
             ref = self.read_ref()
-            if ref.head is not None and graph.is_ancestor(doubt.commit, self.commit_of(ref), self.repository.read):
+            if ref.head is not None and graph.is_ancestor(doubt.commit, self.commit_of(ref), self.repository.database.commits.read):
                 return ref_at(doubt.ref, Address(bytes.fromhex(doubt.commit.id)))
             if not doubt.under_way or ref.stored != doubt.ref.stored:
                 return None
             # The write may still be on its way, in the buffers of a server or waiting for a lock there. A record that is not the one
             # that it expects, though for the same commit, bars it for good.
             head = self.commit_of(ref)
-            barred = self.repository.move(ref, None if ref.head is None else head, action=GIVEN_UP, author=self.author)
+            barred = self.repository.database.move(ref, None if ref.head is None else head, action=GIVEN_UP, author=self.author)
             if barred is not None:
                 if head == self.head:
                     self.ref = barred
@@ -250,7 +251,7 @@ class Standing:
             merged = merge_trees(
                 Nodes(staged.staging, staging=staged.staging),
                 (base, ours, theirs),
-                pickles=self.repository.policy,
+                pickles=self.repository.database.policy,
                 policies=policies,
                 resolutions=settling.resolutions,
                 theirs_first=theirs_first,
@@ -271,7 +272,7 @@ class Standing:
         """The root merged from three, where values were changed here before they could follow the head. Raises ``MergeConflictError``."""
         policies = self.policies(Settling())
         merged = merge_trees(
-            nodes, (base, ours, theirs), pickles=self.repository.policy, policies=policies, resolutions=(), theirs_first=True
+            nodes, (base, ours, theirs), pickles=self.repository.database.policy, policies=policies, resolutions=(), theirs_first=True
         )
         if merged.conflicts:
             error = MergeConflictError(self.branch, merged.conflicts)
@@ -341,7 +342,7 @@ class Standing:
 
     def switch(self, branch: str, *, create: bool) -> None:
         """Stand on another branch. There is nothing that is not committed. Raises ``UnknownRevisionError`` where it is not there."""
-        ref = self.repository.ref("branch", branch)
+        ref = self.repository.database.ref("branch", branch)
         if ref.head is not None:
             head = self.commit_of(ref)
         elif not create:
@@ -367,9 +368,9 @@ class Standing:
         for _ in range(2):
             try:
                 if staged is not None and Address(bytes.fromhex(target.id)) in staged.staging:
-                    moved = self.repository.publish(ref, target, staged.staging, action=action, author=self.author)
+                    moved = self.repository.database.publish(ref, target, staged.staging, action=action, author=self.author)
                 else:
-                    moved = self.repository.move(ref, target, action=action, author=self.author)
+                    moved = self.repository.database.move(ref, target, action=action, author=self.author)
             except UnknownOutcomeError:
                 if target == head or self.commit_of(self.read_ref()) != target:
                     raise

@@ -13,13 +13,13 @@ from typing import Any
 
 from versioned_state.errors import BranchMovedError, InvalidArgumentError, MergeConflictError, MissingObjectError, UnknownRevisionError
 from versioned_state.repository.arguments import check_text
+from versioned_state.repository.database import backoff
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.merging.merge import merge_bases
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.refs.reflog import Position
-from versioned_state.repository.repository import backoff
 from versioned_state.state.branch_handle import GIVEN_UP, Settling, Standing
 from versioned_state.state.commit_options import CommitOptions, check_meta
 from versioned_state.state.summary import summarize
@@ -67,7 +67,9 @@ def _stage_and_land(standing: Standing, options: CommitOptions, settling: Settli
     author = standing.author if options.author is None else options.author
 
     def write(tree: Tree, parent: Commit) -> Commit:
-        return standing.repository.write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta)
+        return standing.repository.database.write_commit(
+            tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta
+        )
 
     return _but_for(staged, standing.land(staged, write, options.on_moved, settling=settling, allow_empty=allow_empty))
 
@@ -102,7 +104,7 @@ def merge(standing: Standing, theirs: Commit, description: Description, settling
 
 def _base_tree(standing: Standing, staged: Staged, ours: Commit, theirs: Commit) -> Tree:
     """What two commits are merged over: where they have several best common ancestors, those merged, over what these have in common."""
-    read = standing.repository.read
+    read = standing.repository.database.commits.read
     bases = list(graph.iter_merge_bases(ours, theirs, read))
     if len(bases) < 2:
         return bases[0].tree
@@ -218,14 +220,14 @@ def commits_of(standing: Standing, rev: str | Commit, resolve: Any) -> list[Comm
 
 
 def _is_before(standing: Standing, old: Commit, new: Commit) -> bool:
-    return old.height <= new.height and graph.descend(new, old.height, standing.repository.read) == old
+    return old.height <= new.height and graph.descend(new, old.height, standing.repository.database.commits.read) == old
 
 
 def _line(standing: Standing, since: Commit, until: Commit) -> list[Commit]:
     """The commits after one up to another by first parents, oldest first; where they part, down to the first that ``since`` has too."""
     line = []
-    for commit in graph.first_parents(until, standing.repository.read):
-        if commit.generation <= since.generation and graph.is_ancestor(commit, since, standing.repository.read):
+    for commit in graph.first_parents(until, standing.repository.database.commits.read):
+        if commit.generation <= since.generation and graph.is_ancestor(commit, since, standing.repository.database.commits.read):
             break
         line.append(commit)
     return line[::-1]
@@ -233,7 +235,7 @@ def _line(standing: Standing, since: Commit, until: Commit) -> list[Commit]:
 
 def _beyond(standing: Standing, onto: Commit, head: Commit) -> list[Commit]:
     """The commits that lead to ``head`` and not to ``onto``, in the order in which they are made again: parents first, lines unmixed."""
-    read = standing.repository.read
+    read = standing.repository.database.commits.read
     left = {commit.id: commit for commit in graph.only_in(head, onto, read)}
     made = []
     pending = [head.id]
@@ -274,7 +276,7 @@ def _merged(standing: Standing, staged: Staged, base: Tree, ours: Tree, theirs: 
 
 def _write(standing: Standing, staged: Staged, tree: Tree, parents: tuple[Commit, ...], description: Description, message: str) -> Commit:
     author = standing.author if description.author is None else description.author
-    return standing.repository.write_commit(
+    return standing.repository.database.write_commit(
         tree, parents, staging=staged.staging, message=description.message or message, author=author, meta=description.meta
     )
 

@@ -13,7 +13,7 @@ import click
 from versioned_state.cli.render.output import Line, Output, Span
 from versioned_state.cli.render.text import first_line, stat_line
 from versioned_state.cli.shared.settings import Settings
-from versioned_state.cli.shared.store import Recording
+from versioned_state.cli.shared.store import Recorder
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.history.graph import first_parents
 from versioned_state.state.versioned import Versioned
@@ -64,9 +64,9 @@ def tell_made(output: Output, state: Versioned, head: Commit, *, nothing: str) -
 
     What others committed meanwhile, and the call put its own on top of, is not told.
     """
-    repository = state.repository
-    assert isinstance(repository, Recording)
-    made = list(takewhile(lambda commit: commit.id in repository.made, first_parents(head, repository.read)))
+    database = state.repository.database
+    assert isinstance(database, Recorder)
+    made = list(takewhile(lambda commit: commit.id in database.made, first_parents(head, database.commits.read)))
     if not made:
         output.note(nothing)
         return
@@ -74,7 +74,7 @@ def tell_made(output: Output, state: Versioned, head: Commit, *, nothing: str) -
         output.print(f"and {len(made) - _NAMED:,} commits before these:")
     for commit in reversed(made[:_NAMED]):
         output.crop(*head_line(state.branch, commit))
-    _tell_stat(output, state, repository.read(made[-1].parents[0]), head)
+    _tell_stat(output, state, database.commits.read(made[-1].parents[0]), head)
 
 
 def _tell_stat(output: Output, state: Versioned, before: Commit, head: Commit) -> None:

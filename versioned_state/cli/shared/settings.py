@@ -20,7 +20,6 @@ import click
 
 from versioned_state.cli.render.output import ColorMode, Output
 from versioned_state.cli.shared import current, store
-from versioned_state.cli.shared.store import Recording
 from versioned_state.errors import UnknownRevisionError
 from versioned_state.repository.repository import Repository
 
@@ -55,7 +54,7 @@ class Settings:
             yield repository
 
     @contextmanager
-    def changing(self) -> Iterator[Recording]:
+    def changing(self) -> Iterator[Repository]:
         """The repository of the store, which must be there, for writing."""
         with store.changing(self.store, self.key_file) as repository, _near(repository):
             repository.current_branch = self.current_branch()

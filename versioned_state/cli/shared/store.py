@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from versioned_state.cli.render import text
 from versioned_state.errors import InvalidArgumentError, NotAStoreError, StoreNotFoundError
+from versioned_state.repository.database import Database
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
 from versioned_state.storage import KVStore, open_store
@@ -29,7 +30,6 @@ _KEY_SIZE: Final = 32
 _KEY_FILE_SIZE: Final = 1 << 16
 
 _T = TypeVar("_T")
-_R = TypeVar("_R", bound=Repository)
 
 
 def locate(given: str | None, *, to_write: bool = False) -> str:
@@ -102,8 +102,8 @@ def read_bounded(name: str) -> bytes:
         return file.read(_KEY_FILE_SIZE)
 
 
-class Recording(Repository):
-    """A repository that knows which commits were made through it, so that a command tells its own from those of others meanwhile."""
+class Recorder(Database):
+    """A database that remembers the commits made through it, so that a command tells its own commits from those of others."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -122,21 +122,21 @@ def reading(given: str | None, key_file: str | None = None) -> Iterator[Reposito
     Raises:
         StorageError: there is no store, or none of ours.
     """
-    with _repository(_open(given, key_file, read_only=True), Repository) as repository:
+    with _repository(_open(given, key_file, read_only=True)) as repository:
         yield repository
 
 
 @contextmanager
 def writing(url: str, key_file: str | None = None) -> Iterator[Repository]:
     """The repository of a store for writing; the store is made where nothing is there."""
-    with _repository(open_store(url, encryption_key=read_key(key_file)), Repository) as repository:
+    with _repository(open_store(url, encryption_key=read_key(key_file))) as repository:
         yield repository
 
 
 @contextmanager
-def changing(given: str | None, key_file: str | None = None) -> Iterator[Recording]:
-    """The repository of a store that is there, for writing. Raises the same as ``reading``."""
-    with _repository(_open(given, key_file), Recording) as repository:
+def changing(given: str | None, key_file: str | None = None) -> Iterator[Repository]:
+    """The repository of an existing store, over a ``Recorder``, for writing. Raises the same as ``reading``."""
+    with _repository(_open(given, key_file), Recorder) as repository:
         yield repository
 
 
@@ -157,9 +157,9 @@ def _open(given: str | None, key_file: str | None, *, read_only: bool = False) -
         raise
 
 
-def _repository(store: KVStore, kind: type[_R]) -> _R:
+def _repository(store: KVStore, kind: type[Database] = Database) -> Repository:
     try:
-        return kind(store, pickle="refuse", clock=text.now)
+        return Repository.over(kind(store, pickle="refuse", clock=text.now))
     except BaseException:
         store.close()
         raise

@@ -20,7 +20,7 @@ from versioned_state.errors import CorruptObjectError, StateError, StorageError
 from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.store import Reader
 from versioned_state.repository.history.commit import Commit, read_commit
-from versioned_state.repository.history.shallow import Cuts
+from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.refs.reflog import read_entry
 from versioned_state.values.codec.scalars import RAW_READERS, Code
 from versioned_state.values.decode import read_tree
@@ -67,7 +67,7 @@ _SHAPES: Final = {role: shape for shape, role in _ROLES.items()} | {Role.CHUNK: 
 _DECODING_ERRORS: Final = (ValueError, TypeError, LookupError, ArithmeticError, struct.error, msgpack.UnpackException)
 
 
-_NO_CUTS: Final = Cuts({})
+_WHOLE: Final = Shallow({})
 
 
 def references(address: Address, raw: bytes, role: Role) -> list[Reference]:
@@ -280,7 +280,7 @@ def walk(
     starts: Iterable[Reference],
     seen: AddressSet,
     *,
-    cuts: Cuts = _NO_CUTS,
+    shallow: Shallow = _WHOLE,
     expired: int | None = None,
     chunks: bool = True,
     unread: Callable[[Reference], None] = lambda _: None,
@@ -292,7 +292,7 @@ def walk(
     was cut below them: they lead to ancestors, so a long line of commits is read in a few batches instead of one by one.
 
     Args:
-        cuts: where history was cut: those parents are not followed.
+        shallow: where history was cut: those parents are not followed.
         expired: log entries older than this, in microseconds, are given, but what they refer to is not followed.
         chunks: whether to read and give what is known to be a chunk. It is in ``seen`` in any case.
         unread: told of each chunk that is not read.
@@ -308,7 +308,7 @@ def walk(
         for reference in batch:
             raw = raws[reference.address]
             yield reference, raw
-            for found in followed(reference, raw, cuts=cuts, expired=expired):
+            for found in followed(reference, raw, shallow=shallow, expired=expired):
                 if not seen.add(found.address, found.role):
                     continue
                 if chunks or found.role is not Role.CHUNK:
@@ -317,11 +317,11 @@ def walk(
                     unread(found)
 
 
-def followed(reference: Reference, raw: bytes, *, cuts: Cuts = _NO_CUTS, expired: int | None = None) -> list[Reference]:
+def followed(reference: Reference, raw: bytes, *, shallow: Shallow = _WHOLE, expired: int | None = None) -> list[Reference]:
     """What a walk follows from an object: its references, as history is now; of a commit, its jump too. Raises the same."""
     address, role = reference.address, reference.role
     if role is Role.COMMIT:
-        commit = cuts.graft(read_commit(address, raw))
+        commit = shallow.graft(read_commit(address, raw))
         jump = [] if commit.jump is None else [Reference(Address(bytes.fromhex(commit.jump)), Role.COMMIT)]
         return jump + _of_commit(commit)
     if role is Role.LOG_ENTRY and expired is not None and read_entry(address, raw).time < expired:

@@ -24,7 +24,7 @@ from versioned_state.repository.history.commit import KEY_ID_SIZE, ROOT_ID, Comm
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-    from versioned_state.repository.repository import Repository
+    from versioned_state.repository.database import Database
 
     PrivateKey = bytes | str | Ed25519PrivateKey
     PublicKey = bytes | str | Ed25519PublicKey
@@ -146,14 +146,14 @@ class Verification:
 
 
 def verify(
-    repository: Repository,
-    rev: str | Commit = "HEAD",
+    database: Database,
+    head: Commit,
     *,
     keys: Iterable[PublicKey],
     limit: int | None = None,
     since: str | Commit | None = None,
 ) -> Verification:
-    """Check the signatures of a revision and of everything before it, against keys that the caller trusts.
+    """Check the signatures of a commit and of all its ancestors, against keys that the caller trusts.
 
     A commit that was changed, put in, or signed by somebody else shows; so does one that was signed and is not any more, unless it is
     the head, which then shows as unsigned. What does not show in the store is that the last commits were taken away: an earlier head
@@ -173,12 +173,11 @@ def verify(
         MissingObjectError, CorruptObjectError: history is damaged.
         MissingDependencyError: ``cryptography`` is not installed.
     """
-    head = repository.commit(rev)
-    anchor = None if since is None else _anchor(repository, since)
-    extends = None if since is None else anchor is not None and graph.is_ancestor(anchor, head, repository.read)
+    anchor = None if since is None else _anchor(database, since)
+    extends = None if since is None else anchor is not None and graph.is_ancestor(anchor, head, database.commits.read)
     counts = Counter(dict.fromkeys(SignatureStatus, 0))
     faults: list[SignatureCheck] = []
-    reading = _Reading(repository)
+    reading = _Reading(database)
     checks = _checks(reading, head, _trusted(keys), anchor if extends else None)
     for check in islice(checks, _checked_limit(limit)):
         counts[check.status] += 1
@@ -188,11 +187,9 @@ def verify(
     return Verification(head, dict(counts), tuple(faults), ended and not reading.cut, extends)
 
 
-def iter_signatures(
-    repository: Repository, rev: str | Commit = "HEAD", *, keys: Iterable[PublicKey], limit: int | None = None
-) -> Iterator[SignatureCheck]:
+def iter_signatures(database: Database, head: Commit, *, keys: Iterable[PublicKey], limit: int | None = None) -> Iterator[SignatureCheck]:
     """The same, commit by commit, newest first, as ``log`` gives them."""
-    checks = _checks(_Reading(repository), repository.commit(rev), _trusted(keys), None)
+    checks = _checks(_Reading(database), head, _trusted(keys), None)
     return islice(checks, _checked_limit(limit))
 
 
@@ -202,8 +199,8 @@ class _Reading:
     ``cut``: one that came by is where history was cut.
     """
 
-    def __init__(self, repository: Repository) -> None:
-        self._repository = repository
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._raws: dict[str, bytes] = {}
         self.cut = False
 
@@ -213,13 +210,13 @@ class _Reading:
         commit = read_commit(address, raw)
         if commit.signature is not None:
             self._raws[id] = raw
-        return self._repository.cuts.graft(commit)
+        return self._database.commits.shallow.graft(commit)
 
     def _read(self, address: Address) -> bytes:
         try:
-            return self._repository.objects.read(address)
+            return self._database.objects.read(address)
         except MissingObjectError:
-            self._repository.refresh_cuts()  # whoever walks then asks the child again
+            self._database.commits.refresh_shallow()  # whoever walks then asks the child again
             raise
 
     def signed(self, commit: Commit) -> bytes:
@@ -252,13 +249,13 @@ def _status(commit: Commit, reading: _Reading, trusted: Mapping[bytes, Ed25519Pu
     return SignatureStatus.GOOD
 
 
-def _anchor(repository: Repository, since: str | Commit) -> Commit | None:
+def _anchor(database: Database, since: str | Commit) -> Commit | None:
     """The commit that was checked before; None where the store does not have it any more."""
     id = since.id if isinstance(since, Commit) else since
     if type(id) is not str or len(id) != HEX_SIZE or not all(digit in "0123456789abcdef" for digit in id):
         raise InvalidArgumentError(f"since={since!r}: it is a commit, or its full id of {HEX_SIZE} hex digits")
     try:
-        return repository.read(id)
+        return database.commits.read(id)
     except MissingObjectError:
         return None
 

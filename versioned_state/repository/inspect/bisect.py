@@ -12,7 +12,6 @@ from versioned_state.repository.history import graph
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
-    from versioned_state.repository.repository import Repository
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.snapshot import Snapshot
 
@@ -43,7 +42,15 @@ class Bisection:
         return len(self.suspects) == 1
 
 
-def bisect(repository: Repository, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
+def bisect(
+    first: Commit,
+    last: Commit,
+    is_bad: Callable[[Snapshot], object],
+    *,
+    read: graph.Read,
+    snapshot: Callable[[Commit], Snapshot],
+    diff: Callable[[Commit, Commit], Diff],
+) -> Bisection:
     """The first bad commit on the line of first parents from a good commit to a bad one.
 
     Both ends are asked about too, so that a condition that is the wrong way round is told at once. If it changes more than once on the
@@ -51,15 +58,15 @@ def bisect(repository: Repository, good: str | Commit, bad: str | Commit, is_bad
     to each, and what the predicate reads. More where it skips, and all if it skips all.
 
     Args:
+        first, last: the good commit, and the bad one.
         is_bad: says of a round whether it is bad. It raises ``Skip`` where it cannot tell.
 
     Raises:
         InvalidArgumentError: the good one does not come before the bad one by first parents, or is bad, or the bad one is good.
         UnknownRevisionError: history was cut between them.
     """
-    first, last = repository.commit(good), repository.commit(bad)
-    _check_line(repository, first, last)
-    search = _Search(repository, last, is_bad)
+    _check_line(first, last, read)
+    search = _Search(lambda height: graph.ancestor_at(last, height, read), lambda commit: is_bad(snapshot(commit)))
     if search.ask(first.height) is True:
         raise InvalidArgumentError(
             f"{first.short} is bad already, so the first bad round is not after it", hint="begin with an earlier round"
@@ -69,17 +76,17 @@ def bisect(repository: Repository, good: str | Commit, bad: str | Commit, is_bad
     low, high = search.run(first.height, last.height)
     suspects = tuple(search.at(height) for height in range(low + 1, high + 1))
     commit = suspects[-1]
-    parent = graph.first_parent_of(commit, repository.read)
+    parent = graph.first_parent_of(commit, read)
     assert parent is not None  # the good end of the line is an ancestor
-    return Bisection(commit, suspects, repository.diff(parent, commit), search.steps)
+    return Bisection(commit, suspects, diff(parent, commit), search.steps)
 
 
-def _check_line(repository: Repository, first: Commit, last: Commit) -> None:
+def _check_line(first: Commit, last: Commit, read: graph.Read) -> None:
     if first == last:
         raise InvalidArgumentError(f"{first.short} cannot be both the good and the bad commit")
-    if first.height < last.height and graph.ancestor_at(last, first.height, repository.read) == first:
+    if first.height < last.height and graph.ancestor_at(last, first.height, read) == first:
         return
-    if graph.is_ancestor(last, first, repository.read):
+    if graph.is_ancestor(last, first, read):
         raise InvalidArgumentError(
             f"{first.short}, the good commit, comes after {last.short}, the bad one", hint="the good one must be the earlier one"
         )
@@ -90,24 +97,19 @@ def _check_line(repository: Repository, first: Commit, last: Commit) -> None:
 
 
 class _Search:
-    """The line of first parents by height, what is known of it, and how often was asked."""
+    """A search along the line of first parents: ``at`` gives its commits by height, ``steps`` counts the questions."""
 
-    def __init__(self, repository: Repository, last: Commit, is_bad: Callable[[Snapshot], object]) -> None:
-        self._repository = repository
-        self._last = last
+    def __init__(self, at: Callable[[int], Commit], is_bad: Callable[[Commit], object]) -> None:
+        self.at = at
         self._is_bad = is_bad
         self._skipped: set[int] = set()
         self.steps = 0
-
-    def at(self, height: int) -> Commit:
-        """The commit of this height on the line."""
-        return graph.ancestor_at(self._last, height, self._repository.read)
 
     def ask(self, height: int) -> bool | None:
         """Whether that commit is bad; None where the predicate cannot tell."""
         self.steps += 1
         try:
-            return bool(self._is_bad(self._repository.snapshot(self.at(height))))
+            return bool(self._is_bad(self.at(height)))
         except Skip:
             self._skipped.add(height)
             return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from versioned_state.errors import UnknownPathError
 from versioned_state.repository.inspect.log_filters import compiled
+from versioned_state.repository.names.resolve import resolve
 from versioned_state.values.changes.removal import target_of
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.decode import Decoder
@@ -22,8 +23,8 @@ from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, iter_items, rank
 
 if TYPE_CHECKING:
+    from versioned_state.repository.database import Database
     from versioned_state.repository.history.commit import Commit
-    from versioned_state.repository.repository import Repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,7 @@ class Match:
         return {"path": str(self.path), "line": self.line, "number": self.number, "spans": spans, "is_key": self.is_key}
 
 
-def grep(
-    repository: Repository, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = ""
-) -> Iterator[Match]:
+def grep(database: Database, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
     """The lines of strings, keys of dicts included, in which a regular expression is found, in the order of the keys of the state.
 
     A line break ends a line, as in ``blame``: behind the last one there is none. The empty string is one empty line.
@@ -68,10 +67,10 @@ def grep(
         UnknownPathError: there is nothing at the path.
     """
     regex = compiled(pattern)
-    nodes = Nodes(repository.objects)
+    nodes = Nodes(database.objects)
     encoder = Encoder(nodes, PicklePolicy("refuse", private=False))
     parts = Parts(nodes, Decoder(encoder, describe=True))
-    places = _places(encoder, repository.commit(rev), path)
+    places = _places(encoder, resolve(database, rev), path)
 
     def matches() -> Iterator[Match]:
         for part in (part for place in places for part in parts.iter(place.cell, place.path, is_key=place.is_key)):

@@ -24,7 +24,7 @@ from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import Tree, empty, rank
 
 if TYPE_CHECKING:
-    from versioned_state.repository.repository import Repository
+    from versioned_state.repository.database import Database
 
 When = datetime | date | str | int
 """An instant: a datetime, its ISO 8601 form, or microseconds since 1970; UTC, unless it says otherwise. A date alone is its whole day."""
@@ -59,7 +59,7 @@ class Filters(TypedDict, total=False):
     changed: Any
 
 
-def select(repository: Repository, commits: Iterable[Commit], filters: Filters, *, first_parent: bool = False) -> Iterator[Commit]:
+def select(database: Database, commits: Iterable[Commit], filters: Filters, *, first_parent: bool = False) -> Iterator[Commit]:
     """Those of some commits that the filters leave, as they come.
 
     Args:
@@ -71,11 +71,11 @@ def select(repository: Repository, commits: Iterable[Commit], filters: Filters, 
     unknown = filters.keys() - Filters.__annotations__.keys()
     if unknown:
         raise TypeError(f"log() got an unexpected argument {min(unknown)!r}")
-    tests = list(_tests(repository, filters, first_parent=first_parent))
+    tests = list(_tests(database, filters, first_parent=first_parent))
     return (commit for commit in commits if all(test(commit) for test in tests))
 
 
-def _tests(repository: Repository, filters: Filters, *, first_parent: bool) -> Iterator[Test]:
+def _tests(database: Database, filters: Filters, *, first_parent: bool) -> Iterator[Test]:
     """The cheap ones first."""
     if "since" in filters:
         earliest, _ = instants(filters["since"])
@@ -94,24 +94,24 @@ def _tests(repository: Repository, filters: Filters, *, first_parent: bool) -> I
         yield lambda commit: all(_has(commit.meta, key, value) for key, value in wanted.items())
     if "path" not in filters and "changed" not in filters:
         return
-    staging = Staging(repository.objects)  # for what is searched for; it is never stored
+    staging = Staging(database.objects)  # for what is searched for; it is never stored
     encoder = Encoder(Nodes(staging, staging=staging), PicklePolicy("refuse", private=False))
     forms = Forms(encoder, Decoder(encoder, describe=True))
     parents_of = _first_parent if first_parent else _parents
     if "path" in filters:
         touched = _differ_at(forms, encoder, filters["path"])
-        yield lambda commit: all(touched(tree, commit.tree) for tree in parents_of(repository, commit))
+        yield lambda commit: all(touched(tree, commit.tree) for tree in parents_of(database, commit))
     if "changed" in filters:
         differ = Occurrences(forms, Needle.of(filters["changed"])).differ
-        yield lambda commit: all(differ(tree, commit.tree) for tree in parents_of(repository, commit))
+        yield lambda commit: all(differ(tree, commit.tree) for tree in parents_of(database, commit))
 
 
-def _parents(repository: Repository, commit: Commit) -> list[Tree]:
-    return [parent.tree for parent in repository.parents(commit)] or [empty(Shape.MAP)]
+def _parents(database: Database, commit: Commit) -> list[Tree]:
+    return [parent.tree for parent in database.commits.parents(commit)] or [empty(Shape.MAP)]
 
 
-def _first_parent(repository: Repository, commit: Commit) -> list[Tree]:
-    parent = graph.first_parent_of(commit, repository.read)
+def _first_parent(database: Database, commit: Commit) -> list[Tree]:
+    parent = graph.first_parent_of(commit, database.commits.read)
     return [empty(Shape.MAP) if parent is None else parent.tree]
 
 

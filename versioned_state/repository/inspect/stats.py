@@ -18,7 +18,8 @@ from versioned_state.objects.store import verified
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.history.reach import Role, references, references_of_cell
-from versioned_state.repository.history.shallow import Cuts
+from versioned_state.repository.history.shallow import Shallow
+from versioned_state.repository.names.resolve import resolve
 from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.decode import Decoder
@@ -30,7 +31,7 @@ from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import iter_cells, iter_items, rank
 
 if TYPE_CHECKING:
-    from versioned_state.repository.repository import Repository
+    from versioned_state.repository.database import Database
 
 _SHARED: Final = -1
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
@@ -117,7 +118,7 @@ class Stats:
         return self.total.stored / self.total.raw if self.total.raw else 1.0
 
 
-def stats(repository: Repository, rev: str | Commit = "HEAD", *, depth: int = 1, rounds: int = 100, top: int = 20) -> Stats:
+def stats(database: Database, rev: str | Commit = "HEAD", *, depth: int = 1, rounds: int = 100, top: int = 20) -> Stats:
     """Measure a store. Nothing is unpickled. Cost: reads it once, and holds some 200 bytes an object in memory.
 
     Args:
@@ -134,8 +135,8 @@ def stats(repository: Repository, rev: str | Commit = "HEAD", *, depth: int = 1,
     for name, number, least in (("depth", depth, 1), ("rounds", rounds, 0), ("top", top, 0)):
         if number < least:
             raise InvalidArgumentError(f"{name}={number}: it is {least} or more")
-    census = _Census(repository)
-    refs = [ref for kind in _KINDS for ref in iter_refs(repository.store, kind, deleted=True)]
+    census = _Census(database)
+    refs = [ref for kind in _KINDS for ref in iter_refs(database.store, kind, deleted=True)]
     starts = [[address for address in (ref.head, ref.log) if address is not None] for ref in refs]
     owners = census.owners(starts)
     own: dict[int, list[int]] = {}
@@ -147,29 +148,29 @@ def stats(repository: Repository, rev: str | Commit = "HEAD", *, depth: int = 1,
         if ref.kind == "branch" and ref.head is not None
     ]
     branches.sort(key=lambda branch: (-branch.unique.stored, -branch.total.stored, branch.name))
-    commit = repository.commit(rev) if any(ref.head is not None for ref in refs) else repository.read(ROOT_ID)
+    commit = resolve(database, rev) if any(ref.head is not None for ref in refs) else database.commits.read(ROOT_ID)
     return Stats(
         total=census.size(range(len(census))),
         reachable=census.size(owners),
         kinds=census.by_kind(),
         branches=tuple(branches),
         shared=census.size(own.get(_SHARED, ())),
-        paths=tuple(islice(_paths(repository, census, commit, depth), top)),
-        growth=tuple(_growth(repository, census, commit, rounds)),
+        paths=tuple(islice(_paths(database, census, commit, depth), top)),
+        growth=tuple(_growth(database, census, commit, rounds)),
     )
 
 
 class _Census:
     """All objects of a store by number: their kind, sizes, and the numbers of what they refer to."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, database: Database) -> None:
         self._numbers: dict[bytes, int] = {}
         self._kinds = bytearray()
         self._stored: list[int] = []
         self._raw: list[int] = []
         self._below: list[tuple[bytes, ...]] = []
-        cuts = repository.cuts
-        for key, stored in repository.store.items(OBJECTS):
+        shallow = database.commits.shallow
+        for key, stored in database.store.items(OBJECTS):
             address = address_in(key)
             raw = verified(address, stored)
             kind = Kind(raw[0])
@@ -177,7 +178,7 @@ class _Census:
             self._kinds.append(kind)
             self._stored.append(len(stored))
             self._raw.append(len(raw))
-            self._below.append(tuple(_below(address, raw, kind, cuts)))
+            self._below.append(tuple(_below(address, raw, kind, shallow)))
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -230,17 +231,17 @@ class _Census:
         return {_KIND_NAMES[Kind(kind)]: self.size(numbers[kind]) for kind in sorted(numbers)}
 
 
-def _below(address: Address, raw: bytes, kind: Kind, cuts: Cuts) -> Iterator[bytes]:
+def _below(address: Address, raw: bytes, kind: Kind, shallow: Shallow) -> Iterator[bytes]:
     found = references(address, raw, _ROLES[kind])
-    if kind is Kind.COMMIT and address in cuts:
-        kept = set(cuts.kept_parents(address, [each.address for each in found if each.role is Role.COMMIT]))
+    if kind is Kind.COMMIT and address in shallow:
+        kept = set(shallow.kept_parents(address, [each.address for each in found if each.role is Role.COMMIT]))
         found = [each for each in found if each.role is not Role.COMMIT or each.address in kept]
     for each in found:
         yield each.address
 
 
-def _growth(repository: Repository, census: _Census, commit: Commit, rounds: int) -> Iterator[Growth]:
-    line = [each for each in islice(graph.first_parents(commit, repository.read), rounds + 1) if each.id != ROOT_ID]
+def _growth(database: Database, census: _Census, commit: Commit, rounds: int) -> Iterator[Growth]:
+    line = [each for each in islice(graph.first_parents(commit, database.commits.read), rounds + 1) if each.id != ROOT_ID]
     seen: set[int] = set()
     if len(line) > rounds:
         census.reach([bytes.fromhex(line.pop().id)], seen)
@@ -249,8 +250,8 @@ def _growth(repository: Repository, census: _Census, commit: Commit, rounds: int
         yield Growth(each, census.size(census.reach([bytes.fromhex(each.id)], seen)).stored)
 
 
-def _paths(repository: Repository, census: _Census, commit: Commit, depth: int) -> list[PathSize]:
-    nodes = Nodes(repository.objects)
+def _paths(database: Database, census: _Census, commit: Commit, depth: int) -> list[PathSize]:
+    nodes = Nodes(database.objects)
     decoder = Decoder(Encoder(nodes, PicklePolicy("refuse", private=False)), describe=True)
     seen: set[int] = set()
     found = []

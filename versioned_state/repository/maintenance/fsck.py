@@ -13,12 +13,13 @@ from typing import Final, Literal, NamedTuple
 
 from versioned_state.errors import CorruptObjectError, CorruptRefError, CorruptStoreError, FormatError, InvalidArgumentError, StateError
 from versioned_state.objects.address import Address, Kind
-from versioned_state.objects.keys import CUTS, FORMAT, GC, MERGE_POLICIES, OBJECTS, RefKind, address_in, birth_key, object_key, ref_key
+from versioned_state.objects.keys import FORMAT, GC, MERGE_POLICIES, OBJECTS, SHALLOW, RefKind, address_in, birth_key, object_key, ref_key
 from versioned_state.objects.store import verified
+from versioned_state.repository.format import FORMAT_VERSION, read_format
 from versioned_state.repository.history.commit import ROOT_ID, Commit, read_commit
 from versioned_state.repository.history.graph import jump_height
 from versioned_state.repository.history.reach import BATCH, AddressSet, Reference, Role, check_cells, check_order, followed
-from versioned_state.repository.history.shallow import Cuts, read_cuts
+from versioned_state.repository.history.shallow import Shallow, read_shallow
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.ref import check_name, parse_ref
@@ -32,7 +33,7 @@ Problem = Literal["missing", "corrupt", "misplaced"]
 MAX_FINDINGS: Final = 1000
 _ATTEMPTS: Final = 3
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
-_RECORDS: Final = frozenset({FORMAT, CUTS, GC, MERGE_POLICIES})
+_RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, MERGE_POLICIES})
 _REF_PREFIXES: Final = tuple(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key))
 _DAMAGE: Final = (CorruptStoreError, CorruptObjectError, CorruptRefError)
 
@@ -136,7 +137,7 @@ class _Check:
         self._seen = seen
         self._progress = progress
         self._total: int | None = None
-        self._cuts = Cuts({})
+        self._shallow = Shallow({})
         self._gc = GcRecord()
         self.findings: list[Finding] = []
         self.more = self.objects = self.commits = self.refs = self.dangling = 0
@@ -168,11 +169,9 @@ class _Check:
     # Records and refs
 
     def _check_records(self) -> None:
-        from versioned_state.repository.repository import FORMAT_VERSION, read_format
-
         readers: dict[str, Callable[[bytes | None], object]] = {
             FORMAT: lambda stored: read_format(stored or b""),
-            CUTS: read_cuts,
+            SHALLOW: read_shallow,
             GC: read_gc_record,
             MERGE_POLICIES: lambda _: read_policies(self._store),
         }
@@ -190,8 +189,8 @@ class _Check:
                 continue
             if isinstance(found, int) and found > FORMAT_VERSION:
                 raise FormatError(found, FORMAT_VERSION)
-            if isinstance(found, Cuts):
-                self._cuts = found
+            if isinstance(found, Shallow):
+                self._shallow = found
             elif isinstance(found, GcRecord):
                 self._gc = found
 
@@ -261,7 +260,7 @@ class _Check:
                 if raw is None:
                     continue
                 try:
-                    found = followed(step.reference, raw, cuts=self._cuts, expired=self._gc.expired)
+                    found = followed(step.reference, raw, shallow=self._shallow, expired=self._gc.expired)
                     self._check_place(step, raw)
                 except CorruptObjectError as error:
                     self._find_at(step, "misplaced" if _decodes(raw) else "corrupt", error.reason)
@@ -380,12 +379,12 @@ class _Check:
                 self._find_at(step, "misplaced", "its jump does not lead where it should")
 
     def _check_cut(self, step: _Step, commit: Commit) -> None:
-        cut = self._cuts.get(step.reference.address)
+        cut = self._shallow.get(step.reference.address)
         if cut is None:
             return
         every = (1 << len(commit.parents)) - 1
         if cut.height != commit.height or not 0 <= cut.kept < every or (cut.kept and not cut.kept & 1):
-            self._find("misplaced", "record", CUTS, f"history cannot be cut like that at {commit.id}")
+            self._find("misplaced", "record", SHALLOW, f"history cannot be cut like that at {commit.id}")
 
     def _jumps_right(self, commit: Commit, parent: Commit, middles: dict[str, Commit]) -> bool:
         if parent.jump is None:
@@ -394,7 +393,7 @@ class _Check:
         if middle is None:
             return True  # cut away, or missing, which is a finding of its own
         far = middle.jump
-        if self._cuts and commit.jump in (parent.id, far):
+        if self._shallow and commit.jump in (parent.id, far):
             return True  # what lies beyond a cut may be gone: a jump that was made then is a short one, and so may be those made from it
         equal = far is not None and parent.height - middle.height == middle.height - jump_height(middle.height)
         return commit.jump == (far if equal else parent.id)

@@ -34,7 +34,7 @@ from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.storage import KVStore, Wrapper
 
 if TYPE_CHECKING:
-    from versioned_state.repository.repository import Repository
+    from versioned_state.repository.database import Database
 
 DEFAULT_EXPIRE: Final = timedelta(days=30)
 """How long the reflog keeps commits that nothing else leads to; git's default."""
@@ -85,7 +85,7 @@ class _Compacting(Protocol):
 
 
 def collect(
-    repository: Repository,
+    database: Database,
     *,
     expire: timedelta = DEFAULT_EXPIRE,
     dry_run: bool = False,
@@ -114,23 +114,23 @@ def collect(
     """
     if expire < timedelta(0):
         raise InvalidArgumentError(f"expire={expire}: it is 0 or more")
-    base = _innermost(repository.store)
+    base = _innermost(database.store)
     if compact and not isinstance(base, _Compacting):
         raise InvalidArgumentError(f"{base!r} cannot be compacted")
     start = time.monotonic()
-    cutoff = max(repository.now() - expire // timedelta(microseconds=1), 0)
+    cutoff = max(database.now() - expire // timedelta(microseconds=1), 0)
     with AddressSet(in_memory=in_memory) as seen:
-        marking = _Marking(repository, seen, progress)
-        tally = _Tally(repository.store)
+        marking = _Marking(database, seen, progress)
+        tally = _Tally(database.store)
         if dry_run:
             # An earlier gc may have deleted what it took for expired, whatever ``expire`` is now.
-            marking.expired = max(cutoff, repository.guard.refresh().expired)
+            marking.expired = max(cutoff, database.fence.refresh().expired)
             marking.mark_refs()
             for garbage in _garbage(marking, tally):
                 tally.freed += len(garbage)
         else:
-            _Sweep(repository, marking, tally, cutoff, force=force).run()
-            repository.guard.refresh()
+            _Sweep(database, marking, tally, cutoff, force=force).run()
+            database.fence.refresh()
         kept = len(seen)
     compacted = base.compact() if compact and not dry_run and isinstance(base, _Compacting) else None
     seconds = time.monotonic() - start
@@ -175,9 +175,9 @@ class _Tally:
 class _Marking:
     """Marks every reachable object. ``refs`` counts the refs."""
 
-    def __init__(self, repository: Repository, seen: AddressSet, progress: Progress | None) -> None:
-        self._repository = repository
-        self.store = repository.store
+    def __init__(self, database: Database, seen: AddressSet, progress: Progress | None) -> None:
+        self._database = database
+        self.store = database.store
         self.seen = seen
         self.progress = progress
         self.expired = 0
@@ -200,18 +200,18 @@ class _Marking:
         return {keys[key]: verified(keys[key], stored) for key, stored in found.items()}
 
     def mark(self, starts: Iterable[Reference]) -> None:
-        for _ in walk(self, starts, self.seen, cuts=self._repository.cuts, expired=self.expired, chunks=False):
+        for _ in walk(self, starts, self.seen, shallow=self._database.commits.shallow, expired=self.expired, chunks=False):
             pass
 
     def mark_refs(self) -> None:
         """Mark from all refs as they are now; deleted refs too, because of their reflogs."""
-        self._repository.refresh_cuts()
+        self._database.commits.refresh_shallow()
         self.mark(self._roots())
 
     def _roots(self) -> Iterator[Reference]:
         yield Reference(Address(bytes.fromhex(ROOT_ID)), Role.COMMIT)
         for kind in _KINDS:
-            for ref in iter_refs(self._repository.store, kind, deleted=True):
+            for ref in iter_refs(self._database.store, kind, deleted=True):
                 self.refs += 1
                 self.beat()
                 if ref.head is not None:
@@ -237,9 +237,9 @@ class _Marking:
 class _Sweep:
     """One gc at work: it owns the fence's record from beginning to end."""
 
-    def __init__(self, repository: Repository, marking: _Marking, tally: _Tally, cutoff: int, *, force: bool) -> None:
-        self._repository = repository
-        self._store = repository.store
+    def __init__(self, database: Database, marking: _Marking, tally: _Tally, cutoff: int, *, force: bool) -> None:
+        self._database = database
+        self._store = database.store
         self._marking = marking
         self._tally = tally
         self._cutoff = cutoff
@@ -250,7 +250,7 @@ class _Sweep:
         self._beating = False
 
     def run(self) -> None:
-        if not self._repository.guard.enabled:
+        if not self._database.fence.enabled:
             raise UnsafeStoreError(
                 f"gc cannot run beside writers on {_innermost(self._store)!r}, which takes one condition a batch",
                 remains="nothing was deleted",
@@ -279,7 +279,7 @@ class _Sweep:
         while True:
             stored = self._store.get(GC)
             record = self._read(stored)
-            now = self._repository.now()
+            now = self._database.now()
             if record.owner is not None and not self._force and 0 <= now - record.beat < TAKEOVER_US and not is_dead(record.owner):
                 raise StoreBusyError(
                     f"another gc is at work; its last sign of life was {(now - record.beat) // 1_000_000} s ago",
@@ -305,7 +305,7 @@ class _Sweep:
             if not self._force:
                 raise
             # No earlier record can have had these numbers, so nobody takes this record for one that was seen before.
-            now = self._repository.now()
+            now = self._database.now()
             return GcRecord(epoch=now, sweeps=now)
 
     def _put(self, before: bytes | None, after: GcRecord, deletes: list[str] | None = None) -> bool:
@@ -336,7 +336,7 @@ class _Sweep:
             record = self._look()
             self._marking.mark_published(record.published)
             # If a writer comes in between, the next beat does it.
-            self._put(record.stored, record.but(beat=self._repository.now(), published=()))
+            self._put(record.stored, record.but(beat=self._database.now(), published=()))
         finally:
             self._beating = False
 
@@ -361,7 +361,7 @@ class _Sweep:
                 spared = [key for key in batch if address_in(key) in self._marking.seen]
                 self._tally.spare(spared)
                 batch = [key for key in batch if address_in(key) not in self._marking.seen]
-            after = record.but(sweeps=record.sweeps + 1, beat=self._repository.now(), hold=False, published=())
+            after = record.but(sweeps=record.sweeps + 1, beat=self._database.now(), hold=False, published=())
             if not batch:
                 return
             if self._put(record.stored, after, batch):

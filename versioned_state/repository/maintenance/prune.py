@@ -22,17 +22,18 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import InvalidArgumentError, MissingObjectError, StoreBusyError
-from versioned_state.objects.keys import CUTS, RefKind
+from versioned_state.objects.address import Address
+from versioned_state.objects.keys import SHALLOW, RefKind
 from versioned_state.repository.arguments import count
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
-from versioned_state.repository.history.shallow import Cut, Cuts, live_cuts, write_cuts
+from versioned_state.repository.history.shallow import Shallow, ShallowCommit, write_shallow
 from versioned_state.repository.maintenance.gc import DEFAULT_EXPIRE, GcReport, collect
 from versioned_state.repository.refs.ref import Ref, iter_refs
 from versioned_state.repository.refs.reflog import read_entry
 
 if TYPE_CHECKING:
-    from versioned_state.repository.repository import Repository
+    from versioned_state.repository.database import Database
 
 _ATTEMPTS: Final = 100
 """Plans that another ``prune`` overtakes, before this one gives up."""
@@ -70,12 +71,12 @@ class PruneReport:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    cuts: dict[bytes, Cut]
+    shallow: dict[bytes, ShallowCommit]
     report: PruneReport
 
 
 def prune(
-    repository: Repository,
+    database: Database,
     *,
     keep_last: int | None = None,
     older_than: timedelta | None = None,
@@ -113,30 +114,30 @@ def prune(
         raise InvalidArgumentError(f"older_than={older_than}: it is an age")
     expire = DEFAULT_EXPIRE if expire is None else expire
     patterns = (branches,) if isinstance(branches, str) else tuple(branches)
-    now = repository.clock()
+    now = database.clock()
     retention = _Retention(
         keep_last=keep_last or 1,
         since=None if older_than is None else now - older_than // timedelta(microseconds=1),
         keep_tagged=keep_tagged,
         patterns=patterns,
         # What gc once took for expired may be gone, whatever is asked for now.
-        entries_since=max(now - expire // timedelta(microseconds=1), repository.guard.record.expired),
+        entries_since=max(now - expire // timedelta(microseconds=1), database.fence.record.expired),
     )
     for _ in range(_ATTEMPTS):
-        cuts = repository.refresh_cuts()
-        sweeps = repository.guard.refresh().sweeps
+        shallow = database.commits.refresh_shallow()
+        sweeps = database.fence.refresh().sweeps
         try:
-            plan = _plan(repository, retention, dry_run=dry_run)
+            plan = _plan(database, retention, dry_run=dry_run)
         except MissingObjectError:
             # Gc may have taken what a reflog named when it was read, and has expired since.
-            if repository.guard.refresh().sweeps == sweeps:
+            if database.fence.refresh().sweeps == sweeps:
                 raise
             continue
         if dry_run:
             return plan.report
-        if plan.cuts == dict(cuts) or repository.store.apply({CUTS: cuts.stored}, {CUTS: write_cuts(plan.cuts)}):
-            repository.refresh_cuts()
-            return replace(plan.report, collected=collect(repository, expire=expire)) if gc else plan.report
+        if plan.shallow == dict(shallow) or database.store.apply({SHALLOW: shallow.stored}, {SHALLOW: write_shallow(plan.shallow)}):
+            database.commits.refresh_shallow()
+            return replace(plan.report, collected=collect(database, expire=expire)) if gc else plan.report
     raise StoreBusyError("others keep pruning this store; nothing was changed")
 
 
@@ -177,72 +178,72 @@ class _Roots:
     before: set[str]
 
 
-def _roots(repository: Repository, retention: _Retention) -> _Roots:
+def _roots(database: Database, retention: _Retention) -> _Roots:
     pruned: dict[str, Commit] = {}
     tags: list[Commit] = []
     whole: list[Commit] = []
-    for ref in (ref for kind in _KINDS for ref in iter_refs(repository.store, kind, deleted=True)):
-        whole += logged_commits(repository, ref, since=retention.entries_since)
+    for ref in (ref for kind in _KINDS for ref in iter_refs(database.store, kind, deleted=True)):
+        whole += logged_commits(database, ref, since=retention.entries_since)
         if ref.head is None:
             continue
-        commit = repository.commit_at(ref.head)
+        commit = database.commits.read_at(ref.head)
         if ref.kind == "branch" and retention.prunes(ref.name):
             pruned[ref.name] = commit
         else:
             (whole if ref.kind == "branch" else tags).append(commit)
     if retention.keep_tagged:
         whole, tags = whole + tags, []
-    untouched = {commit.id for commit in graph.walk(whole, repository.read)} if tags else set()
+    untouched = {commit.id for commit in graph.walk(whole, database.commits.read)} if tags else set()
     loose = [commit for commit in tags if commit.id not in untouched]
-    before = {commit.id for commit in graph.walk([*pruned.values(), *loose], repository.read)}
+    before = {commit.id for commit in graph.walk([*pruned.values(), *loose], database.commits.read)}
     return _Roots(pruned, whole, loose, before)
 
 
-def _plan(repository: Repository, retention: _Retention, *, dry_run: bool) -> _Plan:
-    roots = _roots(repository, retention)
+def _plan(database: Database, retention: _Retention, *, dry_run: bool) -> _Plan:
+    roots = _roots(database, retention)
     pruned, before = roots.pruned, roots.before
     whole = list(roots.whole)
     floors: dict[str, tuple[Commit, int]] = {}
     for name, head in pruned.items():
-        floor, rounds, more = retention.floor(head, repository.read)
+        floor, rounds, more = retention.floor(head, database.commits.read)
         if more:
             floors[name] = floor, rounds
         else:
             whole.append(head)
-    untouched = {ROOT_ID, *(commit.id for commit in graph.walk(whole, repository.read))}
+    untouched = {ROOT_ID, *(commit.id for commit in graph.walk(whole, database.commits.read))}
     within: dict[str, Commit] = {}
     for name, (floor, _) in floors.items():
-        within.update(_down_to(floor, pruned[name], repository))
+        within.update(_down_to(floor, pruned[name], database))
     within.update({commit.id: commit for commit in roots.tagged})
 
-    made: dict[bytes, Cut] = {}
+    made: dict[bytes, ShallowCommit] = {}
     for id, commit in within.items():
-        parents = repository.stored(id).parents
+        parents = database.commits.read_stored(Address(bytes.fromhex(id))).parents
         kept = [parent in commit.parents and (parent in untouched or parent in within) for parent in parents]
         # Without the first parent a commit would have another one in its place, at another height.
         bits = sum(1 << index for index, keep in enumerate(kept) if keep) if kept and kept[0] else 0
         if bits != sum(1 << index for index, parent in enumerate(parents) if parent in commit.parents):
-            made[bytes.fromhex(id)] = Cut(commit.height, bits)
+            made[bytes.fromhex(id)] = ShallowCommit(commit.height, bits)
 
-    old = live_cuts(repository)
-    grafted = Cuts(old | made)
+    old = database.commits.live_shallow()
+    grafted = Shallow(old | made)
 
     def read_then(id: str) -> Commit:
-        return grafted.graft(repository.stored(id))
+        return grafted.graft(database.commits.read_stored(Address(bytes.fromhex(id))))
 
     heads = [read_then(commit.id) for commit in (*pruned.values(), *whole, *roots.tagged)]
     after = {commit.id for commit in graph.walk(heads, read_then)}
-    cuts = old | {address: cut for address, cut in made.items() if address.hex() in after}
+    shallow = old | {address: cut for address, cut in made.items() if address.hex() in after}
     report = PruneReport(
-        branches=tuple(BranchCut(name, floor, rounds) for name, (floor, rounds) in floors.items() if bytes.fromhex(floor.id) in cuts),
+        branches=tuple(BranchCut(name, floor, rounds) for name, (floor, rounds) in floors.items() if bytes.fromhex(floor.id) in shallow),
         kept=len((before & after) - {ROOT_ID}),
         removed=len(before - after - {ROOT_ID}),
         dry_run=dry_run,
     )
-    return _Plan(cuts, report)
+    return _Plan(shallow, report)
 
 
-def _down_to(floor: Commit, head: Commit, repository: Repository) -> dict[str, Commit]:
+def _down_to(floor: Commit, head: Commit, database: Database) -> dict[str, Commit]:
     """What a branch keeps: its rounds down to the floor, and what was merged into them, as far back as the floor's generation."""
     found = {head.id: head}
     pending = [head]
@@ -250,19 +251,19 @@ def _down_to(floor: Commit, head: Commit, repository: Repository) -> dict[str, C
         commit = pending.pop()
         if commit == floor:
             continue
-        for parent in repository.parents(commit):
+        for parent in database.commits.parents(commit):
             if parent.id not in found and (parent == floor or parent.generation > floor.generation):
                 found[parent.id] = parent
                 pending.append(parent)
     return found
 
 
-def logged_commits(repository: Repository, ref: Ref, *, since: int | None = None) -> Iterator[Commit]:
+def logged_commits(database: Database, ref: Ref, *, since: int | None = None) -> Iterator[Commit]:
     """The commits that the entries of a reflog name, newest first, down to a time in microseconds."""
     log = ref.log
     while log is not None:
         try:
-            entry = read_entry(log, repository.objects.read(log))
+            entry = read_entry(log, database.objects.read(log))
         except MissingObjectError:  # it had expired, and was collected
             return
         if since is not None and entry.time < since:
@@ -270,5 +271,5 @@ def logged_commits(repository: Repository, ref: Ref, *, since: int | None = None
         for address in (entry.new, entry.old):
             if address is not None:
                 with suppress(MissingObjectError):
-                    yield repository.commit_at(address)
+                    yield database.commits.read_at(address)
         log = entry.previous

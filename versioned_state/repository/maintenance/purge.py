@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import CUTS, RefKind, birth_key, ref_key
+from versioned_state.objects.keys import SHALLOW, RefKind, birth_key, ref_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit, with_id
-from versioned_state.repository.history.shallow import Cut, forget_cuts, write_cuts
+from versioned_state.repository.history.shallow import ShallowCommit, write_shallow
 from versioned_state.repository.maintenance.gc import GcReport, collect
 from versioned_state.repository.merging.policies import read_policies
+from versioned_state.repository.names.branches import Branches, Tags
 from versioned_state.repository.refs.ref import Ref, iter_refs, write_ref
 from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
 from versioned_state.storage import Disk, KVStore, Memory, Wrapper
@@ -32,7 +33,7 @@ from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes
 
 if TYPE_CHECKING:
-    from versioned_state.repository.repository import Repository
+    from versioned_state.repository.database import Database
 
 Progress = Callable[[str, int, int | None], None]
 """Told what is being done, how much of it is done, and out of how much, where that is known."""
@@ -93,7 +94,7 @@ class _SweptError(Exception):
 
 
 def purge(
-    repository: Repository,
+    database: Database,
     *paths: str | StatePath,
     prefixes: Iterable[str] = (),
     branches: str | Iterable[str] = (),
@@ -133,12 +134,12 @@ def purge(
         raise InvalidArgumentError("purge needs a path, a branch, or a word to replace; nothing was changed")
     if "" in words or "" in prefixes:
         raise InvalidArgumentError("an empty text is in everything; nothing was changed")
-    if not repository.guard.enabled and not dry_run:
+    if not database.fence.enabled and not dry_run:
         raise UnsafeStoreError("gc cannot run over this store, so nothing could be erased; nothing was changed")
     done = _Done()
     for _ in range(_ATTEMPTS):
         with suppress(_SweptError):
-            one = _Pass(repository, targets, patterns, words, told, clean=done.clean, dry_run=dry_run)
+            one = _Pass(database, targets, patterns, words, told, clean=done.clean, dry_run=dry_run)
             try:
                 one.rewrite()
             except MissingObjectError:
@@ -150,7 +151,7 @@ def purge(
                 break
     else:
         raise StoreBusyError("writers and gc keep changing the store, and part of it may not be rewritten yet", hint="run it again")
-    collected = None if dry_run else _erase(repository, told)
+    collected = None if dry_run else _erase(database, told)
     return PurgeReport(
         commits=dict.fromkeys(done.commits, "") if dry_run else done.commits,
         holding=tuple(done.holding),
@@ -158,8 +159,8 @@ def purge(
         branches=tuple(done.branches),
         shared=tuple(done.shared),
         paths=tuple(sorted(done.paths)),
-        mentions=tuple(_mentions(repository, [*(target.word for target in targets), *done.branches, *words])),
-        unreached=(*_kept_by(repository.store), *BEYOND),
+        mentions=tuple(_mentions(database, [*(target.word for target in targets), *done.branches, *words])),
+        unreached=(*_kept_by(database.store), *BEYOND),
         collected=collected,
         dry_run=dry_run,
     )
@@ -195,7 +196,7 @@ class _Pass:
 
     def __init__(
         self,
-        repository: Repository,
+        database: Database,
         targets: Sequence[Target],
         patterns: Sequence[str],
         words: Mapping[str, str],
@@ -204,7 +205,7 @@ class _Pass:
         clean: set[str],
         dry_run: bool,
     ) -> None:
-        self._repository = repository
+        self._database = database
         self._patterns = patterns
         self._rewrites = bool(targets or words)
         self._words = words
@@ -212,11 +213,11 @@ class _Pass:
         self._clean = clean
         self._dry = dry_run
         # Whatever gc deletes from here on, the publication hears of.
-        self._sweeps = repository.guard.refresh().sweeps
-        self._staging = Staging(repository.objects, flush_at=None if dry_run else _FLUSH_AT)
+        self._sweeps = database.fence.refresh().sweeps
+        self._staging = Staging(database.objects, flush_at=None if dry_run else _FLUSH_AT)
         self._nodes = Nodes(self._staging, staging=self._staging)
         self._remover = Remover(self._nodes, targets)
-        self._cuts: dict[bytes, Cut] = {}
+        self._shallow: dict[bytes, ShallowCommit] = {}
         self.renamed: dict[str, str] = {}
         self.holding: list[str] = []
         self.paths: set[str] = set()
@@ -226,24 +227,24 @@ class _Pass:
 
     def rewrite(self) -> None:
         """Make commits and log entries anew, and find out which refs are to move. Nothing that is reachable is touched."""
-        repository = self._repository
-        repository.refresh_cuts()
-        every = [ref for kind in _KINDS for ref in iter_refs(repository.store, kind, deleted=True)]
-        logs = {(ref.kind, ref.name): list(_iter_log(repository, ref)) for ref in every}
+        database = self._database
+        database.commits.refresh_shallow()
+        every = [ref for kind in _KINDS for ref in iter_refs(database.store, kind, deleted=True)]
+        logs = {(ref.kind, ref.name): list(_iter_log(database, ref)) for ref in every}
         self.erased = [ref for ref in every if ref.kind == "branch" and any(fnmatchcase(ref.name, pattern) for pattern in self._patterns)]
         refs = [ref for ref in every if ref not in self.erased]
         # Only ids are held, children before parents: a commit is read again when its turn comes.
-        ids = [commit.id for commit in graph.walk(self._named(refs, logs), repository.read)]
+        ids = [commit.id for commit in graph.walk(self._named(refs, logs), database.commits.read)]
         if self.erased:
             kept = {*ids} - {ROOT_ID}
             # A branch may be erased because it is damaged: as far as it can be read.
             with suppress(MissingObjectError, CorruptObjectError):
-                for commit in graph.walk(self._named(self.erased, logs, damaged=True), repository.read):
+                for commit in graph.walk(self._named(self.erased, logs, damaged=True), database.commits.read):
                     self.shared += [commit.id] if commit.id in kept else []
         for count, id in enumerate(reversed(ids) if self._rewrites else ()):
             self._progress("rewriting", count, len(ids))
             if id not in self._clean:
-                self._rewrite_commit(repository.read(id))
+                self._rewrite_commit(database.commits.read(id))
         for ref in refs:
             head = self._now(ref.head)
             log = self._rewrite_log(ref, logs[ref.kind, ref.name])
@@ -259,7 +260,7 @@ class _Pass:
         found = []
         for address in named:
             try:
-                found += [] if address is None else [self._repository.commit_at(address)]
+                found += [] if address is None else [self._database.commits.read_at(address)]
             except (MissingObjectError, CorruptObjectError):
                 if not damaged:
                     raise
@@ -267,7 +268,7 @@ class _Pass:
 
     def check_swept(self) -> None:
         """Raise ``_SweptError`` if gc deleted anything since this pass began."""
-        if self._repository.guard.refresh().sweeps != self._sweeps:
+        if self._database.fence.refresh().sweeps != self._sweeps:
             raise _SweptError
 
     def _now(self, address: Address | None) -> Address | None:
@@ -275,7 +276,7 @@ class _Pass:
         return address if new is None else Address(bytes.fromhex(new))
 
     def _rewrite_commit(self, commit: Commit) -> None:
-        stored = self._repository.stored(commit.id)
+        stored = self._database.commits.read_stored(Address(bytes.fromhex(commit.id)))
         found = set(self._remover.paths_in(stored.tree))
         texts = self._replaced(stored.author), self._replaced(stored.message), self._replaced_meta(stored)
         self.paths |= found
@@ -287,7 +288,7 @@ class _Pass:
         if self._dry:
             self.renamed[commit.id] = _ANEW
             if len(self._staging) > _STAGED_DRY:
-                self._staging = Staging(self._repository.objects)
+                self._staging = Staging(self._database.objects)
                 self._nodes.bind(self._staging)
             return
         author, message, meta = texts
@@ -306,9 +307,9 @@ class _Pass:
         self._staging.add(raw)
         self.renamed[commit.id] = new.id
         self._clean.add(new.id)
-        cut = self._repository.cuts.get(bytes.fromhex(commit.id))
+        cut = self._database.commits.shallow.get(bytes.fromhex(commit.id))
         if cut is not None:
-            self._cuts[bytes.fromhex(new.id)] = cut
+            self._shallow[bytes.fromhex(new.id)] = cut
 
     def _replaced(self, text: str | None) -> str | None:
         if text is not None:
@@ -321,7 +322,7 @@ class _Pass:
             return commit.meta_cell
         meta = commit.meta
         new = _replaced_in(meta, self._replaced)
-        return commit.meta_cell if new == meta else self._repository.meta_cell(new)
+        return commit.meta_cell if new == meta else self._database.meta_cell(new)
 
     def _rewrite_log(self, ref: Ref, entries: list[LogEntry]) -> Address | None:
         """The last entry of the reflog as it is now: that same one, where it names nothing that was rewritten."""
@@ -351,34 +352,34 @@ class _Pass:
             puts = {ref_key(ref.kind, ref.name): write_ref(ref.kind, ref.name, head, log) for ref, head, log in batch}
             keep = [address for _, head, log in batch for address in (head, log) if address is not None]
             # Where one ref was moved meanwhile none of the batch is; the next pass does it again.
-            self._repository.guard.apply(expected, puts, staging=self._staging, keep=keep, since=self._sweeps, secure=_swept)
+            self._database.fence.apply(expected, puts, staging=self._staging, keep=keep, since=self._sweeps, secure=_swept)
         for start in range(0, len(self.erased), _REFS_A_BATCH):
             gone = self.erased[start : start + _REFS_A_BATCH]
             expected = {ref_key(ref.kind, ref.name): ref.stored for ref in gone}
             keys = [*expected, *(birth_key(ref.kind, ref.name) for ref in gone)]
-            self._repository.guard.apply(expected, {}, keys, staging=self._staging, keep=(), since=self._sweeps, secure=_swept)
+            self._database.fence.apply(expected, {}, keys, staging=self._staging, keep=(), since=self._sweeps, secure=_swept)
         return True
 
     def _publish_cuts(self) -> None:
         """A rewritten commit is cut where the old one was, before any ref leads to it."""
-        repository = self._repository
-        while not self._cuts.keys() <= repository.cuts.keys():
-            cuts = repository.refresh_cuts()
-            repository.store.apply({CUTS: cuts.stored}, {CUTS: write_cuts({**cuts, **self._cuts})})
-            repository.refresh_cuts()
+        database = self._database
+        while not self._shallow.keys() <= database.commits.shallow.keys():
+            shallow = database.commits.refresh_shallow()
+            database.store.apply({SHALLOW: shallow.stored}, {SHALLOW: write_shallow({**shallow, **self._shallow})})
+            database.commits.refresh_shallow()
 
 
 def _swept() -> None:
     raise _SweptError
 
 
-def _iter_log(repository: Repository, ref: Ref) -> Iterator[LogEntry]:
+def _iter_log(database: Database, ref: Ref) -> Iterator[LogEntry]:
     """The entries of a reflog that keep what they name, newest first; of the others a part may be collected already."""
-    expired = repository.guard.record.expired
+    expired = database.fence.record.expired
     log = ref.log
     while log is not None:
         try:
-            entry = read_entry(log, repository.objects.read(log))
+            entry = read_entry(log, database.objects.read(log))
         except MissingObjectError:
             return
         if entry.time < expired:
@@ -400,12 +401,12 @@ def _replaced_in(value: Any, replaced: Callable[[str], str | None]) -> Any:
     return value
 
 
-def _erase(repository: Repository, progress: Progress) -> GcReport:
+def _erase(database: Database, progress: Progress) -> GcReport:
     """Collect everything that is not reachable, and have no file of the store keep it."""
-    collected = collect(repository, expire=_NEVER, progress=lambda count, total: progress("collecting", count, total))
-    repository.forget()
-    forget_cuts(repository)
-    store = _innermost(repository.store)
+    collected = collect(database, expire=_NEVER, progress=lambda count, total: progress("collecting", count, total))
+    database.forget()
+    database.commits.prune_shallow()
+    store = _innermost(database.store)
     if isinstance(store, Disk):
         progress("compacting", 0, None)
         # Whatever gc deleted, now or before, is still in free pages, and in the log.
@@ -419,27 +420,28 @@ def _innermost(store: KVStore) -> KVStore:
     return store
 
 
-def _mentions(repository: Repository, words: Sequence[str]) -> Iterator[str]:
+def _mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
     """The commits whose message, author or meta has one of the words, the refs whose name has, and the merge policies whose pattern has."""
     wanted = [word for word in dict.fromkeys(words) if len(word) > 1]
     if not wanted:
         return
-    for pattern in read_policies(repository.store):
+    for pattern in read_policies(database.store):
         if any(word in pattern for word in wanted):
             yield f"merge policy {pattern}"
     for kind in _KINDS:
-        for ref in iter_refs(repository.store, kind, deleted=True):
+        for ref in iter_refs(database.store, kind, deleted=True):
             if ref.head is None and any(word in ref.name for word in wanted):
                 yield f"deleted {kind} {ref.name}"
     heads = set()
-    for kind, refs in (("branch", repository.branches), ("tag", repository.tags)):
+    branches, tags = Branches(database), Tags(database)
+    for kind, refs in (("branch", branches), ("tag", tags)):
         for name, head in refs.items():
             heads.add(head)
-            said = repository.tags.annotation(name) if kind == "tag" else None
+            said = tags.annotation(name) if kind == "tag" else None
             text = "\0".join((name, *(() if said is None else (said.message, said.author or ""))))
             if any(word in text for word in wanted):
                 yield f"{kind} {name}"
-    for commit in graph.walk(heads, repository.read):
+    for commit in graph.walk(heads, database.commits.read):
         text = "\0".join((commit.message, commit.author or "", str(commit.meta)))
         if any(word in text for word in wanted):
             yield commit.id

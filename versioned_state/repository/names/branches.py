@@ -25,11 +25,12 @@ from versioned_state.objects.keys import RefKind
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import MAX_TEXT, Commit
+from versioned_state.repository.names.resolve import default_branch, resolve
 from versioned_state.repository.refs.ref import Ref, check_name, iter_refs, move_ref, rename_ref, write_ref
 from versioned_state.repository.refs.reflog import read_entry
 
 if TYPE_CHECKING:
-    from versioned_state.repository.repository import Repository
+    from versioned_state.repository.database import Database
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _DELETE: Final = "delete"
@@ -93,28 +94,28 @@ class Refs(Mapping[str, Commit]):
 
     _kind: RefKind
 
-    def __init__(self, repository: Repository) -> None:
-        self._repository = repository
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._in_doubt: dict[str, _Move] = {}  # by name, what the store may have done or not
 
     def __getitem__(self, name: str) -> Commit:
-        return self._repository.commit_at(self._head(self._live(name)))
+        return self._database.commits.read_at(self._head(self._live(name)))
 
     def __contains__(self, name: object) -> bool:
-        return type(name) is str and self._repository.ref(self._kind, name).head is not None
+        return type(name) is str and self._database.ref(self._kind, name).head is not None
 
     def __iter__(self) -> Iterator[str]:
-        return (ref.name for ref in iter_refs(self._repository.store, self._kind))
+        return (ref.name for ref in iter_refs(self._database.store, self._kind))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def deleted(self) -> Iterator[str]:
         """The names of those that were deleted; ``create(name, at="name@{1}")`` brings one back. Cost: what all of them cost."""
-        return (ref.name for ref in iter_refs(self._repository.store, self._kind, deleted=True) if ref.head is None)
+        return (ref.name for ref in iter_refs(self._database.store, self._kind, deleted=True) if ref.head is None)
 
     def _live(self, name: str) -> Ref:
-        ref = self._repository.ref(self._kind, name)
+        ref = self._database.ref(self._kind, name)
         if ref.head is None:
             gone = ref.stored is not None
             reason = f"there is no such {self._kind}" + ("; it was deleted" if gone else "")
@@ -128,8 +129,8 @@ class Refs(Mapping[str, Commit]):
 
     def _create(self, name: str, at: str | Commit, *, action: str, author: str | None = None) -> tuple[Ref, Commit]:
         check_name(self._kind, name)
-        commit = self._repository.commit(at)
-        ref = self._repository.ref(self._kind, name)
+        commit = resolve(self._database, at)
+        ref = self._database.ref(self._kind, name)
         moved = self._done_before(ref, commit, action)
         if moved is None and ref.head is None:
             moved = self._move(ref, commit, action=action, author=author)
@@ -140,12 +141,12 @@ class Refs(Mapping[str, Commit]):
     def _delete(self, name: str, may: Callable[[Ref, Commit], None] = lambda _ref, _head: None) -> Commit:
         """Delete a ref, if ``may`` does not raise; where it pointed. Raises ``UnknownRevisionError``."""
         while True:
-            ref = self._repository.ref(self._kind, name)
+            ref = self._database.ref(self._kind, name)
             doubt = self._in_doubt.get(name)
             if doubt is not None and self._done_before(ref, None, _DELETE):
-                return self._repository.commit_at(self._head(doubt.ref))
+                return self._database.commits.read_at(self._head(doubt.ref))
             ref = self._live(name)
-            head = self._repository.commit_at(self._head(ref))
+            head = self._database.commits.read_at(self._head(ref))
             may(ref, head)
             if self._move(ref, None, action=_DELETE) is not None:
                 return head
@@ -153,7 +154,7 @@ class Refs(Mapping[str, Commit]):
     # Moves whose reply was lost
 
     def _move(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> Ref | None:
-        """``Repository.move``; where the reply is lost, it finds out whether that was done.
+        """``Database.move``; where the reply is lost, it finds out whether that was done.
 
         Raises:
             UnknownOutcomeError: it could not find out. The same call again does.
@@ -161,7 +162,7 @@ class Refs(Mapping[str, Commit]):
         move = self._in_doubt.pop(ref.name, None)
         # A request that may still be on its way is sent again as it was: whichever comes second finds it done.
         if move is None or (move.ref.stored, move.commit, move.action) != (ref.stored, commit, action):
-            move = _Move(ref, commit, action, self._repository.log_entry(ref, commit, action=action, author=author))
+            move = _Move(ref, commit, action, self._database.log_entry(ref, commit, action=action, author=author))
         try:
             return self._send(move)
         except UnknownOutcomeError as error:
@@ -174,14 +175,14 @@ class Refs(Mapping[str, Commit]):
             return found
 
     def _send(self, move: _Move) -> Ref | None:
-        return self._repository.move(move.ref, move.commit, entry=move.entry)
+        return self._database.move(move.ref, move.commit, entry=move.entry)
 
     def _find(self, move: _Move) -> Ref | None:
         """The ref as it was once a move was done, if it was, and the ref not deleted since; otherwise None. Cost: a read for each since."""
-        ref = self._repository.ref(self._kind, move.ref.name)
+        ref = self._database.ref(self._kind, move.ref.name)
         done, log = address_of(move.entry), ref.log
         while log is not None and log not in (done, move.ref.log):
-            entry = read_entry(log, self._repository.objects.read(log))
+            entry = read_entry(log, self._database.objects.read(log))
             log = None if entry.new is None else entry.previous
         if log != done:
             return None
@@ -237,7 +238,7 @@ class Branches(Refs):
         """
 
         def may(ref: Ref, head: Commit) -> None:
-            if not force and not _is_kept(self._repository, ref, head):
+            if not force and not _is_kept(self._database, ref, head):
                 raise UnmergedBranchError(name, head.id)
 
         return self._delete(name, may)
@@ -255,11 +256,11 @@ class Branches(Refs):
             BranchMovedError: on S3, where both names were there for a moment, and somebody moved the new one.
         """
         check_name("branch", new)
-        store = self._repository.store
-        at_once = store.max_expected is None or store.max_expected >= 2 + self._repository.guard.enabled
+        store = self._database.store
+        at_once = store.max_expected is None or store.max_expected >= 2 + self._database.fence.enabled
         while True:
             source = self._live(old)
-            target = self._repository.ref("branch", new)
+            target = self._database.ref("branch", new)
             if target.head is not None:
                 raise RefExistsError("branch", new)
             if at_once:
@@ -267,39 +268,37 @@ class Branches(Refs):
                     break
             elif self._create_and_delete(source, target):
                 break
-        return self._repository.commit_at(self._head(source))
+        return self._database.commits.read_at(self._head(source))
 
     def _farewell(self, source: Ref, target: Ref) -> bytes:
         # What was at the new name must not go lost, and the log of a record is one list, in order of time: so the names swap their pasts.
         left = source if target.log is None else replace(source, head=None, log=target.log)
-        return self._repository.log_entry(left, None, action=f"rename to {target.name}")
+        return self._database.log_entry(left, None, action=f"rename to {target.name}")
 
     def _swap(self, source: Ref, target: Ref) -> bool:
         """Move the record from one name to another; False where either was moved meanwhile."""
-        staging = Staging(self._repository.objects)
+        staging = Staging(self._database.objects)
         log = staging.add(self._farewell(source, target))
-        return rename_ref(self._repository.guard, source, target, log=log, staging=staging)
+        return rename_ref(self._database.fence, source, target, log=log, staging=staging)
 
     def _create_and_delete(self, source: Ref, target: Ref) -> bool:
         """The same in two steps; False where the first was not done."""
-        guard, objects = self._repository.guard, self._repository.objects
-        placed = move_ref(guard, target, source.head, log=source.log, staging=Staging(objects))
+        fence, objects = self._database.fence, self._database.objects
+        placed = move_ref(fence, target, source.head, log=source.log, staging=Staging(objects))
         if placed is None:
             return False
         while True:
             staging = Staging(objects)
             log = staging.add(self._farewell(source, target))
-            if move_ref(guard, source, None, log=log, staging=staging) is not None:
+            if move_ref(fence, source, None, log=log, staging=staging) is not None:
                 return True
             # Somebody committed to the old name in between.
-            source = self._repository.ref("branch", source.name)
+            source = self._database.ref("branch", source.name)
             if source.head is None:
                 return True
-            moved = move_ref(guard, placed, source.head, log=source.log, staging=Staging(objects))
+            moved = move_ref(fence, placed, source.head, log=source.log, staging=Staging(objects))
             if moved is None:
-                raise BranchMovedError(
-                    target.name, expected=_hex(placed.head), actual=_hex(self._repository.ref("branch", target.name).head)
-                )
+                raise BranchMovedError(target.name, expected=_hex(placed.head), actual=_hex(self._database.ref("branch", target.name).head))
             placed = moved
 
     def iter_info(self, base: str | Commit | None = None) -> Iterator[BranchInfo]:
@@ -307,18 +306,18 @@ class Branches(Refs):
 
         Cost: for each 256 of them, one read for each commit that does not lead to all of these and to the base.
         """
-        repository = self._repository
-        name = repository.default_branch() if base is None else base.short if isinstance(base, Commit) else base
+        database = self._database
+        name = default_branch(database) if base is None else base.short if isinstance(base, Commit) else base
         compared = None
         if base is not None or name in self:
-            compared = repository.commit(name if base is None else base)
-        refs = iter_refs(repository.store, "branch")
+            compared = resolve(database, name if base is None else base)
+        refs = iter_refs(database.store, "branch")
         while some := list(islice(refs, _COMPARED_AT_ONCE)):
-            heads = [repository.commit_at(self._head(ref)) for ref in some]
+            heads = [database.commits.read_at(self._head(ref)) for ref in some]
             if compared is None:
                 yield from (BranchInfo(ref.name, head, None, None, None) for ref, head in zip(some, heads, strict=True))
                 continue
-            counts = graph.ahead_behind(heads, compared, repository.read)
+            counts = graph.ahead_behind(heads, compared, database.commits.read)
             for ref, head, (ahead, behind) in zip(some, heads, counts, strict=True):
                 yield BranchInfo(ref.name, head, name, ahead, behind)
 
@@ -367,30 +366,30 @@ class Tags(Refs):
     def _annotation(self, ref: Ref) -> Annotation | None:
         if ref.log is None:
             return None
-        entry = read_entry(ref.log, self._repository.objects.read(ref.log))
+        entry = read_entry(ref.log, self._database.objects.read(ref.log))
         if not entry.action.startswith(_ANNOTATED):
             return None
         return Annotation(entry.action.removeprefix(_ANNOTATED), entry.author, entry.time)
 
     def iter_info(self) -> Iterator[TagInfo]:
         """Each tag with its commit and what it says. Cost: two reads for each."""
-        for ref in iter_refs(self._repository.store, "tag"):
-            yield TagInfo(ref.name, self._repository.commit_at(self._head(ref)), self._annotation(ref))
+        for ref in iter_refs(self._database.store, "tag"):
+            yield TagInfo(ref.name, self._database.commits.read_at(self._head(ref)), self._annotation(ref))
 
 
-def _is_kept(repository: Repository, ref: Ref, head: Commit) -> bool:
+def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:
     """Whether another branch or a tag leads to the head of this branch."""
-    read = repository.read
+    read = database.commits.read
     seen: set[str] = set()
-    first = repository.ref("branch", repository.default_branch())
-    if first.name != ref.name and first.head is not None and _leads_to(repository.commit_at(first.head), head, read, seen):
+    first = database.ref("branch", default_branch(database))
+    if first.name != ref.name and first.head is not None and _leads_to(database.commits.read_at(first.head), head, read, seen):
         return True
     if not head.parents and not head.cut:
         return True  # the empty root commit, which every store has
-    heads = {each.head for kind in _KINDS for each in iter_refs(repository.store, kind) if (each.kind, each.name) != ("branch", ref.name)}
+    heads = {each.head for kind in _KINDS for each in iter_refs(database.store, kind) if (each.kind, each.name) != ("branch", ref.name)}
     if ref.head in heads:
         return True
-    return any(_leads_to(repository.commit_at(each), head, read, seen) for each in heads - {first.head} if each is not None)
+    return any(_leads_to(database.commits.read_at(each), head, read, seen) for each in heads - {first.head} if each is not None)
 
 
 def _leads_to(start: Commit, target: Commit, read: graph.Read, seen: set[str]) -> bool:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,7 @@ from versioned_state.repository.names.syntax import At, Back, Moves, Parent, par
 from versioned_state.repository.refs.ref import has_surrogate, iter_refs
 
 if TYPE_CHECKING:
-    from versioned_state.repository.repository import Repository
+    from versioned_state.repository.database import Database
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _MIN_DIGITS: Final = 4
@@ -28,106 +29,120 @@ _NEAR_REFS: Final = 1000
 """How many refs are looked at for names that come close to an unknown one: enough to help, and never a scan of a service."""
 
 
-def resolve(repository: Repository, rev: str | Commit, *, head: Commit | None = None, branch: str | None = None) -> Commit:
+def resolve(database: Database, rev: str | Commit, *, head: Commit | None = None, branch: str | None = None) -> Commit:
     """The commit that a revision means; see ``Repository.commit``."""
     if isinstance(rev, Commit):
         # History may have been cut at it since it was read.
-        return repository.read(rev.id) if bytes.fromhex(rev.id) in repository.cuts else rev
+        return database.commits.read(rev.id) if bytes.fromhex(rev.id) in database.commits.shallow else rev
     if type(rev) is not str:
         raise InvalidArgumentError(f"a revision is a string or a Commit, not {type(rev).__name__}")
     if not rev.isascii() and has_surrogate(rev):
         raise UnknownRevisionError(rev.encode("unicode_escape").decode(), reason="it is no text that a name could be")
-    whole = _by_full_id(repository, rev)
+    whole = _by_full_id(database, rev)
     if whole is not None:
         return whole
     parsed = parse_revision(rev)
     steps = list(parsed.steps)
     if steps and isinstance(steps[0], Moves | At):
-        commit = _at_position(repository, rev, parsed.base, steps[0], branch)
+        commit = _at_position(database, rev, parsed.base, steps[0], branch)
         del steps[0]
     elif parsed.base == "HEAD":
-        commit = _head_of(repository, rev, branch) if head is None else resolve(repository, head)
+        commit = _head_of(database, rev, branch) if head is None else resolve(database, head)
     else:
-        commit = _by_full_id(repository, parsed.base) or _by_name(repository, parsed.base) or _by_prefix(repository, rev, parsed.base)
+        commit = _by_full_id(database, parsed.base) or _by_name(database, parsed.base) or _by_prefix(database, rev, parsed.base)
     for step in steps:
         if isinstance(step, Back):
-            commit = _back(repository, rev, commit, step.count)
+            commit = _back(database, rev, commit, step.count)
         elif isinstance(step, Parent) and step.number:
-            commit = _parent(repository, rev, commit, step.number)
+            commit = _parent(database, rev, commit, step.number)
     return commit
 
 
-def _back(repository: Repository, rev: str, commit: Commit, count: int) -> Commit:
+def default_branch(database: Database) -> str:
+    """The current branch, if one was chosen; else ``main``, or the only branch if there is no ``main``."""
+    if database.current_branch is not None:
+        return database.current_branch
+    if database.ref("branch", "main").head is not None:
+        return "main"
+    names = list(islice(_names(database), 2))
+    return names[0] if len(names) == 1 else "main"
+
+
+def _names(database: Database) -> Iterator[str]:
+    return (ref.name for ref in iter_refs(database.store, "branch"))
+
+
+def _back(database: Database, rev: str, commit: Commit, count: int) -> Commit:
     if count > commit.height:
         raise UnknownRevisionError(rev, reason=f"there are only {commit.height} commits before {commit.short}")
     height = commit.height - count
-    found = graph.descend(commit, height, repository.read)
+    found = graph.descend(commit, height, database.commits.read)
     if found.height > height:
         raise UnknownRevisionError(rev, reason=graph.cut_reason(found))
     return found
 
 
-def _parent(repository: Repository, rev: str, commit: Commit, number: int) -> Commit:
-    parents = repository.parents(commit)
+def _parent(database: Database, rev: str, commit: Commit, number: int) -> Commit:
+    parents = database.commits.parents(commit)
     if number > len(parents):
         reason = graph.cut_reason(commit) if commit.cut else f"{commit.short} has {len(parents)} parents"
         raise UnknownRevisionError(rev, reason=reason)
     return parents[number - 1]
 
 
-def _head_of(repository: Repository, rev: str, branch: str | None) -> Commit:
-    branch = branch or repository.current_branch
-    ref = repository.ref("branch", branch or "main")
+def _head_of(database: Database, rev: str, branch: str | None) -> Commit:
+    branch = branch or database.current_branch
+    ref = database.ref("branch", branch or "main")
     if ref.head is None and branch is None:
-        ref = repository.ref("branch", repository.default_branch())
+        ref = database.ref("branch", default_branch(database))
     if ref.head is not None:
-        return repository.commit_at(ref.head)
-    near = tuple(islice(repository.branches, _MOST_SHOWN))
+        return database.commits.read_at(ref.head)
+    near = tuple(islice(_names(database), _MOST_SHOWN))
     raise UnknownRevisionError(rev, near=near, reason=f"there is no branch {ref.name!r}" if near else "there are no commits yet")
 
 
-def _by_name(repository: Repository, name: str) -> Commit | None:
+def _by_name(database: Database, name: str) -> Commit | None:
     for kind in _KINDS:
-        ref = repository.ref(kind, name)
+        ref = database.ref(kind, name)
         if ref.head is not None:
-            return repository.commit_at(ref.head)
+            return database.commits.read_at(ref.head)
     return None
 
 
-def _by_full_id(repository: Repository, base: str) -> Commit | None:
+def _by_full_id(database: Database, base: str) -> Commit | None:
     """The commit of that id, if it is one: as in git, it goes before a ref of that name. One read, or none."""
-    return repository.find_commit(Address(bytes.fromhex(base))) if len(base) == HEX_SIZE and _is_hex(base) else None
+    return database.commits.find(Address(bytes.fromhex(base))) if len(base) == HEX_SIZE and _is_hex(base) else None
 
 
-def _by_prefix(repository: Repository, rev: str, prefix: str) -> Commit:
+def _by_prefix(database: Database, rev: str, prefix: str) -> Commit:
     digits = prefix.lower()
     if _MIN_DIGITS <= len(digits) <= HEX_SIZE and _is_hex(digits):
-        found = _commits_by_prefix(repository, digits)
+        found = _commits_by_prefix(database, digits)
         if len(found) == 1:
             return found[0]
         if found:
             raise AmbiguousRevisionError(rev, [commit.short for commit in found[:_MOST_SHOWN]])
-    raise UnknownRevisionError(rev, near=_near(repository, prefix))
+    raise UnknownRevisionError(rev, near=_near(database, prefix))
 
 
-def _commits_by_prefix(repository: Repository, prefix: str) -> list[Commit]:
+def _commits_by_prefix(database: Database, prefix: str) -> list[Commit]:
     """The commits whose id begins so, one more than are shown at most. Cost: reads the objects whose address begins so, up to a bound."""
-    addresses = islice(repository.objects.iter_addresses(prefix), _SAME_PREFIX)
-    return list(islice((c for a in addresses if (c := repository.find_commit(a)) is not None), _MOST_SHOWN + 1))
+    addresses = islice(database.objects.iter_addresses(prefix), _SAME_PREFIX)
+    return list(islice((c for a in addresses if (c := database.commits.find(a)) is not None), _MOST_SHOWN + 1))
 
 
-def _at_position(repository: Repository, rev: str, base: str, step: Moves | At, branch: str | None) -> Commit:
+def _at_position(database: Database, rev: str, base: str, step: Moves | At, branch: str | None) -> Commit:
     """Where a ref stood, by its moves."""
-    name = (branch or repository.default_branch()) if base == "HEAD" else base
-    ref = repository.ref("branch", name)
+    name = (branch or default_branch(database)) if base == "HEAD" else base
+    ref = database.ref("branch", name)
     if ref.head is None:
         # A live tag goes before a deleted branch.
-        tag = repository.ref("tag", name)
+        tag = database.ref("tag", name)
         ref = tag if tag.head is not None or ref.stored is None else ref
     if ref.stored is None:
-        raise UnknownRevisionError(rev, near=_near(repository, name), reason=f"there is no branch or tag {name!r}")
+        raise UnknownRevisionError(rev, near=_near(database, name), reason=f"there is no branch or tag {name!r}")
     count = 0
-    for count, position in enumerate(repository.reflog(name, kind=ref.kind)):
+    for count, position in enumerate(database.reflog(ref)):
         if count == step.count if isinstance(step, Moves) else position.time <= step.time:
             if position.commit is None:
                 raise UnknownRevisionError(rev, reason=f"{name!r} was deleted then")
@@ -136,14 +151,14 @@ def _at_position(repository: Repository, rev: str, base: str, step: Moves | At, 
     raise UnknownRevisionError(rev, reason=reason)
 
 
-def _near(repository: Repository, name: str) -> list[str]:
+def _near(database: Database, name: str) -> list[str]:
     """Names of refs, and ids, that come close to one that there is not."""
-    names = [ref.name for kind in _KINDS for ref in islice(iter_refs(repository.store, kind), _NEAR_REFS)]
+    names = [ref.name for kind in _KINDS for ref in islice(iter_refs(database.store, kind), _NEAR_REFS)]
     near = get_close_matches(name, names, n=4)
     if len(name) >= _MIN_DIGITS:
         head = name[: len(name) - 1].lower()
         if _is_hex(head):
-            near += [commit.short for commit in _commits_by_prefix(repository, head)]
+            near += [commit.short for commit in _commits_by_prefix(database, head)]
     return near[:_MOST_SHOWN]
 
 

@@ -91,7 +91,7 @@ def read_gc_record(stored: bytes | None) -> GcRecord:
     return GcRecord(epoch, owner, beat, sweeps, expired, hold, published, stored)
 
 
-class Guard:
+class GcFence:
     """What one repository knows of gc, and the condition that its moves of refs carry. Safe for many threads.
 
     ``enabled`` is False over a store that takes one condition a batch: there gc refuses to run, and moves carry no condition on it.

@@ -19,7 +19,7 @@ from versioned_state.objects.address import ADDRESS_SIZE, Address
 from versioned_state.objects.keys import RefKind, birth_key, ref_key
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.objects.store import Staging
-from versioned_state.repository.refs.gc_fence import Guard
+from versioned_state.repository.refs.gc_fence import GcFence
 from versioned_state.storage import KVStore
 
 _BORN: Final = b"\x01"
@@ -35,7 +35,7 @@ class Ref:
         head: the address of the commit, or None where the ref was deleted.
         log: the address of its last log entry, or None.
         stored: the record's bytes, which the next move expects to find; None where there is no record yet.
-        sweeps: what had been deleted when it was read; see ``Guard``.
+        sweeps: what had been deleted when it was read; see ``GcFence``.
     """
 
     kind: RefKind
@@ -100,7 +100,7 @@ def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
 
 
 def move_ref(
-    guard: Guard,
+    fence: GcFence,
     ref: Ref,
     head: Address | None,
     *,
@@ -117,7 +117,7 @@ def move_ref(
     Args:
         staging: has the objects, the new log entry included.
         parents: commits that the head leads to.
-        since, secure: as for ``Guard.apply``.
+        since, secure: as for ``GcFence.apply``.
     """
     key = ref_key(ref.kind, ref.name)
     stored = write_ref(ref.kind, ref.name, head, log)
@@ -125,11 +125,11 @@ def move_ref(
     if ref.stored is None:
         puts[birth_key(ref.kind, ref.name)] = _BORN
     keep = [address for address in (head, log) if address is not None and address not in (ref.head, ref.log)]
-    sweeps = guard.apply({key: ref.stored}, puts, staging=staging, keep=keep, instead_of=parents, since=since, secure=secure)
+    sweeps = fence.apply({key: ref.stored}, puts, staging=staging, keep=keep, instead_of=parents, since=since, secure=secure)
     return None if sweeps is None else Ref(ref.kind, ref.name, head, log, stored, sweeps)
 
 
-def rename_ref(guard: Guard, source: Ref, target: Ref, *, log: Address, staging: Staging) -> bool:
+def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, staging: Staging) -> bool:
     """Point ``target``, which points nowhere, to where ``source`` does, with its log, and ``source`` nowhere, in one batch.
 
     False where somebody moved either in between; then nothing was changed.
@@ -148,7 +148,7 @@ def rename_ref(guard: Guard, source: Ref, target: Ref, *, log: Address, staging:
     # All but the new entry is within reach of one of the two before this and after it. But gc may have looked at the one after that, and
     # at the other before it.
     keep = [address for address in (source.head, source.log, log) if address is not None]
-    return guard.apply(expected, puts, staging=staging, keep=keep, since=source.sweeps) is not None
+    return fence.apply(expected, puts, staging=staging, keep=keep, since=source.sweeps) is not None
 
 
 def ref_at(ref: Ref, head: Address) -> Ref:

@@ -17,7 +17,7 @@ from versioned_state.objects.store import ObjectStore, Reader, Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit, read_commit
 from versioned_state.repository.history.reach import Reference, iter_new, references_of_tree
-from versioned_state.repository.history.shallow import Cuts
+from versioned_state.repository.history.shallow import Shallow
 
 _BATCH_BYTES: Final = 1 << 20
 
@@ -64,7 +64,7 @@ def _iter_tree(reader: Reader, commit: Commit, parents: Iterable[Commit]) -> Ite
         yield reference.address, raw
 
 
-def resend_history(objects: ObjectStore, commit: Commit, heads: Iterable[Commit], cuts: Cuts, read: graph.Read) -> None:
+def resend_history(objects: ObjectStore, commit: Commit, heads: Iterable[Commit], shallow: Shallow, read: graph.Read) -> None:
     """Send a commit, with its trees and all its history but for what ``heads``, which are reachable, lead to.
 
     Cost: O(log n) reads where it is an ancestor of one of them by first parents. Where no head has to do with it, all that it leads to.
@@ -84,7 +84,7 @@ def resend_history(objects: ObjectStore, commit: Commit, heads: Iterable[Commit]
         address = Address(bytes.fromhex(commit.id))
         raw = objects.read(address)
         sender.send(address, raw)
-        parents = [read(id) for id in cuts.graft(read_commit(address, raw)).parents]
+        parents = [read(id) for id in shallow.graft(read_commit(address, raw)).parents]
         for part, part_raw in _iter_tree(objects, commit, parents):
             sender.send(part, part_raw)
         pending += parents

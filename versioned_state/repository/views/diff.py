@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from versioned_state.objects.store import Reader
+from versioned_state.repository.views.patch import write_patch
 from versioned_state.repository.views.render import json_value, one_line
 from versioned_state.values.changes.diff import CellChange, ChangeKind, diff_maps, diff_values
 from versioned_state.values.codec.pickles import PicklePolicy
@@ -187,8 +188,6 @@ class Diff:
         Raises:
             PickleRefusedError: an object is among the changes; a patch carries data.
         """
-        from versioned_state.repository.views.patch import write_patch
-
         return write_patch(self)
 
     def __str__(self) -> str:

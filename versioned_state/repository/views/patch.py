@@ -12,11 +12,10 @@ import binascii
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from versioned_state.errors import InvalidArgumentError, InvalidPathError, PickleRefusedError, StateError
 from versioned_state.objects.store import ObjectStore
-from versioned_state.repository.views.diff import Change
 from versioned_state.storage import Memory
 from versioned_state.values.changes.diff import ChangeKind
 from versioned_state.values.codec.pickles import ObjectInfo, PicklePolicy
@@ -24,6 +23,9 @@ from versioned_state.values.decode import Decoder
 from versioned_state.values.encode import Encoder
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes
+
+if TYPE_CHECKING:
+    from versioned_state.repository.views.diff import Change
 
 _CELL: Final = "$cell"
 _SAFE_INT: Final = 1 << 53

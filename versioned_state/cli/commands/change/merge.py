@@ -108,11 +108,11 @@ def _dry_attempt(repository: Repository, ours: Commit, theirs: Commit) -> Any:
     base = repository.merge_base(ours, theirs)
 
     def attempt(policies: Mapping[str, Policy], values: Mapping[StatePath, Any]) -> Diff:
-        staging = Staging(repository.objects)
+        staging = Staging(repository.database.objects)
         merged = merge_trees(
             Nodes(staging, staging=staging),
             (base.tree, ours.tree, theirs.tree),
-            pickles=repository.policy,
+            pickles=repository.database.policy,
             policies=Policies(repository.merge_policies, policies),
             resolutions=[Resolution(path, None, value) for path, value in values.items()],
             theirs_first=(theirs.time, theirs.id) < (ours.time, ours.id),

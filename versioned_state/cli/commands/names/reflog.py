@@ -28,9 +28,9 @@ def reflog(settings: Settings, ref: str | None, limit: int | None, *, as_json: b
     with settings.reading() as repository, output.paged(unless=as_json):
         name = ref or repository.default_branch()
         kind: RefKind = "branch"
-        if repository.ref(kind, name).stored is None:
+        if repository.database.ref(kind, name).stored is None:
             kind = "tag"
-        if repository.ref(kind, name).stored is None:
+        if repository.database.ref(kind, name).stored is None:
             raise UnknownRevisionError(name, reason="there never was a branch or tag of that name")
         for count, position in enumerate(islice(repository.reflog(name, kind=kind), limit)):
             at = f"{name}@{{{count}}}"

@@ -68,7 +68,7 @@ def log(  # noqa: PLR0913 - an option each
             else repository.log(rev, first_parent=first_parent)
         )
         if as_json:
-            for commit in islice(select(repository, commits, filters, first_parent=first_parent), limit):
+            for commit in islice(select(repository.database, commits, filters, first_parent=first_parent), limit):
                 stats = {"stat": stat_json(diff_of(repository, commit).stat())} if stat else {}
                 output.json(commit_json(commit, names) | stats)
             return
@@ -82,7 +82,7 @@ def log(  # noqa: PLR0913 - an option each
             drawn = _drawn(repository, commits, filters, first_parent=first_parent, whole=not is_range)
             _print_graph(output, ((lines_of(commit), commit.id, parents) for commit, parents in islice(drawn, limit)), oneline=oneline)
             return
-        for count, commit in enumerate(islice(select(repository, commits, filters, first_parent=first_parent), limit)):
+        for count, commit in enumerate(islice(select(repository.database, commits, filters, first_parent=first_parent), limit)):
             if count and not oneline:
                 output.print()
             _print(output, lines_of(commit), oneline=oneline)
@@ -100,7 +100,7 @@ def _commits_of_all(repository: Repository, *, by_time: bool, first_parent: bool
     heads = {commit for refs in (repository.branches, repository.tags) for commit in refs.values()}
     # By time a parent may come before a child of his, where clocks differ.
     order = partial(walk, order=lambda commit: (-commit.time,)) if by_time else walk
-    commits = order(heads, repository.read, first_parent=first_parent)
+    commits = order(heads, repository.database.commits.read, first_parent=first_parent)
     return (commit for commit in commits if commit.id != ROOT_ID)
 
 
@@ -119,7 +119,7 @@ def _drawn(
         return ((commit, parents_of(commit)) for commit in commits)
     # What a commit is connected with may be as far back as history goes.
     history = list(commits)
-    shown = list(select(repository, history, filters, first_parent=first_parent))
+    shown = list(select(repository.database, history, filters, first_parent=first_parent))
     parents = shown_parents([(commit.id, parents_of(commit)) for commit in history], {commit.id for commit in shown})
     return ((commit, parents[commit.id]) for commit in shown)
 

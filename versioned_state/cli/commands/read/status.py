@@ -57,7 +57,7 @@ def _facts(repository: Repository) -> dict[str, Any]:
     return {
         "store": str(disk.path.absolute()) if disk else repr(store).strip("<>"),
         "encrypted": encrypted,
-        "format": repository.format_version,
+        "format": repository.database.format_version,
         "objects": min(counted, _OBJECTS_COUNTED),
         "objects_are_more": counted > _OBJECTS_COUNTED,
         "bytes_used": disk.size() if disk else None,

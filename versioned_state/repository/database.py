@@ -1,0 +1,309 @@
+"""The database beneath a repository: its store, format, commits and refs, and the one way to move a ref. Layer: repository.
+
+``Repository`` is the face that users see; whatever works on a store (gc, purge, a handle on a branch) takes a ``Database``.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from versioned_state.errors import (
+    FormatError,
+    InvalidArgumentError,
+    MissingObjectError,
+    NotAStoreError,
+    PickleRefusedError,
+    ReadOnlyError,
+    StoreNotFoundError,
+    UnserializableValueError,
+    WrongKeyError,
+)
+from versioned_state.objects.address import Address
+from versioned_state.objects.envelope import seal
+from versioned_state.objects.keys import FORMAT, GC, SHALLOW, RefKind, object_key
+from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.repository.format import FORMAT_VERSION, read_format, write_format
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ID, ROOT_RAW, Commit, new_commit, read_commit
+from versioned_state.repository.history.reader import CommitReader
+from versioned_state.repository.history.shallow import read_shallow
+from versioned_state.repository.refs.gc_fence import GcFence
+from versioned_state.repository.refs.ref import Ref, move_ref, read_ref
+from versioned_state.repository.refs.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
+from versioned_state.repository.refs.resend import resend_history, resend_tree
+from versioned_state.storage import KVStore
+from versioned_state.storage.wrappers.encrypted.keyring import KEYRING
+from versioned_state.values.codec.pickles import PickleMode, PicklePolicy
+from versioned_state.values.encode import Encoder
+from versioned_state.values.trees.nodes import NodeCache, Nodes
+from versioned_state.values.trees.tree import Tree
+
+if TYPE_CHECKING:
+    from versioned_state.repository.history.signing import Signer
+
+_NODES_KEPT: Final = 512
+_NEAR_HEADS: Final = 8
+
+
+class Database:
+    """Commits and refs over one ``KVStore``. Safe for many threads. An empty store is made a database in one small write.
+
+    Args:
+        store: the store.
+        pickle, pickle_key: when values that are not data are pickled and unpickled.
+        author: the author of commits and log entries, unless a call names another.
+        signer: signs every new commit.
+        clock: microseconds since 1970.
+
+    Attributes:
+        objects: verified reads from the store.
+        commits: commits by address.
+        fence: what this database knows of gc.
+        policy: ``pickle`` and ``pickle_key``, applied to this store.
+        nodes: a cache of tree nodes that diffs and snapshots share; neighbours have most of them in common.
+        format_version: that of the store.
+        current_branch: what ``HEAD`` means; None: see ``names.resolve.default_branch``.
+
+    Raises:
+        NotAStoreError, FormatError: the store is something else, or a newer release's. Nothing was changed.
+        StoreNotFoundError: the store is empty, and open for reading only.
+    """
+
+    def __init__(
+        self,
+        store: KVStore,
+        *,
+        pickle: PickleMode = "own",
+        pickle_key: bytes | None = None,
+        author: str | None = None,
+        signer: Signer | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self.objects = ObjectStore(store)
+        self.policy = PicklePolicy(pickle, private=store.private, key=pickle_key)
+        self.author = author
+        self.signer = signer
+        self.clock = clock or (lambda: time.time_ns() // 1000)
+        self.commits = CommitReader(self.objects)
+        self.fence = GcFence(store)
+        self.nodes = NodeCache(_NODES_KEPT)
+        self.format_version = FORMAT_VERSION
+        self.current_branch: str | None = None
+        self._open()
+
+    @property
+    def store(self) -> KVStore:
+        return self.objects.kv
+
+    # Opening
+
+    def _open(self) -> None:
+        found = self.store.get_many((FORMAT, SHALLOW, GC))
+        stored = found.get(FORMAT)
+        if stored is None:
+            self._create()
+            return
+        self.format_version = read_format(stored)
+        if self.format_version > FORMAT_VERSION:
+            raise FormatError(self.format_version, FORMAT_VERSION)
+        self.commits.shallow = read_shallow(found.get(SHALLOW))
+        self.fence.learn(found.get(GC))
+
+    def _create(self) -> None:
+        root_key = object_key(Address(bytes.fromhex(ROOT_ID)))
+        # An interrupted creation leaves the root commit and nothing else.
+        if any(key != root_key for key in islice(self.store.keys(), 2)):
+            if FORMAT in self.store:  # another process created it meanwhile
+                self._open()
+                return
+            if KEYRING in self.store:
+                raise WrongKeyError(
+                    "the store is encrypted, and no key was given",
+                    remains="it was not touched",
+                    hint="open it with its key: encryption_key=, Encrypted(store, key), or vstate --key-file",
+                )
+            raise NotAStoreError(
+                "the store holds keys, but no format record of ours",
+                remains="it was not touched",
+                hint="it belongs to something else, or its format record was lost: restore it from a backup",
+            )
+        try:
+            created = self.store.apply({FORMAT: None}, {FORMAT: write_format(FORMAT_VERSION)}, objects={root_key: seal(ROOT_RAW)})
+        except ReadOnlyError as error:
+            raise StoreNotFoundError("the store is empty, and is open for reading only") from error
+        if created:
+            self.fence.learn(None)
+        else:
+            self._open()
+
+    def forget(self) -> None:
+        """Empty the caches of commits and nodes."""
+        self.commits.forget()
+        self.nodes.clear()
+
+    # Refs
+
+    def ref(self, kind: RefKind, name: str) -> Ref:
+        """The record of a ref. Raises ``CorruptRefError``, and ``InvalidArgumentError`` for a name that is not a string."""
+        if type(name) is not str or kind not in ("branch", "tag"):
+            raise InvalidArgumentError(f"a ref is a branch or a tag, and its name a string: not {kind!r}, {name!r:.80}")
+        sweeps = self.fence.sweeps  # before the ref is read: whatever the ref leads to was there after these sweeps
+        ref = read_ref(self.store, kind, name)
+        if ref.head is not None:
+            self.fence.saw(ref.head)
+        return replace(ref, sweeps=sweeps) if sweeps else ref
+
+    def reflog(self, ref: Ref) -> Iterator[Position]:
+        """Where a ref has pointed, newest first. Cost: one read for each that is taken."""
+        return iter_positions(ref, self.commits.read_at, self.read_log, self.fence.expired)
+
+    def read_log(self, address: Address) -> LogEntry:
+        """The log entry at an address. Raises ``MissingObjectError`` or ``CorruptObjectError``."""
+        return read_entry(address, self.objects.read(address))
+
+    def log_entry(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> bytes:
+        """The raw bytes of the log entry for pointing a ref to a commit (None: to nothing) now."""
+        return write_entry(ref, _address_of(commit), time=self.now(), author=author or self.author, action=action)
+
+    def move(
+        self, ref: Ref, commit: Commit | None, *, action: str = "", author: str | None = None, entry: bytes | None = None
+    ) -> Ref | None:
+        """Point a ref elsewhere (None: delete it) and log the move, in one batch.
+
+        Returns the ref as it is then; None if it no longer was as ``ref`` says, and nothing was changed.
+
+        Args:
+            entry: the bytes that ``log_entry`` gave, instead of a new entry: by them a move whose reply was lost is recognised.
+        """
+        new = _address_of(commit)
+        staging = Staging(self.objects)
+        log = staging.add(self.log_entry(ref, commit, action=action, author=author) if entry is None else entry)
+
+        def secure() -> None:
+            if commit is not None and commit.id != ROOT_ID:
+                self._secure_history(commit, ref)
+
+        return move_ref(self.fence, ref, new, log=log, staging=staging, secure=secure)
+
+    def publish(self, ref: Ref, commit: Commit, staging: Staging, *, action: str | None = None, author: str | None = None) -> Ref | None:
+        """Move a ref to a staged commit, with everything staged, in one batch. None: the ref had moved, and nothing else was changed.
+
+        Args:
+            action, author: for the reflog, if the commit is not a child of the head.
+        """
+        head, log = Address(bytes.fromhex(commit.id)), ref.log
+        if action is not None:
+            log = staging.add(self.log_entry(ref, commit, action=action, author=author))
+        # Whatever a staging relies on was there when the ref was read that it was first to move, or was sent since.
+        since = staging.since = ref.sweeps if staging.since is None else min(ref.sweeps, staging.since)
+        made = _made(commit, staging)
+        parents = {Address(bytes.fromhex(id)) for each in made for id in each.parents} - {Address(bytes.fromhex(each.id)) for each in made}
+        reachable = (ref.head, Address(bytes.fromhex(ROOT_ID)))
+        if not all(parent in reachable or self.fence.knows(parent) for parent in parents):
+            since = min(since, 0)  # known only if nothing was ever deleted
+
+        def secure() -> None:
+            for parent in parents:
+                self._secure_history(self.commits.read_stored(parent), ref)
+            own = {each.id: each for each in made}
+            for each in made:
+                stored = (own.get(id) or self.commits.read_stored(Address(bytes.fromhex(id))) for id in each.parents)
+                resend_tree(self.objects, each, list(stored), staging)
+
+        moved = move_ref(self.fence, ref, head, log=log, staging=staging, parents=parents, since=since, secure=secure)
+        if moved is not None:
+            self.fence.saw(head)
+            self.commits.remember(commit)
+        return moved
+
+    def _secure_history(self, commit: Commit, ref: Ref) -> None:
+        """Make sure that a commit and all that it leads to are stored, before a ref is moved to it. Raises ``MissingObjectError``."""
+        address = Address(bytes.fromhex(commit.id))
+        if commit.id == ROOT_ID or address == ref.head or self.fence.knows(address) or not self.fence.sweeps:
+            return
+        # History may have been pruned before gc ran: by the shallow commits in memory, it would still lead to what is gone.
+        shallow = self.commits.refresh_shallow()
+        heads = self.fence.known_heads(_NEAR_HEADS) if ref.head is None else [ref.head, *self.fence.known_heads(_NEAR_HEADS)]
+        near = []
+        for head in heads:
+            with suppress(MissingObjectError):  # known by an old record of gc's: then the batch is tried again with the new one
+                near.append(self.commits.read_at(head))
+        resend_history(self.objects, commit, near, shallow, self.commits.read)
+
+    # Commits
+
+    def write_commit(
+        self,
+        tree: Tree,
+        parents: tuple[Commit, ...],
+        *,
+        staging: Staging,
+        message: str,
+        author: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Commit:
+        """Stage a commit. It is in the store once a ref was moved to it."""
+
+        def read(id: str) -> Commit:
+            address = Address(bytes.fromhex(id))
+            return read_commit(address, staging.read(address)) if address in staging else self.commits.read_stored(address)
+
+        commit, raw = new_commit(
+            tree,
+            parents,
+            time=self.now(),
+            author=self.author if author is None else author,
+            message=message,
+            meta_cell=self.meta_cell(meta) if meta else None,
+            jump=graph.jump_of(parents[0], read),
+            sign=None if self.signer is None else self.signer.sign,
+        )
+        staging.add(raw)
+        return commit
+
+    def now(self) -> int:
+        """The time by the clock. Raises ``InvalidArgumentError`` if it is not a time."""
+        now = self.clock()
+        if type(now) is not int or not EARLIEST <= now <= LATEST:
+            raise InvalidArgumentError(f"the clock gave {now!r}, not an int of microseconds between the years 1 and 9999")
+        return now
+
+    def meta_cell(self, meta: Mapping[str, Any]) -> bytes:
+        """The stored form of a commit's meta. Raises ``InvalidArgumentError`` or ``UnserializableValueError``: meta takes data only."""
+        if not isinstance(meta, Mapping) or any(  # type: ignore[redundant-expr]
+            type(key) is not str for key in meta
+        ):
+            raise InvalidArgumentError("meta is a dict with string keys")
+        encoder = Encoder(Nodes(self.objects), PicklePolicy("refuse", private=False))
+        try:
+            return encoder.encode_inline(dict(meta), "meta")
+        except PickleRefusedError as error:
+            raise UnserializableValueError(error.path, error.type_name, "meta takes data only") from None
+
+
+def _address_of(commit: Commit | None) -> Address | None:
+    return None if commit is None else Address(bytes.fromhex(commit.id))
+
+
+def _made(commit: Commit, staging: Staging) -> list[Commit]:
+    """A commit that is about to be published, and its staged ancestors."""
+    made = {commit.id: commit}
+    pending = [commit]
+    while pending:
+        for id in pending.pop().parents:
+            address = Address(bytes.fromhex(id))
+            if address in staging and id not in made:
+                made[id] = read_commit(address, staging.read(address))
+                pending.append(made[id])
+    return list(made.values())
+
+
+def backoff(attempt: int) -> None:
+    """Wait before the next attempt on a contended branch: at random, so that writers spread, and longer each time, up to 50 ms."""
+    time.sleep(random.uniform(0, min(0.05, 0.0005 * 2**attempt)))  # noqa: S311 - spreading, not secrecy

@@ -1,0 +1,113 @@
+"""Reading commits: from the store, through a small cache, with the parents that history still has. Layer: repository."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import suppress
+from threading import Lock
+from typing import Final
+
+from versioned_state.errors import MissingObjectError
+from versioned_state.objects.address import Address, Kind
+from versioned_state.objects.keys import SHALLOW, object_key
+from versioned_state.objects.store import ObjectStore
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import Commit, read_commit
+from versioned_state.repository.history.shallow import Shallow, ShallowCommit, read_shallow, write_shallow
+
+_COMMITS_KEPT: Final = 512
+
+
+class CommitReader:
+    """Commits by address. Safe for many threads; no lock is held while the store is asked.
+
+    Attributes:
+        shallow: where history ends, as last read; see ``refresh_shallow``.
+    """
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self.shallow = Shallow({})
+        self._objects = objects
+        self._lock = Lock()  # of the cache
+        self._cache: OrderedDict[bytes, Commit] = OrderedDict()
+
+    def read_at(self, address: Address) -> Commit:
+        """The commit at an address, with the parents that history still has. Cost: one read, or none if it was read lately.
+
+        Raises:
+            MissingObjectError: there is no such object.
+        """
+        try:
+            return self.shallow.graft(self.read_stored(address))
+        except MissingObjectError:
+            # Another process may have pruned history and collected the commit; the walk that asks reads the child again.
+            self.refresh_shallow()
+            raise
+
+    def read(self, id: str) -> Commit:
+        """``read_at``, by the full id."""
+        return self.read_at(Address(bytes.fromhex(id)))
+
+    def read_stored(self, address: Address) -> Commit:
+        """The commit at an address as it was made, whether or not history still has its parents. Cost and errors: as ``read_at``."""
+        commit = self._cached(address)
+        if commit is None:
+            commit = read_commit(address, self._objects.read(address))
+            self.remember(commit)
+        return commit
+
+    def find(self, address: Address) -> Commit | None:
+        """The commit at an address; None if there is no object, or one of another kind. Cost: one read, or none."""
+        if self._cached(address) is not None:
+            return self.read_at(address)
+        with suppress(MissingObjectError):
+            raw = self._objects.read(address)
+            if raw[:1] == bytes((Kind.COMMIT,)):
+                return self.shallow.graft(read_commit(address, raw))
+        return None
+
+    def parents(self, commit: Commit) -> list[Commit]:
+        """The parents of a commit that history still has. Cost: one read each."""
+        return graph.parents_of(commit, self.read)
+
+    def refresh_shallow(self) -> Shallow:
+        """Where history ends now. Cost: one read. A missing commit causes it, and so does whatever must not miss a prune."""
+        stored = self._objects.kv.get(SHALLOW)
+        if stored != self.shallow.stored:
+            self.shallow = read_shallow(stored)
+        return self.shallow
+
+    def live_shallow(self) -> dict[bytes, ShallowCommit]:
+        """The shallow commits that gc has not collected. Cost: reads those commits."""
+        shallow = self.shallow
+        keys = {object_key(Address(address)): address for address in shallow}
+        found = self._objects.kv.get_many(keys) if keys else {}
+        return {address: shallow[address] for key, address in keys.items() if key in found}
+
+    def prune_shallow(self) -> None:
+        """Drop the commits that gc has collected from the record of shallow history."""
+        while True:
+            shallow = self.refresh_shallow()
+            live = self.live_shallow()
+            if len(live) == len(shallow):
+                return
+            self._objects.kv.apply({SHALLOW: shallow.stored}, {SHALLOW: write_shallow(live)})
+
+    def remember(self, commit: Commit) -> None:
+        """Keep a commit, as it was made, in the cache."""
+        with self._lock:
+            self._cache[bytes.fromhex(commit.id)] = commit
+            if len(self._cache) > _COMMITS_KEPT:
+                self._cache.popitem(last=False)
+
+    def forget(self) -> None:
+        """Empty the cache."""
+        with self._lock:
+            self._cache.clear()
+
+    def _cached(self, address: Address) -> Commit | None:
+        with self._lock:
+            commit = self._cache.get(address)
+            if commit is not None:
+                self._cache.move_to_end(address)
+            return commit
