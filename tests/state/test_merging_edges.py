@@ -241,7 +241,7 @@ def test_what_remains_is_said_of_each_call():
         lambda s: s.rebase("side", policies={"x": "ours"}),
         lambda s: s.squash("HEAD~2"),
     ):
-        with pytest.raises(BranchMovedError, match=r"; nothing was changed$") as moved:
+        with pytest.raises(BranchMovedError, match=r"(?m); nothing was changed$") as moved:
             call(state)
         assert "commit()" not in moved.value.hint
     state["x"] = 5

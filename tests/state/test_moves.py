@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -355,3 +356,22 @@ def test_commits_that_one_call_makes_are_found_as_fast_as_others(call):
     assert state.repository.fsck().findings == ()
     with pytest.raises(InvalidArgumentError, match="no range"):
         state.cherry_pick("topic...main")
+
+
+def test_restoring_an_element_beyond_the_end_is_refused():
+    state = Versioned()
+    state["l"] = [0, 1, 2, 3, 4, 5]
+    full = state.commit()
+    del state["l"][2:]
+    for path in ("l[5]", "l[3]"):
+        with pytest.raises(UnknownPathError) as caught:
+            state.restore(path, full)
+        assert caught.value.path == path
+        assert "2 elements" in caught.value.hint
+        assert state["l"] == [0, 1]
+    state.restore("l[2]", full)
+    assert state["l"] == [0, 1, 2], "the one that follows the last is put there"
+    state["d"] = defaultdict(list)
+    with pytest.raises(UnknownPathError):
+        state.restore("d.x.y", full)
+    assert dict(state["d"]) == {}, "looking adds nothing"

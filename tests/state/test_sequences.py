@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.support.handles import two
 from versioned_state import StateSequence, Versioned
+from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.storage import Counting
 
 SIZES = (0, 1, 5, 100, 3000)
@@ -36,6 +39,32 @@ def test_a_sequence_reads_like_the_list(size):
             assert expected[size // 2] in sequence
             assert sequence.index(expected[-1]) == expected.index(expected[-1])
             assert sequence.count(expected[0]) == expected.count(expected[0])
+
+
+SEARCHES: dict[str, Callable[[StateSequence], object]] = {
+    "index": lambda sequence: sequence.index(2999),
+    "reversed": lambda sequence: sum(1 for _ in reversed(sequence)),
+    "count": lambda sequence: sequence.count(7),
+    "in": lambda sequence: 2999 in sequence,
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_sequence_is_searched_in_batches(search, monkeypatch):
+    first = Versioned()
+    first["list"] = list(range(3000))
+    first.commit()
+    reads: list[int] = []
+    read = Worktree.stored_elements
+
+    def count(worktree: Worktree, key: bytes, start: int, end: int) -> list[Any]:
+        reads.append(end - start)
+        return read(worktree, key, start, end)
+
+    monkeypatch.setattr(Worktree, "stored_elements", count)
+    assert SEARCHES[search](Versioned(first.repository).sequence("list"))
+    assert 1 <= len(reads) <= 13
+    assert sum(reads) <= 3000
 
 
 @pytest.mark.parametrize("size", SIZES)

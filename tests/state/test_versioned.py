@@ -1,113 +1,13 @@
-"""A state is a dict: its methods, its rounds, branches over one repository, and ``Live``, which is the same without commits."""
+"""A state is a dict over a branch: its rounds, branches over one repository, and ``Live``, which is the same without commits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 
-from versioned_state import Commit, Live, Memory, OnMoved, Repository, Snapshot, State, Versioned
+from versioned_state import Commit, Live, Memory, OnMoved, Repository, Snapshot, Versioned
 from versioned_state.repository.history.commit import ROOT_ID
-
-STATES: dict[str, Callable[[], State]] = {
-    "Versioned": Versioned,
-    "namespace": lambda: Versioned().namespace("a").namespace("b"),
-    "Live": Live,
-    "namespace of Live": lambda: Live().namespace("a"),
-}
-
-
-@pytest.mark.parametrize("name", STATES)
-def test_it_is_a_dict(name):
-    state = STATES[name]()
-    model: dict[str, Any] = {}
-    assert isinstance(state, MutableMapping)
-    for mapping in (state, model):
-        mapping["b"] = [1]
-        mapping["a"] = 2
-        mapping.update({"c": 3}, d=4)
-        assert mapping.setdefault("e", 5) == 5
-        assert mapping.setdefault("a", 9) == 2
-        assert mapping.pop("d") == 4
-        assert mapping.pop("d", None) is None
-        del mapping["c"]
-        assert mapping.get("x", "default") == "default"
-        assert "a" in mapping
-        assert "x" not in mapping
-        mapping |= {"z": 26}
-    assert dict(state) == model
-    assert list(state) == list(state.keys()) == sorted(model)
-    assert list(state.items()) == sorted(model.items())
-    assert list(state.values()) == [model[key] for key in sorted(model)]
-    assert len(state) == len(model)
-    assert state == model
-    assert state | {"y": 1} == {**model, "y": 1}
-    assert type(state | {}) is dict
-    assert state.copy() == model
-    assert state.copy()["b"] is state["b"], "the values are not copied"
-    assert list(state.iter_keys("a")) == ["a"]
-    with pytest.raises(KeyError, match="x"):
-        state.pop("x")
-    state.clear()
-    assert not state
-    assert list(state) == []
-
-
-@pytest.mark.parametrize("name", STATES)
-def test_keys_come_in_the_order_of_their_characters(name):
-    state = STATES[name]()
-    keys = ["", "\0", "a", "a\0", "a.b", "aa", "b", "é", "\ud7ff", "\ud800", "\ue000", "\U0001f600", "~", "A"]
-    for key in reversed(keys):
-        state[key] = key
-    assert list(state) == sorted(keys)
-    assert [key for key in sorted(keys) if key.startswith("a")] == list(state.iter_keys("a"))
-    assert all(state[key] == key for key in keys)
-
-
-def test_keys_added_and_removed_over_committed_ones():
-    state = Versioned()
-    for n in range(0, 300, 2):
-        state[f"{n:03}"] = n
-    state.commit()
-    expected = {f"{n:03}": n for n in range(0, 300, 2)}
-    for n in range(0, 300, 3):
-        state[f"{n:03}"] = expected[f"{n:03}"] = -n
-    for n in range(0, 300, 10):
-        del state[f"{n:03}"], expected[f"{n:03}"]
-    for _ in range(2):
-        assert list(state) == sorted(expected)
-        assert len(state) == len(expected)
-        assert list(state.iter_keys("01")) == sorted(key for key in expected if key.startswith("01"))
-        assert all((f"{n:03}" in state) == (f"{n:03}" in expected) for n in range(300))
-        assert dict(state.checkout(state.commit())) == expected
-
-
-def test_a_key_that_is_deleted_and_set_again():
-    state = Versioned()
-    state["k"], state["l"] = [1], [2]
-    state.commit()
-    for again in ([1], [3], None):
-        del state["k"]
-        assert (len(state), list(state), "k" in state) == (1, ["l"], False)
-        state["k"] = again
-        assert (len(state), list(state), "k" in state) == (2, ["k", "l"], True)
-        assert bool(state.status()) == (again != [1])
-        state.discard()
-        assert dict(state) == {"k": [1], "l": [2]}
-
-
-def test_the_state_may_change_while_it_is_walked():
-    state = Versioned()
-    state.update({str(n): n for n in range(50)})
-    state.commit()
-    for key in state:
-        del state[key]
-        state[key + "!"] = 1
-    assert list(state) == sorted(f"{n}!" for n in range(50))
-
-
-# Rounds
 
 
 def test_a_round(state_with_rounds):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import RLock
 from typing import Any
 
+from versioned_state.state.key_order import KeyOrder
+from versioned_state.state.locking import locked
+from versioned_state.state.sequence import LiveSequence
 from versioned_state.state.state import State
 from versioned_state.values.keys import namespace_prefix, user_key
 
@@ -17,29 +21,64 @@ class Live(State):
     """
 
     def __init__(self) -> None:
+        self._lock = RLock()
         self._values: dict[str, Any] = {}
+        self._order: KeyOrder[str] = KeyOrder(self._values)
         self._namespaces: dict[str, Live] = {}
 
+    @locked
     def __getitem__(self, key: str) -> Any:
         user_key(key)
         return self._values[key]
 
+    @locked
     def __setitem__(self, key: str, value: Any) -> None:
         user_key(key)
+        self._order.touch(key)
         self._values[key] = value
 
+    @locked
     def __delitem__(self, key: str) -> None:
+        user_key(key)
+        if key in self._values:
+            self._order.touch(key)
         del self._values[key]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._values))
+    @locked
+    def __contains__(self, key: object) -> bool:
+        return type(key) is str and key in self._values
 
+    @locked
     def __len__(self) -> int:
         return len(self._values)
 
+    @locked
+    def iter_keys(self, prefix: str = "") -> Iterator[str]:
+        keys = self._order.keys()
+        return iter([key for key in keys if key.startswith(prefix)] if prefix else keys.copy())
+
+    def _last_key(self) -> str | None:
+        keys = self._order.keys()
+        return keys[-1] if keys else None
+
+    @locked
     def namespace(self, name: str) -> Live:
         namespace_prefix(name)
         return self._namespaces.setdefault(name, Live())
 
+    @locked
+    def namespaces(self) -> list[str]:
+        return sorted(name for name, space in self._namespaces.items() if space or space.namespaces())
+
+    @locked
+    def sequence(self, key: str) -> LiveSequence:
+        user_key(key)
+        return LiveSequence(self, key)
+
+    def release(self, key: str) -> bool:
+        """False if the key is there: a value has no other place, so it cannot be let go."""
+        user_key(key)
+        return key not in self
+
     def __repr__(self) -> str:
-        return f"<Live with {len(self)} keys>"
+        return f"<Live with {len(self)} key{'' if len(self) == 1 else 's'}>"

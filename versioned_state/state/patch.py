@@ -10,8 +10,7 @@ from typing import Any
 
 from versioned_state.errors import PatchConflictError
 from versioned_state.repository.views.patch import PatchEntry
-from versioned_state.state.restore import key_of
-from versioned_state.state.state import State
+from versioned_state.state.state import State, key_of
 from versioned_state.values.paths.path import Index, Key, Namespace, Step
 
 Same = Callable[[Any, Any], bool]

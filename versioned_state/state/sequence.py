@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence as AbstractSequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import RLock
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from versioned_state.state.worktree.worktree import Worktree
 
-_BATCH = 256
+if TYPE_CHECKING:
+    from versioned_state.state.live import Live
+
+_BATCH: Final = 256
+"""Elements that an iteration reads at once: one path down the tree for all of them."""
 
 
-class StateSequence(AbstractSequence[Any]):
-    """A list under a key of a state, as it lies in the store: append, extend, length, items, slices and iteration.
+class StateSequence(Sequence[Any]):
+    """A list under a key of a state: append, extend, length, items, slices and iteration.
 
-    Its cost is O(log n) and what is read, whatever the length. Reads give values of your own; what you do to them is not seen. What was
-    appended is stored as it is at the next commit; until then a read gives a deep copy. While the list is loaded as well
-    (``state[key]``), this is a view of that.
+    The cost is O(log n) and the elements that are read, whatever the length. Reads give copies: the state does not see changes to
+    them. An appended value is stored as it is at the next commit; until then, reads give deep copies of it. While the list is loaded as
+    well (``state[key]``), this is a view of the loaded list.
+
+    Raises:
+        TypeError: the key holds something else than a list.
     """
 
     def __init__(self, worktree: Worktree, key: bytes, lock: RLock, check_open: Callable[[], None]) -> None:
@@ -28,26 +36,24 @@ class StateSequence(AbstractSequence[Any]):
         self._stored()
 
     def _live(self) -> list[Any] | None:
+        """The list itself if it is loaded."""
         self._check_open()
         if not self._worktree.is_live(self._key):
             return None
-        value = self._worktree.get(self._key)
-        if type(value) is not list:
-            raise TypeError(f"sequence() takes the key of a list, not of {type(value).__name__}")
-        return value
+        return _as_list(self._worktree.get(self._key))
 
     def _stored(self) -> int:
         return 0 if self._live() is not None else self._worktree.stored_length(self._key)
 
     def append(self, value: Any) -> None:
-        """Put a value at the end; the key becomes a list if there is nothing under it."""
+        """Put a value at the end. A key that is not there becomes a list."""
         self.extend([value])
 
     def extend(self, values: Iterable[Any]) -> None:
-        """Put values at the end."""
+        """Put values at the end. A key that is not there becomes a list."""
         added = list(values)
         with self._lock:
-            self._stored()  # raises where the key holds no list by now
+            self._stored()  # raises if the key holds something else by now
             self._worktree.extend(self._key, added)
 
     def __len__(self) -> int:
@@ -91,8 +97,51 @@ class StateSequence(AbstractSequence[Any]):
             yield from batch
             start += len(batch)
 
+    def __reversed__(self) -> Iterator[Any]:
+        end = len(self)
+        while end > 0:
+            start = max(end - _BATCH, 0)
+            yield from reversed(self[start:end])
+            end = start
+
+    def index(self, value: Any, start: int = 0, stop: int = sys.maxsize) -> int:
+        """The first index at which an element equals ``value``. Raises ``ValueError`` if there is none. Cost: the elements before it."""
+        first, end, _ = slice(start, stop).indices(len(self))
+        while first < end:
+            batch = self[first : min(first + _BATCH, end)]
+            if value in batch:
+                return first + batch.index(value)
+            if not batch:
+                break
+            first += len(batch)
+        raise ValueError("no element of the sequence equals the value")
+
     def __repr__(self) -> str:
-        return f"<StateSequence of {len(self)}>"
+        return f"<{type(self).__name__} of {len(self)}>"
+
+
+class LiveSequence(StateSequence):
+    """The same over a ``Live`` state, whose lists are always loaded."""
+
+    def __init__(self, state: Live, key: str) -> None:
+        self._state = state
+        self._name = key
+        self._lock = state._lock
+        self._live()
+
+    def _live(self) -> list[Any]:
+        return _as_list(self._state.get(self._name, []))
+
+    def extend(self, values: Iterable[Any]) -> None:
+        added = list(values)
+        with self._lock:
+            _as_list(self._state.setdefault(self._name, [])).extend(added)
+
+
+def _as_list(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise TypeError(f"sequence() takes the key of a list, not of {type(value).__name__}")
+    return value
 
 
 def _copy(value: Any) -> Any:

@@ -1,21 +1,116 @@
-"""What every kind of state is: a mutable mapping with string keys in sorted order, and namespaces. Layer: state."""
+"""``State``: what every kind of state shares, and how a path is followed in live values. Layer: state."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from typing import Any, Self
+from threading import RLock
+from typing import Any, Final, Self
+
+from versioned_state.errors import UnknownPathError
+from versioned_state.state.locking import locked
+from versioned_state.state.sequence import StateSequence
+from versioned_state.values.decode import decode_inline
+from versioned_state.values.keys import user_key
+from versioned_state.values.paths.path import Key, Namespace, StatePath, Step, as_path
+
+_NONE: Final = object()
 
 
 class State(MutableMapping[str, Any]):
-    """A dict of plain values under string keys. Iteration is in the order of the keys. ``|`` gives a plain dict.
+    """A dict of plain values under string keys, in sorted order. ``|`` gives a plain dict.
 
-    Tasks take any of them: ``Live``, ``Versioned``, or a namespace of either.
+    ``Live``, ``Versioned`` and the namespaces of either are states, and one swaps for another. Calls are locked, so each is atomic
+    for the threads that share a state.
     """
+
+    _lock: RLock
+
+    def _check_open(self) -> None:
+        """Raise ``HandleClosedError`` if the state was closed."""
+
+    @abstractmethod
+    def iter_keys(self, prefix: str = "") -> Iterator[str]:
+        """The keys that begin with ``prefix``, in order, as they are now. Cost: one path, then what it lists."""
+
+    @abstractmethod
+    def _last_key(self) -> str | None:
+        """The last key, or None if there is none."""
 
     @abstractmethod
     def namespace(self, name: str) -> State:
         """The part of the state under a name, as a state of its own. Its keys never meet those of another, or of this one."""
+
+    @abstractmethod
+    def namespaces(self) -> list[str]:
+        """The names of the namespaces that hold a key, in order."""
+
+    @abstractmethod
+    def sequence(self, key: str) -> StateSequence:
+        """The list under a key, to read and append to without loading it: O(log n), whatever its length."""
+
+    @abstractmethod
+    def release(self, key: str) -> bool:
+        """Let go of a loaded value that has not changed, and of the cost of comparing it. Returns whether nothing is held any more.
+
+        The state no longer sees changes through references to the value that somebody still holds.
+        """
+
+    def __iter__(self) -> Iterator[str]:
+        return self.iter_keys()
+
+    @locked
+    def at(self, path: str | StatePath) -> Any:
+        """The live value at a path, such as ``messages[17].content``: changes to it are changes of the state. Loads the key.
+
+        Raises:
+            InvalidPathError: the path does not parse.
+            UnknownPathError: nothing is there.
+        """
+        return value_at(self, as_path(path))
+
+    @locked
+    def pop(self, key: str, default: Any = _NONE) -> Any:
+        """Remove a key and return its value, or the default. Raises ``KeyError`` if there is neither."""
+        try:
+            value = self[key]
+        except KeyError:
+            if default is _NONE:
+                raise
+            return default
+        del self[key]
+        return value
+
+    @locked
+    def popitem(self) -> tuple[str, Any]:
+        """Remove the last key in their order and return it with its value. Raises ``KeyError`` if there is none."""
+        key = self._last_key()
+        if key is None:
+            raise KeyError("popitem(): the state is empty")
+        return key, self.pop(key)
+
+    @locked
+    def clear(self) -> None:
+        """Remove every key. Namespaces stay."""
+        for key in self.iter_keys():
+            del self[key]
+
+    @locked
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The value of a key, which is set to the default if the key is not there."""
+        if key in self:
+            return self[key]
+        self[key] = default
+        return default
+
+    @locked
+    def update(self, other: Any = (), /, **values: Any) -> None:
+        """Set the keys of a mapping, of pairs and of keywords: all of them, or none if one cannot be a key or ``other`` cannot be read."""
+        given = dict(other, **values)
+        for key in given:
+            user_key(key)
+        for key, value in given.items():
+            self[key] = value
 
     def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
         return {**self, **other}
@@ -28,6 +123,42 @@ class State(MutableMapping[str, Any]):
         """The keys and live values as a plain dict; the values are not copied."""
         return dict(self.items())
 
-    def iter_keys(self, prefix: str = "") -> Iterator[str]:
-        """The keys that begin with ``prefix``, in order."""
-        return (key for key in self if key.startswith(prefix))
+
+def value_at(state: State, path: StatePath) -> Any:
+    """The live value at a path. Raises ``UnknownPathError``, which names the part of the path that is not there."""
+    value: Any = state
+    for count, step in enumerate(path.steps, 1):
+        try:
+            value = step_into(value, step)
+        except LookupError as error:
+            (hint,) = error.args
+            raise UnknownPathError(str(StatePath(path.steps[:count])), at="the state", hint=hint) from None
+    return value
+
+
+def step_into(value: Any, step: Step) -> Any:
+    """The live value that one step leads to. Raises ``LookupError`` with a hint; nothing is added to a ``defaultdict``."""
+    if isinstance(step, Namespace):
+        if isinstance(value, State):
+            return value.namespace(step.name)
+    elif isinstance(step, Key):
+        if isinstance(value, State | dict):
+            key = key_of(step)
+            if key in value:
+                return value[key]
+            raise LookupError("")
+    elif isinstance(value, list | tuple):
+        if -len(value) <= step.index < len(value):
+            return value[step.index]
+        raise LookupError(length_hint(value))
+    raise LookupError(f"a value of type {type(value).__name__} has no such part")
+
+
+def length_hint(value: list[Any] | tuple[Any, ...]) -> str:
+    """How long a list is, for an error about an index that is not there."""
+    return f"the {type(value).__name__} has {len(value)} element{'' if len(value) == 1 else 's'}"
+
+
+def key_of(step: Key) -> Any:
+    """The key of a dict that a step leads to."""
+    return step.key if step.cell is None else decode_inline(step.cell)

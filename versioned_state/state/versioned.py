@@ -30,21 +30,20 @@ from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state import operations
 from versioned_state.state.branch_handle import UNCHANGED, Settling, Standing
 from versioned_state.state.commit_options import CommitOptions, OnMoved, OnMovedOption, check_policies
+from versioned_state.state.keyspace import KeySpace
 from versioned_state.state.locking import locked
 from versioned_state.state.namespace import Namespace
 from versioned_state.state.patch import apply_patch
 from versioned_state.state.restore import restore_path
-from versioned_state.state.sequence import StateSequence
-from versioned_state.state.state import State
 from versioned_state.state.transactions import Transaction, Transactions
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PickleMode
-from versioned_state.values.keys import USER, namespace_prefix, user_key
+from versioned_state.values.keys import namespace_prefix
 from versioned_state.values.paths.path import StatePath, as_path
 
 
-class Versioned(State):
+class Versioned(KeySpace):
     """A state over one branch of a repository: a dict of plain Python values whose every round is a commit.
 
     Values are live: what a key returns is the object that the state watches, so it may be mutated in place, by whoever holds it, and
@@ -84,7 +83,7 @@ class Versioned(State):
         else:
             self.repository = Repository(store, pickle=pickle, pickle_key=pickle_key, signer=signer, clock=clock)
         self._owns = not isinstance(store, Repository)
-        self._lock = RLock()
+        super().__init__(b"", RLock())
         self._closed = False
         self._standing = Standing(self.repository, branch, author)
         self._transactions = Transactions(self._standing, self._lock, self._check_open)
@@ -103,90 +102,14 @@ class Versioned(State):
     def _worktree(self) -> Worktree:
         return self._standing.worktree
 
-    # A dict
-
-    @locked
-    def __getitem__(self, key: str) -> Any:
-        return self._get(user_key(key), key)
-
-    def _get(self, root_key: bytes, key: str) -> Any:
-        try:
-            return self._worktree.get(root_key)
-        except KeyError:
-            raise KeyError(key) from None
-
-    @locked
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._worktree.set(user_key(key), value)
-
-    @locked
-    def __delitem__(self, key: str) -> None:
-        try:
-            self._worktree.delete(user_key(key))
-        except KeyError:
-            raise KeyError(key) from None
-
-    @locked
-    def __contains__(self, key: object) -> bool:
-        return type(key) is str and user_key(key) in self._worktree
-
-    @locked
-    def __iter__(self) -> Iterator[str]:
-        return self._keys(USER, "")
-
-    @locked
-    def iter_keys(self, prefix: str = "") -> Iterator[str]:
-        """The keys that begin with ``prefix``, in order. Cost: one path, then what it lists."""
-        return self._keys(USER, prefix)
-
-    def _keys(self, start: bytes, prefix: str) -> Iterator[str]:
-        # A list: the keys as they are now, whatever is done to the state while they are walked.
-        first = start + prefix.encode("utf-8", "surrogatepass")
-        keys = list(self._worktree.iter_keys(first, first + b"\xff"))
-        return iter([key[len(start) :].decode("utf-8", "surrogatepass") for key in keys])
-
-    @locked
-    def __len__(self) -> int:
-        return self._worktree.count(USER, USER + b"\xff")
-
-    @locked
-    def clear(self) -> None:
-        """Remove every key; namespaces stay."""
-        for key in list(self._worktree.iter_keys(USER, USER + b"\xff")):
-            self._worktree.delete(key)
-
-    @locked
-    def popitem(self) -> tuple[str, Any]:
-        """Remove and return the last key, in their order, and its value. Raises ``KeyError`` if there is none."""
-        root_key = self._worktree.last_key(USER, USER + b"\xff")
-        if root_key is None:
-            raise KeyError("popitem(): the state is empty")
-        value = self._worktree.get(root_key)
-        self._worktree.delete(root_key)
-        return root_key[1:].decode("utf-8", "surrogatepass"), value
-
     def namespace(self, name: str) -> Namespace:
-        """The part of the state under a name: a state of its own, committed together with this one."""
         return Namespace(self, namespace_prefix(name), name)
-
-    @locked
-    def sequence(self, key: str) -> StateSequence:
-        """The list under a key, to read and append to without loading it: O(log n), whatever its length."""
-        return StateSequence(self._worktree, user_key(key), self._lock, self._check_open)
 
     def _check_open(self) -> None:
         if self._closed:
             raise HandleClosedError("this state was closed", hint="open another one over the same store")
         if self._transactions.open:
             self._transactions.drop_abandoned()
-
-    @locked
-    def release(self, key: str) -> bool:
-        """Let go of a value that was loaded and has not changed, and of what watching it costs. Returns whether it was let go.
-
-        References to it that somebody holds are no longer seen.
-        """
-        return self._worktree.release(user_key(key))
 
     # Rounds
 

@@ -151,15 +151,23 @@ class Worktree:
         """The last key in [start, end) that the head has and that was not removed."""
         low, high = self._span(start, end)
         removed = self._held.removed
-        # The keys of the head from the last one found before are removed if as many are as there are from it on.
-        tree, first, at = self._last_found
-        if tree is self.tree and low <= at < high and removed.order.count(first, end) == high - at:
-            high = at
-        while high > low:
-            high -= 1
-            key, _ = next(iter_items(self._nodes, self.tree, high, high + 1))
-            if key not in removed:
-                self._last_found = (self.tree, key, high)
+        at = high  # every key of the head from this rank on is removed: as many are removed as there are
+        tree, found, rank_found = self._last_found
+        if tree is self.tree and low <= rank_found < high:
+            beyond = rank_found if found in removed else rank_found + 1
+            if removed.order.count(found, end) == high - beyond:
+                at = beyond
+        step = 1
+        while at > low:
+            step = min(step, at - low)
+            key, _ = next(iter_items(self._nodes, self.tree, at - step, at - step + 1))
+            if removed.order.count(key, end) == high - at + step:
+                at -= step
+                step *= 2
+            elif step > 1:
+                step //= 2
+            else:
+                self._last_found = (self.tree, key, at - 1)
                 return key
         return None
 

@@ -1,0 +1,100 @@
+"""``KeySpace``: the keys of a handle under one prefix of its root, as a dict. Layer: state.
+
+The empty prefix is that of ``Versioned`` itself, and each ``Namespace`` has one of its own.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from threading import RLock
+from typing import Any, Final
+
+from versioned_state.state.locking import locked
+from versioned_state.state.sequence import StateSequence
+from versioned_state.state.state import State
+from versioned_state.state.worktree.worktree import Worktree
+from versioned_state.values.keys import NAMESPACE, USER, user_key
+
+_AFTER: Final = b"\xff"
+"""Follows every key of a range: no UTF-8 has this byte."""
+
+
+class KeySpace(State):
+    """A mapping over the live values of a worktree. Its keys are a range of root keys; see ``values.keys``.
+
+    Args:
+        prefix: the root keys of the space begin with it.
+        lock: the handle's.
+    """
+
+    def __init__(self, prefix: bytes, lock: RLock) -> None:
+        self._prefix = prefix
+        self._low = prefix + USER
+        self._high = self._low + _AFTER
+        self._lock = lock
+
+    @property
+    @abstractmethod
+    def _worktree(self) -> Worktree:
+        """The live values of the handle."""
+
+    @locked
+    def __getitem__(self, key: str) -> Any:
+        try:
+            return self._worktree.get(self._prefix + user_key(key))
+        except KeyError:
+            raise KeyError(key) from None
+
+    @locked
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._worktree.set(self._prefix + user_key(key), value)
+
+    @locked
+    def __delitem__(self, key: str) -> None:
+        try:
+            self._worktree.delete(self._prefix + user_key(key))
+        except KeyError:
+            raise KeyError(key) from None
+
+    @locked
+    def __contains__(self, key: object) -> bool:
+        return type(key) is str and self._prefix + user_key(key) in self._worktree
+
+    @locked
+    def __len__(self) -> int:
+        return self._worktree.count(self._low, self._high)
+
+    @locked
+    def iter_keys(self, prefix: str = "") -> Iterator[str]:
+        # A list: the keys as they are now, even if the state changes during the iteration.
+        first = self._prefix + user_key(prefix)
+        return iter([self._key_of(key) for key in list(self._worktree.iter_keys(first, first + _AFTER))])
+
+    @locked
+    def _last_key(self) -> str | None:
+        root_key = self._worktree.last_key(self._low, self._high)
+        return None if root_key is None else self._key_of(root_key)
+
+    def _key_of(self, root_key: bytes) -> str:
+        return root_key[len(self._low) :].decode("utf-8", "surrogatepass")
+
+    @locked
+    def namespaces(self) -> list[str]:
+        start = self._prefix + NAMESPACE
+        end = start + _AFTER
+        names: list[str] = []
+        first = start
+        while (found := next(self._worktree.iter_keys(first, end), None)) is not None:
+            name = found[len(start) :].partition(b"\0")[0]
+            names.append(name.decode("utf-8", "surrogatepass"))
+            first = start + name + b"\x01"  # past every key of this name
+        return names
+
+    @locked
+    def sequence(self, key: str) -> StateSequence:
+        return StateSequence(self._worktree, self._prefix + user_key(key), self._lock, self._check_open)
+
+    @locked
+    def release(self, key: str) -> bool:
+        return self._worktree.release(self._prefix + user_key(key))
