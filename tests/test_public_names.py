@@ -74,6 +74,7 @@ def test_a_public_name_loads_its_module_when_it_is_used():
 def test_public_names_of_storage():
     assert storage.__all__ == [
         "S3",
+        "Backend",
         "Cache",
         "Counting",
         "Counts",

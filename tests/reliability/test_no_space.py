@@ -19,7 +19,7 @@ from versioned_state.errors import StorageFullError
 def test_full_file_keeps_what_was_acknowledged(tmp_path, kind):
     place = tmp_path / "store"
     with Versioned(kind.open(place)) as state:
-        (connection,) = state.repository.store._pool._idle  # type: ignore[attr-defined]
+        (connection,) = state.repository.store._pool._connections  # type: ignore[attr-defined]
         connection.execute("PRAGMA max_page_count = 120")
         count = fill(state)
         assert count > 10

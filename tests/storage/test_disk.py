@@ -409,7 +409,7 @@ def test_store_of_another_user_is_not_private(open_folder: Path) -> None:
 def test_value_beyond_what_sqlite_takes(tmp_path: Path) -> None:
     with Disk(tmp_path) as store:
         store.set("k", b"1")
-        (connection,) = store._pool._idle
+        (connection,) = store._pool._connections
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
         for write in (lambda: store.set("k", bytes(200_000)), lambda: store.set("o/ab", bytes(200_000))):
             with pytest.raises(LimitExceededError):
@@ -421,7 +421,7 @@ def test_value_beyond_what_sqlite_takes(tmp_path: Path) -> None:
 def test_failure_within_a_batch_changes_nothing(tmp_path: Path) -> None:
     with Disk(tmp_path) as store:
         store.set("k", b"1")
-        (connection,) = store._pool._idle
+        (connection,) = store._pool._connections
         connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_DELETE else sqlite3.SQLITE_OK)
         with pytest.raises(StorageError) as caught:
             store.apply({}, {"k": b"2", "m": b"2"}, ["gone"], objects={"o/ab": b"x"})

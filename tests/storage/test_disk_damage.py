@@ -152,7 +152,7 @@ def test_damaged_first_page_is_not_taken_for_an_empty_store(tmp_path: Path) -> N
 
 def test_full_file_refuses_and_the_store_goes_on(tmp_path: Path) -> None:
     with Disk(tmp_path) as store:
-        (connection,) = store._pool._idle
+        (connection,) = store._pool._connections
         connection.execute("PRAGMA max_page_count = 50")
         acknowledged = fill(store, StorageFullError)
         assert acknowledged > 5

@@ -20,7 +20,7 @@ from tests.support.counter import count_up
 from tests.support.processes import fork, join, run, start, without_rights
 from versioned_state.errors import ReadOnlyError, StorageError, StoreBusyError
 from versioned_state.storage import Disk
-from versioned_state.storage.local.sqlite_file import Connection
+from versioned_state.storage.local.pool import Pool
 
 FILE = "store.sqlite3"
 
@@ -131,20 +131,36 @@ def test_close_while_threads_are_at_work(tmp_path: Path) -> None:
         assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
+def _use(pool: Pool, taken: threading.Barrier, closed: threading.Event, together: threading.Barrier) -> None:
+    connection = pool.take()
+    taken.wait()
+    closed.wait()
+    together.wait()
+    pool.give(connection)
+
+
 def test_connections_that_close_at_once_leave_one_file(tmp_path: Path) -> None:
     for _ in range(50):
         store = Disk(tmp_path)
-        connections = [store._pool.take() for _ in range(4)]
-        store.close()
-        together = threading.Barrier(len(connections))
+        taken = threading.Barrier(5)
+        closed = threading.Event()
+        together = threading.Barrier(4)
 
-        def give_back(connection: Connection, store: Disk = store, together: threading.Barrier = together) -> None:
+        def use(
+            store: Disk = store, taken: threading.Barrier = taken, closed: threading.Event = closed, together: threading.Barrier = together
+        ) -> None:
+            connection = store._pool.take()
+            taken.wait()
+            closed.wait()
             together.wait()
             store._pool.give(connection)
 
-        threads = [threading.Thread(target=give_back, args=(connection,)) for connection in connections]
+        threads = [threading.Thread(target=use) for _ in range(4)]
         for thread in threads:
             thread.start()
+        taken.wait()
+        store.close()
+        closed.set()
         for thread in threads:
             thread.join()
         assert [path.name for path in tmp_path.iterdir()] == [FILE]

@@ -144,7 +144,7 @@ def test_busy_store_says_so_after_the_timeout_and_can_be_read_meanwhile(tmp_path
 
 def test_full_file_refuses_and_the_store_goes_on(tmp_path):
     with DiskCache(tmp_path) as store:
-        (connection,) = store._pool._idle
+        (connection,) = store._pool._connections
         connection.execute("PRAGMA max_page_count = 60")
         count = 0
 
@@ -168,7 +168,7 @@ def test_full_file_refuses_and_the_store_goes_on(tmp_path):
 def test_value_beyond_what_sqlite_takes(tmp_path):
     with DiskCache(tmp_path) as store:
         store.set("k", b"1")
-        (connection,) = store._pool._idle
+        (connection,) = store._pool._connections
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
         for key in ("k", "o/ab"):
             with pytest.raises(LimitExceededError):
@@ -195,7 +195,7 @@ def test_place_that_cannot_be_written_is_no_busy_store(open_folder):
 def test_commit_that_fails_leaves_no_transaction_open(tmp_path):
     with DiskCache(tmp_path) as store:
         store.set("k", b"1")
-        (connection,) = store._pool._idle
+        (connection,) = store._pool._connections
         # A foreign key that is looked at when the transaction ends makes COMMIT itself fail, and leaves the transaction open.
         connection.executescript(
             "PRAGMA foreign_keys = ON; CREATE TEMP TABLE p(x PRIMARY KEY);"
@@ -218,7 +218,7 @@ def test_failure_after_which_sqlite_rolled_back_by_itself_is_the_one_that_is_tol
     """diskcache then asks for a rollback of its own, for which there is an error of its own."""
     with DiskCache(tmp_path) as store:
         store.set("k", b"1")
-        (connection,) = store._pool._idle
+        (connection,) = store._pool._connections
 
         def work() -> None:
             store._cache.set("k", b"2")
@@ -268,7 +268,7 @@ def test_listing_a_prefix_costs_what_it_lists(tmp_path):
         store.set_many(
             {f"o/{number:048x}": b"v" for number in range(20_000)} | {f"ref/{number}": b"v" for number in range(5)} | {"z": b"v"}
         )
-        (connection,) = store._pool._idle
+        (connection,) = store._pool._connections
         steps = []
         connection.set_progress_handler(lambda: steps.append(1), 100)  # once in 100 instructions of SQLite's machine
         assert len(list(store.keys("ref/"))) == 5

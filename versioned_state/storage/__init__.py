@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from versioned_state.storage.backend import Backend
     from versioned_state.storage.base import KVStore
     from versioned_state.storage.local.disk import Disk
     from versioned_state.storage.local.diskcache import DiskCache
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "S3",
+    "Backend",
     "Cache",
     "Counting",
     "Counts",
@@ -59,6 +61,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "Backend": "backend",
         "KVStore": "base",
         "Disk": "local.disk",
         "DiskCache": "local.diskcache",

@@ -1,17 +1,20 @@
-"""Keys as bytes, for stores that keep them so: half as long for an address, and in an order that no collation has a say in."""
+"""Keys as bytes, for stores that keep them so: an address takes half the room, and no collation decides the order. Layer: storage."""
 
 from __future__ import annotations
 
-from versioned_state.storage.base import OBJECT_PREFIX
+from versioned_state.storage.base import OBJECT_PREFIX, may_list_objects
+
+ByteRange = tuple[bytes, bytes | None]
+"""The first key of a range and the first one after it; None: the range has no end."""
 
 
 def raw_key(key: str) -> bytes | None:
     """The bytes that stand for `o/<hex>` in the table of objects; None for any other key.
 
-    Hex that is odd, or has capitals, is an object's key too by contract, but no address of ours: it
-    is kept among the entries, whole.
+    Hex that is odd, or has capitals, is an object's key by contract, but is not an address: such a key is kept whole, among
+    the entries.
     """
-    if not key.startswith(OBJECT_PREFIX):
+    if key[:2] != OBJECT_PREFIX:
         return None
     digits = key[2:]
     try:
@@ -21,16 +24,21 @@ def raw_key(key: str) -> bytes | None:
     return raw if raw.hex() == digits else None
 
 
-def text_range(prefix: str) -> tuple[bytes, bytes | None]:
-    """The first key that starts with `prefix`, and the first after those (None: there is no end)."""
+def text_range(prefix: str) -> ByteRange:
+    """The range of the entries whose key starts with `prefix`."""
     start = prefix.encode()
     # UTF-8 has no byte 0xff, so the last byte can always be raised.
     return start, start[:-1] + bytes((start[-1] + 1,)) if start else None
 
 
-def hex_range(digits: str) -> tuple[bytes, bytes | None]:
-    """The same for keys whose hex starts with `digits`, which may be odd in number."""
-    pad = "0" * (len(digits) % 2)
+def address_range(prefix: str) -> ByteRange | None:
+    """The range of the addresses whose key `o/<hex>` starts with `prefix`; None if there can be none."""
+    if not may_list_objects(prefix):
+        return None
+    digits = prefix[len(OBJECT_PREFIX) :]
+    if not all(digit in "0123456789abcdef" for digit in digits):
+        return None
+    pad = "0" * (len(digits) % 2)  # an odd number of digits ends within a byte
     start = bytes.fromhex(digits + pad)
     if not digits.strip("f"):
         return start, None

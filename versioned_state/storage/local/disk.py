@@ -1,14 +1,14 @@
-"""`Disk`, the default for persistence: a directory with one SQLite file in WAL mode.
+"""`Disk`, the default for persistence: a directory with one SQLite file in WAL mode. Layer: storage.
 
-Here are the statements and transactions; `sqlite_file` makes and checks the file, `pool` holds its
-connections. A commit is one transaction, whose cost is what the product is judged by.
+Here are the statements and transactions; `sqlite_file` makes and checks the file, `pool` holds its connections, `log_guard`
+watches its log. A commit is one transaction, and its cost is what the product is judged by.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 from weakref import finalize
@@ -21,9 +21,11 @@ from versioned_state.errors import (
     StoreBusyError,
     StoreNotFoundError,
 )
-from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value
-from versioned_state.storage.byte_keys import hex_range, raw_key, text_range
+from versioned_state.storage.backend import Backend, raise_closed
+from versioned_state.storage.base import OBJECT_PREFIX
+from versioned_state.storage.byte_keys import address_range, raw_key, text_range
 from versioned_state.storage.local import mounts, sqlite_file
+from versioned_state.storage.local.log_guard import LogGuard
 from versioned_state.storage.local.pool import Pool
 from versioned_state.storage.local.sqlite_file import Connection, Durability
 
@@ -42,9 +44,11 @@ _ADD_ENTRY = "INSERT OR IGNORE INTO entries(key, value) VALUES(?, ?)"
 _PUT_ENTRY = "INSERT OR REPLACE INTO entries(key, value) VALUES(?, ?)"
 _DELETE_OBJECT = "DELETE FROM objects WHERE key = ?"
 _DELETE_ENTRY = "DELETE FROM entries WHERE key = ?"
-_GET_LIMIT = "SELECT value FROM settings WHERE name = 'size_limit'"
 _PUT_LIMIT = "INSERT OR REPLACE INTO settings(name, value) VALUES('size_limit', ?)"
 
+# What a batch asks before it writes: the limit and the expected entries, in one statement per number of entries.
+_LIMIT = "SELECT value FROM settings WHERE name = 'size_limit'"
+_BEFORE = [f"SELECT ({_LIMIT}){f', ({_GET_ENTRY})' * count}" for count in range(9)]
 
 # Objects of one query of get_many, which is one statement per number of placeholders: see _chunks. A connection just opened spends
 # more on preparing a longer one than it gains: 285 objects take 0.92 ms by 64, 1.08 ms by 256, 1.6 ms one by one.
@@ -57,7 +61,7 @@ _PAGE = 1000
 _LIST = f"SELECT key FROM {{table}} WHERE key >= :start {{bound}} ORDER BY key LIMIT {_PAGE}"  # noqa: S608 - a constant
 
 
-class Disk(KVStore):
+class Disk(Backend):
     """The store in the directory `path`, made (mode 0700, parents too) if nothing is there.
 
     `size_limit`, in bytes, is kept in the store and binds all who open it, those who give none as
@@ -113,10 +117,12 @@ class Disk(KVStore):
         self.private = sqlite_file.is_private(self.path, file)
         self._name = str(file)
         self._identity = _identity(self._name)
+        log = self._log = LogGuard(file)
 
         def connect() -> Connection:
             if read_only:
                 return sqlite_file.connect_read_only(file, timeout=timeout)
+            log.forget()
             return sqlite_file.connect(file, durability=durability, timeout=timeout)
 
         self._pool = Pool(connect)
@@ -175,21 +181,16 @@ class Disk(KVStore):
 
         return self._write(rewrite, transaction=False)
 
-    def get(self, key: str) -> bytes | None:
-        check_key(key)
+    def _get(self, key: str) -> bytes | None:
         raw = raw_key(key)
         sql, name = (_GET_OBJECT, raw) if raw is not None else (_GET_ENTRY, key.encode())
         row = self._read(lambda connection: connection.execute(sql, (name,)).fetchone())
         return None if row is None else self._checked(row[0])
 
-    def set(self, key: str, value: bytes) -> None:
-        check_value(value)
-        self.set_many({key: value})
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+    def _get_many(self, keys: tuple[str, ...]) -> dict[str, bytes]:
         objects: dict[bytes, str] = {}
         entries: dict[bytes, str] = {}
-        for key in check_keys(keys):
+        for key in keys:
             raw = raw_key(key)
             if raw is not None:
                 objects[raw] = key
@@ -201,19 +202,19 @@ class Disk(KVStore):
             for table, names in (("objects", objects), ("entries", entries)):
                 for chunk in _chunks(list(names)):
                     marks = ",".join("?" * len(chunk))
-                    for raw, value in connection.execute(_GET_SEVERAL.format(table=table, marks=marks), chunk):
+                    for raw, value in connection.execute(_GET_SEVERAL.format(table=table, marks=marks), chunk).fetchall():
                         key = names.get(raw)
                         if key is None:
-                            # Found by an index that says otherwise than the row. A KeyError would pass for: there is no such key.
+                            # The index says otherwise than the row. A KeyError would mean that there is no such key.
                             raise CorruptStoreError(f"{self._file} is damaged: looking up a key found another, {raw!r}")
                         found[key] = value if type(value) is bytes else self._checked(value)
             return found
 
         return self._read(query)
 
-    def sizes(self, keys: Iterable[str]) -> dict[str, int]:
+    def _sizes(self, keys: tuple[str, ...]) -> dict[str, int]:
         names: dict[str, dict[bytes, str]] = {"objects": {}, "entries": {}}
-        for key in check_keys(keys):
+        for key in keys:
             raw = raw_key(key)
             names["entries" if raw is None else "objects"][key.encode() if raw is None else raw] = key
 
@@ -222,30 +223,22 @@ class Disk(KVStore):
             for table, wanted in names.items():
                 for chunk in _chunks(list(wanted)):
                     statement = _SIZES.format(table=table, marks=",".join("?" * len(chunk)))
-                    found.update({wanted[raw]: size for raw, size in connection.execute(statement, chunk) if raw in wanted})
+                    found.update({wanted[raw]: size for raw, size in connection.execute(statement, chunk).fetchall() if raw in wanted})
             return found
 
         return self._read(query)
 
-    def keys(self, prefix: str = "") -> Iterator[str]:
-        check_key(prefix)
-        self._pool.check_open()  # now, not at the first step
-        return self._list(prefix)
-
-    def _list(self, prefix: str) -> Iterator[str]:
-        # Page by page, each a query of its own that starts after the last key: no read is open between
-        # two steps, and a write that falls in between neither repeats a key nor hides another.
+    def _keys(self, prefix: str) -> Iterator[str]:
+        # Page by page, each a query of its own that starts after the last key: no read is open between two steps, and a write
+        # in between neither repeats a key nor hides another.
         for raw in self._pages("entries", *text_range(prefix)):
             try:
                 yield raw.decode()
             except UnicodeDecodeError as error:
-                raise CorruptStoreError(f"{self._file} is damaged: it holds a key that is no text, {raw!r}") from error
-        if OBJECT_PREFIX.startswith(prefix):
-            digits: str | None = ""
-        else:
-            digits = prefix[len(OBJECT_PREFIX) :] if prefix.startswith(OBJECT_PREFIX) else None
-        if digits is not None and all(digit in "0123456789abcdef" for digit in digits):
-            for raw in self._pages("objects", *hex_range(digits)):
+                raise CorruptStoreError(f"{self._file} is damaged: it holds a key that is not text, {raw!r}") from error
+        addresses = address_range(prefix)
+        if addresses is not None:
+            for raw in self._pages("objects", *addresses):
                 yield OBJECT_PREFIX + raw.hex()
 
     def _pages(self, table: str, start: bytes, end: bytes | None) -> Iterator[bytes]:
@@ -260,16 +253,9 @@ class Disk(KVStore):
                 return
             bounds["start"] = rows[-1][0] + b"\0"  # the next key there can be
 
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
+    def _apply(
+        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
     ) -> bool:
-        objects = objects or {}
-        check_batch(self, expected, puts, deletes, objects)
         rows: list[tuple[bytes, bytes]] = []
         odd_rows: list[tuple[bytes, bytes]] = []
         for key, value in objects.items():
@@ -278,39 +264,42 @@ class Disk(KVStore):
                 rows.append((raw, value))
             else:
                 odd_rows.append((key.encode(), value))
+        expected_keys = [key.encode() for key in expected]
+        expected_values = [*expected.values()]
+        put_rows = [(key.encode(), value) for key, value in puts.items()]
 
         def write(connection: Connection) -> bool:
-            limit = _limit(connection)
-            before = 0 if limit is None else _used(connection)
-            execute = connection.execute
+            limit, found = _before(connection, expected_keys)
+            used = 0 if limit is None else _used(connection)
             if rows:
                 connection.executemany(_ADD_OBJECT, rows)
             if odd_rows:
                 connection.executemany(_ADD_ENTRY, odd_rows)
-            holds = all(_holds(execute(_GET_ENTRY, (key.encode(),)).fetchone(), value) for key, value in expected.items())
+            holds = found == expected_values
             if holds:
-                for key, value in puts.items():
-                    execute(_PUT_ENTRY, (key.encode(), value))
+                if put_rows:
+                    connection.executemany(_PUT_ENTRY, put_rows)
                 for key in deletes:
                     raw = raw_key(key)
                     if raw is not None:
-                        execute(_DELETE_OBJECT, (raw,))
+                        connection.execute(_DELETE_OBJECT, (raw,))
                     else:
-                        execute(_DELETE_ENTRY, (key.encode(),))
-            # What adds no page is let through in any case: a limit may be set below what is there.
-            if limit is not None and _used(connection) > max(before, _room(limit, objects=bool(objects), deletes=bool(deletes))):
+                        connection.execute(_DELETE_ENTRY, (key.encode(),))
+            # A batch that adds no page always passes: a limit may be set below the size of the store.
+            if limit is not None and _used(connection) > max(used, _room(limit, objects=bool(objects), deletes=bool(deletes))):
                 raise StorageFullError(
-                    f"{self.path} is at its size limit of {limit} bytes; nothing was written",
+                    f"{self.path} is at its size limit of {limit} bytes",
                     limit=limit,
+                    remains="nothing was written",
                     hint="collect garbage, or open the store with a larger size_limit",
                 )
             return holds
 
         return self._write(write)
 
-    def close(self) -> None:
-        """Close the file. The last one to close it folds the log in, so that one file is left."""
-        self._finalizer()
+    def _close(self) -> None:
+        # The last connection to close folds the log in, so that one file is left.
+        self._pool.close()
 
     def _read(self, query: Callable[[Connection], T]) -> T:
         """Run `query` on a connection of this thread's own, without waiting for any writer."""
@@ -346,28 +335,34 @@ class Disk(KVStore):
         return connection.stamp is None or connection.stamp == sqlite_file.stamp(self._file)
 
     def _write(self, work: Callable[[Connection], T], *, transaction: bool = True) -> T:
-        """Run `work` in one transaction: all of it is there afterwards, or none if it raises."""
-        self._pool.check_open()
+        """Run `work` in one transaction: all of it is done afterwards, or nothing if it raises."""
+        if self._closed:
+            raise_closed()
         if self._read_only:
-            raise ReadOnlyError(f"{self._file} was opened read-only; nothing was written")
+            raise ReadOnlyError(f"{self._file} was opened read-only", remains="nothing was written")
         pool = self._pool
         # Threads of this process queue here rather than in SQLite, which would poll.
-        if not pool.writing.acquire(timeout=self._timeout):
-            raise StoreBusyError(f"{self._file} is held by another thread; nothing was written")
+        if not pool.writing.acquire(self._timeout):
+            raise StoreBusyError(
+                f"{self._file} is held by another thread, or by a call that this one is made within", remains="nothing was written"
+            )
         connection = None
         try:
-            connection = pool.take()
-            if transaction:
-                connection.execute("BEGIN IMMEDIATE")
+            connection = pool.take_writer()
             # SQLite would go on writing to a file that has no name any more.
             if _identity(self._name) != self._identity:
                 raise StoreNotFoundError(
-                    f"{self._file} was removed or replaced while it was open; nothing was written",
-                    hint="open the store anew: what is there now is another one",
+                    f"{self._file} was removed or replaced while it was open",
+                    remains="nothing was written",
+                    hint="open the store again: there is another one now, or none",
                 )
+            self._log.check(connection)
+            if transaction:
+                connection.execute("BEGIN IMMEDIATE")
             result = work(connection)
             if transaction:
                 connection.execute("COMMIT")
+            self._log.note()
         except BaseException as error:
             if connection is not None and connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -390,9 +385,22 @@ def _identity(name: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def _before(connection: Connection, keys: list[bytes]) -> tuple[int | None, list[bytes | None]]:
+    """The size limit, and the values of the entries `keys`; None for each that does not exist."""
+    if len(keys) < len(_BEFORE):
+        stored, *found = connection.execute(_BEFORE[len(keys)], keys).fetchone()
+        return _checked_limit(stored), found
+    rows = [connection.execute(_GET_ENTRY, (key,)).fetchone() for key in keys]
+    return _limit(connection), [None if row is None else row[0] for row in rows]
+
+
 def _limit(connection: Connection) -> int | None:
-    row = connection.execute(_GET_LIMIT).fetchone()
-    return row[0] if row is not None and isinstance(row[0], int) and row[0] > 0 else None
+    row = connection.execute(_LIMIT).fetchone()
+    return None if row is None else _checked_limit(row[0])
+
+
+def _checked_limit(stored: object) -> int | None:
+    return stored if isinstance(stored, int) and stored > 0 else None
 
 
 def _used(connection: Connection) -> int:
@@ -413,10 +421,6 @@ def _room(limit: int, *, objects: bool, deletes: bool) -> int:
     if objects:
         return limit - reserve
     return limit if deletes else limit - reserve // 2
-
-
-def _holds(row: tuple[bytes] | None, value: bytes | None) -> bool:
-    return value is None if row is None else row[0] == value
 
 
 def _chunks(raws: list[bytes]) -> Iterator[list[bytes]]:

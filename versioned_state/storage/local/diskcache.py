@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 from weakref import finalize
 
 from versioned_state.errors import InvalidArgumentError, MissingDependencyError, StoreBusyError
-from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value
-from versioned_state.storage.byte_keys import hex_range, raw_key
+from versioned_state.storage.backend import Backend, raise_closed
+from versioned_state.storage.base import OBJECT_PREFIX
+from versioned_state.storage.byte_keys import address_range, raw_key
 from versioned_state.storage.local import mounts, sqlite_file
 from versioned_state.storage.local.disk import _LONGEST_TIMEOUT_S, _checked_path
 from versioned_state.storage.local.pool import Pool
@@ -35,7 +36,7 @@ _PAGE = 1000
 _LIST = f"SELECT key, raw FROM Cache WHERE key >= ? {{bound}} ORDER BY key, raw LIMIT {_PAGE}"  # noqa: S608 - a constant
 
 
-class DiskCache(KVStore):
+class DiskCache(Backend):
     """The store in the directory `path`, made (mode 0700, parents too) if nothing is there. Extra `diskcache`.
 
     For those who run diskcache already. `Disk` keeps the same promises, is faster, and has a size limit
@@ -86,33 +87,20 @@ class DiskCache(KVStore):
     def __repr__(self) -> str:
         return f"<DiskCache {str(self.path)!r}>"
 
-    def get(self, key: str) -> bytes | None:
-        check_key(key)
-        return self._read(lambda _: self._get(_name(key)))
+    def _get(self, key: str) -> bytes | None:
+        return self._read(lambda _: self._value(_name(key)))
 
-    def set(self, key: str, value: bytes) -> None:
-        check_value(value)
-        self.set_many({key: value})
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        wanted = {key: _name(key) for key in check_keys(keys)}
-        found = self._read(lambda _: {key: self._get(name) for key, name in wanted.items()})
+    def _get_many(self, keys: tuple[str, ...]) -> dict[str, bytes]:
+        wanted = {key: _name(key) for key in keys}
+        found = self._read(lambda _: {key: self._value(name) for key, name in wanted.items()})
         return {key: value for key, value in found.items() if value is not None}
 
-    def keys(self, prefix: str = "") -> Iterator[str]:
-        check_key(prefix)
-        self._pool.check_open()  # now, not at the first step
-        return self._list(prefix)
-
-    def _list(self, prefix: str) -> Iterator[str]:
-        for name in self._pages(*text_range(prefix)):
+    def _keys(self, prefix: str) -> Iterator[str]:
+        for name in self._pages(*_text_range(prefix)):
             yield str(name)
-        if OBJECT_PREFIX.startswith(prefix):
-            digits: str | None = ""
-        else:
-            digits = prefix[len(OBJECT_PREFIX) :] if prefix.startswith(OBJECT_PREFIX) else None
-        if digits is not None and all(digit in "0123456789abcdef" for digit in digits):
-            for name in self._pages(*hex_range(digits)):
+        addresses = address_range(prefix)
+        if addresses is not None:
+            for name in self._pages(*addresses):
                 yield OBJECT_PREFIX + bytes(name).hex()  # type: ignore[arg-type] # a range that starts with bytes holds bytes
 
     def _pages(self, start: Name, end: Name | None) -> Iterator[Name]:
@@ -128,25 +116,19 @@ class DiskCache(KVStore):
             last = names[-1]
             start = last + "\0" if isinstance(last, str) else last + b"\0"  # the next key there can be
 
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
+    def _apply(
+        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
     ) -> bool:
-        check_batch(self, expected, puts, deletes, objects or {})
         conditions = [(_name(key), value) for key, value in expected.items()]
-        added = [(_name(key), value) for key, value in (objects or {}).items()]
-        changed = [(key, value) for key, value in puts.items()]
+        added = [(_name(key), value) for key, value in objects.items()]
+        changed = [*puts.items()]
         removed = [_name(key) for key in deletes]
 
         def write() -> bool:
             cache = self._cache
             for name, value in added:
                 cache.add(name, value)  # never set(): to write an object again would be to replace it
-            if any(self._get(name) != value for name, value in conditions):
+            if any(self._value(name) != value for name, value in conditions):
                 return False
             for key, value in changed:
                 cache.set(key, value)
@@ -156,11 +138,10 @@ class DiskCache(KVStore):
 
         return self._write(write)
 
-    def close(self) -> None:
-        """Close the file. The last one to close it folds the log in, so that one file is left."""
-        self._finalizer()
+    def _close(self) -> None:
+        self._pool.close()
 
-    def _get(self, name: Name) -> bytes | None:
+    def _value(self, name: Name) -> bytes | None:
         value: bytes | None = self._cache.get(name)
         return value
 
@@ -175,22 +156,25 @@ class DiskCache(KVStore):
 
     def _write(self, work: Callable[[], T]) -> T:
         """Run `work` in one transaction of its own: all of it is there afterwards, or none if it raises."""
-        self._pool.check_open()
+        if self._closed:
+            raise_closed()
         pool = self._pool
         # The one lock of this process: of two threads, or two calls within each other on one thread, the second never
         # joins the transaction of the first.
-        if not pool.writing.acquire(timeout=self._timeout):
-            raise StoreBusyError(f"{self._file} is held by another thread, or by a call that this one is made within; nothing was written")
+        if not pool.writing.acquire(self._timeout):
+            raise StoreBusyError(
+                f"{self._file} is held by another thread, or by a call that this one is made within", remains="nothing was written"
+            )
         connection = None
         try:
-            connection = pool.take()
+            connection = pool.take_writer()
             with self._cache.lent(connection, self._file), self._cache.transact_alone():
                 return work()
         except (sqlite3.Error, OverflowError) as error:
             raise sqlite_file.translate(error, self._file) from error
         finally:
             if connection is not None:
-                # diskcache leaves a transaction open whose COMMIT failed, or that was interrupted as it began.
+                # diskcache leaves a transaction open if its COMMIT failed, or if it was interrupted as it began.
                 if connection.in_transaction:
                     connection.rollback()
                 pool.give(connection)
@@ -212,8 +196,8 @@ def _name(key: str) -> Name:
     return key if raw is None else raw
 
 
-def text_range(prefix: str) -> tuple[str, Name]:
-    """The first key that starts with `prefix`, and the first that comes after those: text, or the least of all bytes."""
+def _text_range(prefix: str) -> tuple[str, Name]:
+    """The first entry whose key starts with `prefix`, and the first after those: text, or the least of all bytes."""
     for length in range(len(prefix), 0, -1):
         last = ord(prefix[length - 1])
         if last < 0x10FFFF:

@@ -1,103 +1,111 @@
-"""`Memory`, the store of this process: gone when it is. The default of `Versioned()`, and of tests."""
+"""`Memory`, the store of this process: gone when the process is. The default of `Versioned()`, and of tests. Layer: storage."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from threading import RLock
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping
 
-from versioned_state.errors import StoreClosedError
-from versioned_state.storage.base import KVStore, check_batch, check_key, check_keys, check_value, is_object
+from versioned_state.storage.backend import Backend, raise_closed
+from versioned_state.storage.base import OBJECT_PREFIX, may_list_objects
+from versioned_state.storage.call_lock import CallLock
 
 
-class Memory(KVStore):
-    """A dict under a lock. Only this process reaches it, so it is `private`."""
+class Memory(Backend):
+    """Two dicts under a lock. Only this process reaches it, so it is `private`."""
 
     private = True
 
     def __init__(self) -> None:
-        self._lock = RLock()
+        self._lock = CallLock()
         self._objects: dict[str, bytes] = {}
         self._mutable: dict[str, bytes] = {}
         # The mutable keys in order, so that listing a prefix costs what it lists.
         self._ordered: list[str] = []
-        self._closed = False
+        # A batch whose conditions held and that is not done yet. Whoever finds one that an interrupt left does the rest.
+        self._begun: tuple[Mapping[str, bytes], Collection[str]] | None = None
 
     def __repr__(self) -> str:
         return f"<Memory {len(self._objects)} objects, {len(self._mutable)} other keys>"
 
-    def get(self, key: str) -> bytes | None:
-        self._check_open()
-        check_key(key)
-        return (self._objects if is_object(key) else self._mutable).get(key)
+    def _get(self, key: str) -> bytes | None:
+        if self._begun is not None:
+            self._wait()
+        return (self._objects if key[:2] == OBJECT_PREFIX else self._mutable).get(key)
 
-    def set(self, key: str, value: bytes) -> None:
-        check_value(value)
-        self.set_many({key: value})
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        wanted = check_keys(keys)
+    def _get_many(self, keys: tuple[str, ...]) -> dict[str, bytes]:
         found = {}
         with self._lock:
-            self._check_open()
-            for key in wanted:
-                value = (self._objects if is_object(key) else self._mutable).get(key)
+            self._finish()
+            for key in keys:
+                value = (self._objects if key[:2] == OBJECT_PREFIX else self._mutable).get(key)
                 if value is not None:
                     found[key] = value
         return found
 
-    def sizes(self, keys: Iterable[str]) -> dict[str, int]:
-        return {key: len(value) for key, value in self.get_many(keys).items()}
+    def _sizes(self, keys: tuple[str, ...]) -> dict[str, int]:
+        return {key: len(value) for key, value in self._get_many(keys).items()}
 
-    def keys(self, prefix: str = "") -> Iterator[str]:
-        check_key(prefix)
+    def _keys(self, prefix: str) -> Iterator[str]:
         with self._lock:
-            self._check_open()
-            start = bisect_left(self._ordered, prefix)
-            end = start
+            self._finish()
+            start = end = bisect_left(self._ordered, prefix)
             while end < len(self._ordered) and self._ordered[end].startswith(prefix):
                 end += 1
             found = self._ordered[start:end]
-            if prefix.startswith("o/") or "o/".startswith(prefix):
+            if may_list_objects(prefix):
                 found += [key for key in self._objects if key.startswith(prefix)]
         return self._while_open(found)
 
     def _while_open(self, found: list[str]) -> Iterator[str]:
         for key in found:
-            self._check_open()
+            if self._closed:
+                raise_closed()
             yield key
 
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
+    def _apply(
+        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
     ) -> bool:
-        check_batch(self, expected, puts, deletes, objects or {})
         with self._lock:
-            self._check_open()
-            for key, value in (objects or {}).items():
+            self._finish()
+            if self._closed:
+                raise_closed()
+            for key, value in objects.items():
                 self._objects.setdefault(key, value)
-            if any(self._mutable.get(key) != value for key, value in expected.items()):
-                return False
-            for key, value in puts.items():
-                if key not in self._mutable:
-                    insort(self._ordered, key)
-                self._mutable[key] = value
-            for key in deletes:
-                if is_object(key):
-                    self._objects.pop(key, None)
-                elif self._mutable.pop(key, None) is not None:
-                    del self._ordered[bisect_left(self._ordered, key)]
+            for key, wanted in expected.items():
+                if self._mutable.get(key) != wanted:
+                    return False
+            if puts or deletes:
+                self._begun = (dict(puts), tuple(deletes))  # from here on the batch is done, whatever happens
+                self._finish()
         return True
 
-    def close(self) -> None:
+    def _wait(self) -> None:
         with self._lock:
-            self._closed = True
-            self._objects, self._mutable, self._ordered = {}, {}, []
+            self._finish()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosedError("the store is closed")
+    def _finish(self) -> None:
+        """Do the batch that has begun. Doing a part of it twice changes nothing."""
+        if self._begun is None:
+            return
+        puts, deletes = self._begun
+        ordered = self._ordered
+        for key, value in puts.items():
+            if key not in self._mutable:
+                at = bisect_left(ordered, key)
+                if at == len(ordered) or ordered[at] != key:
+                    ordered.insert(at, key)
+            self._mutable[key] = value
+        for key in deletes:
+            if key[:2] == OBJECT_PREFIX:
+                self._objects.pop(key, None)
+                continue
+            at = bisect_left(ordered, key)
+            if at < len(ordered) and ordered[at] == key:
+                del ordered[at]
+            self._mutable.pop(key, None)
+        self._begun = None
+
+    def _close(self) -> None:
+        with self._lock:
+            self._begun = None
+            self._objects, self._mutable, self._ordered = {}, {}, []

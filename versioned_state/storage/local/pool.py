@@ -1,58 +1,81 @@
-"""`Pool`, the open connections of one `Disk`, each used by one thread at a time.
+"""`Pool`, the open connections of one store on SQLite, each used by one call at a time. Layer: storage.
 
-It grows to as many as there are threads at work at once, and carries none across a fork: SQLite keeps
-locks and shared memory per process, so a child that used, or merely closed, an inherited connection
-could delete the WAL under its parent. Before a fork all connections are therefore closed; parent and
-child open their own when they next need one.
+It grows to as many connections as there are calls at once. A connection is taken by one atomic step and known by the call that
+uses it: what an interrupted call left in use, perhaps within a transaction, is closed by the next call that needs it.
+
+No connection crosses a fork: SQLite keeps locks and shared memory per process, so a child that used, or merely closed, an
+inherited connection could delete the WAL of its parent. Before a fork all connections are therefore closed; parent and child
+open their own when they next need one.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
-from threading import Lock
+from contextlib import suppress
+from types import FrameType
 from weakref import WeakSet
 
-from versioned_state.errors import StoreClosedError
+from versioned_state.storage.backend import raise_closed
+from versioned_state.storage.call_lock import CallLock, is_running
 from versioned_state.storage.local.sqlite_file import Connection
 
-# How long a fork waits for calls of other threads to end. Beyond that the child may inherit a
-# connection in use, which it leaves alone.
+# A fork waits for calls of other threads to end. Beyond that the child may inherit a connection in use, which it leaves alone.
 _FORK_PATIENCE_S = 30.0
 
 
 class Pool:
-    """Hands out connections made by `connect`. `writing` is held by the one thread that writes."""
+    """Hands out connections made by `connect`. The one call that writes holds `writing`."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
-        self._opening = Lock()
-        # One at a time: of two that close at once each would see the other and leave the WAL to it.
-        self._closing = Lock()
+        self._opening = CallLock()
+        # Of two connections that close at once each would see the other, and leave the WAL to it.
+        self._closing = CallLock()
+        self.writing = CallLock()
+        self._writer: Connection | None = None
         self._closed = False
-        # list.append/pop and set.add/discard are atomic, so taking and giving back needs no lock.
-        self._idle: list[Connection] = []
-        self._open: set[Connection] = set()
-        self.writing = Lock()
+        self._forking = False
+        self._connections: list[Connection] = []
+        # The call that uses a connection. dict.setdefault takes the connection in one step, pop gives it back in one.
+        self._users: dict[Connection, FrameType] = {}
         _pools.add(self)
 
     def take(self) -> Connection:
-        """A connection for this thread alone, until `give` or `discard`."""
-        self.check_open()
-        try:
-            return self._idle.pop()
-        except IndexError:
-            pass
+        """A connection for the calling function alone, until it calls `give` or `discard`, or ends."""
+        return self._take(sys._getframe(1))
+
+    def take_writer(self) -> Connection:
+        """The same for the one call that writes: it holds `writing`."""
+        if self._writer is not None:
+            self._reclaim()  # the write before this one was interrupted, and its transaction may be open
+        connection = self._writer = self._take(sys._getframe(1))
+        return connection
+
+    def _take(self, user: FrameType) -> Connection:
+        if self._closed:
+            raise_closed()
+        for connection in self._connections:
+            if self._users.setdefault(connection, user) is user:
+                return connection
+        self._reclaim()
         with self._opening:
-            self.check_open()
+            while self._forking:
+                time.sleep(0.001)
+            if self._closed:
+                raise_closed()
             connection = self._connect()
-            self._open.add(connection)
+            self._users[connection] = user  # first, so that nobody else takes it
+            self._connections.append(connection)
         return connection
 
     def give(self, connection: Connection) -> None:
         """Take back a connection that is fit for use."""
-        self._idle.append(connection)
+        if connection is self._writer:
+            self._writer = None
+        self._users.pop(connection, None)
         if self._closed:
             self._close_idle()
 
@@ -60,45 +83,56 @@ class Pool:
         """Take back a connection that is not."""
         with self._closing:
             connection.close()
-        self._open.discard(connection)
+        with suppress(ValueError):
+            self._connections.remove(connection)
+        if connection is self._writer:
+            self._writer = None
+        self._users.pop(connection, None)
 
     def close(self) -> None:
-        """Close what is idle now, and what is in use as it comes back. Idempotent."""
+        """Close the idle connections now, and those in use when they come back. Idempotent."""
         self._closed = True
-        # Whoever was opening a connection meanwhile gives it back to a closed pool.
+        # A call that is opening a connection meanwhile gives it back to a closed pool.
         self._close_idle()
-
-    def check_open(self) -> None:
-        """Raise `StoreClosedError` after `close()`."""
-        if self._closed:
-            raise StoreClosedError("the store is closed")
+        self._reclaim()
 
     def _close_idle(self) -> None:
-        while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                return
-            self.discard(connection)
+        user = sys._getframe()
+        for connection in tuple(self._connections):
+            if self._users.setdefault(connection, user) is user:
+                self.discard(connection)
+
+    def _reclaim(self) -> None:
+        """Close the connections of calls that have ended without giving them back."""
+        for connection, user in tuple(self._users.items()):
+            # A call gives back before it ends: the entry of one that has ended is a leftover for good.
+            if not is_running(user) and self._users.get(connection) is user:
+                self.discard(connection)
 
     def before_fork(self) -> None:
-        self._opening.acquire()
+        self._forking = True
+        with self._opening:
+            pass  # whoever was opening a connection has it now
         deadline = time.monotonic() + _FORK_PATIENCE_S
         self._close_idle()
-        while self._open and time.monotonic() < deadline:
+        self._reclaim()
+        while self._connections and time.monotonic() < deadline:
             time.sleep(0.001)
             self._close_idle()
 
     def after_fork_in_parent(self) -> None:
-        self._opening.release()
+        self._forking = False
 
     def after_fork_in_child(self) -> None:
         # The threads that held these locks do not exist here.
-        self._opening = Lock()
-        self._closing = Lock()
-        self.writing = Lock()
-        _inherited.extend(self._open)  # or they would be closed now
-        self._open = set()
+        self._opening = CallLock()
+        self._closing = CallLock()
+        self.writing = CallLock()
+        self._forking = False
+        self._writer = None
+        _inherited.extend(self._connections)  # or they would be closed now
+        self._connections = []
+        self._users = {}
 
 
 _pools: WeakSet[Pool] = WeakSet()

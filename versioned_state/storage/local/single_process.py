@@ -1,38 +1,36 @@
-"""`SingleProcessStore`, an adapter for a store that can do no more than read, write, remove and list.
+"""`SingleProcessStore`, an adapter for a store that can only read, write, remove and list. Layer: storage.
 
-It is worth what its name says: batches and conditions hold among the threads of one process that
-share one adapter. A second process over the same data is not seen and can overwrite; a crash within
-a batch can leave part of it.
+Batches and conditions hold among the threads of one process that share one adapter. A second process over the same data is not
+seen and can overwrite; a crash within a batch can leave part of it.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from threading import RLock
 
-from versioned_state.errors import StoreClosedError
-from versioned_state.storage.base import KVStore, check_batch, check_key, check_keys, check_value
+from versioned_state.storage.backend import Backend, raise_closed
+from versioned_state.storage.call_lock import CallLock
 
 
-class SingleProcessStore(KVStore):
-    """A full store out of four methods, which are called under one lock and never after `close()`.
+class SingleProcessStore(Backend):
+    """A full store made of four methods, which are called under one lock and never after `close()`.
 
     ::
 
         class Files(SingleProcessStore):
-            def read_value(self, key): ...          # bytes, or None where there is none
-            def write_value(self, key, value): ...  # store it, whole, over what was there
-            def remove_value(self, key): ...        # no error where there is none
+            def read_value(self, key): ...          # bytes, or None if there is none
+            def write_value(self, key, value): ...  # store it, whole, over the old value
+            def remove_value(self, key): ...        # not an error if there is none
             def list_keys(self, prefix): ...        # those that start with it, once each
 
-    A batch is written objects first, then puts, then deletes. If a write fails, the puts and deletes
-    done before it are taken back and its error goes on; if that fails too, part of the batch stays.
+    A batch is written objects first, then puts, then deletes. If a write fails, the puts and deletes done before it are taken
+    back and its error is raised; if that fails too, part of the batch stays.
     """
 
     def __init__(self) -> None:
-        self._lock = RLock()
-        self._closed = False
+        self._lock = CallLock()
+        self._released = False
 
     @abstractmethod
     def read_value(self, key: str) -> bytes | None:
@@ -40,59 +38,47 @@ class SingleProcessStore(KVStore):
 
     @abstractmethod
     def write_value(self, key: str, value: bytes) -> None:
-        """Store `value`, over what was there. After an error the old value must still be there."""
+        """Store `value`, over the old one. After an error the old value must still be there."""
 
     @abstractmethod
     def remove_value(self, key: str) -> None:
-        """Remove `key` if it is there."""
+        """Remove `key` if it exists."""
 
     @abstractmethod
     def list_keys(self, prefix: str) -> Iterable[str]:
-        """The keys that start with `prefix`. Taken to the end before anything else is asked."""
+        """The keys that start with `prefix`. Read to the end before anything else is asked."""
 
     def release(self) -> None:
-        """Let go of what the store holds; called once, by `close()`."""
+        """Close files and connections; called once, by `close()`."""
 
-    def get(self, key: str) -> bytes | None:
-        check_key(key)
+    def _get(self, key: str) -> bytes | None:
         with self._lock:
             self._check_open()
             return self.read_value(key)
 
-    def set(self, key: str, value: bytes) -> None:
-        check_value(value)
-        self.set_many({key: value})
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        wanted = check_keys(keys)
+    def _get_many(self, keys: tuple[str, ...]) -> dict[str, bytes]:
         with self._lock:
             self._check_open()
-            found = {key: self.read_value(key) for key in wanted}
+            found = {key: self.read_value(key) for key in keys}
         return {key: value for key, value in found.items() if value is not None}
 
-    def keys(self, prefix: str = "") -> Iterator[str]:
-        check_key(prefix)
+    def _keys(self, prefix: str) -> Iterator[str]:
         with self._lock:
             self._check_open()
             found = tuple(self.list_keys(prefix))
         return iter(found)
 
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
+    def _apply(
+        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
     ) -> bool:
-        check_batch(self, expected, puts, deletes, objects or {})
         with self._lock:
             self._check_open()
-            for key, value in (objects or {}).items():
+            for key, value in objects.items():
                 if self.read_value(key) is None:
                     self.write_value(key, value)
-            if any(self.read_value(key) != value for key, value in expected.items()):
-                return False
+            for key, wanted in expected.items():
+                if self.read_value(key) != wanted:
+                    return False
             before: dict[str, bytes | None] = {}
             try:
                 for key, value in puts.items():
@@ -106,10 +92,10 @@ class SingleProcessStore(KVStore):
                 raise
         return True
 
-    def close(self) -> None:
+    def _close(self) -> None:
         with self._lock:
-            if not self._closed:
-                self._closed = True
+            if not self._released:
+                self._released = True
                 self.release()
 
     def _take_back(self, before: Mapping[str, bytes | None]) -> None:
@@ -120,5 +106,5 @@ class SingleProcessStore(KVStore):
                 self.write_value(key, value)
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosedError("the store is closed")
+        if self._released:
+            raise_closed()

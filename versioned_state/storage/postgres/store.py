@@ -7,7 +7,7 @@ docs/design/009-postgresql.md has the races and the figures behind it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from weakref import finalize
 
 from versioned_state.errors import CorruptStoreError, InvalidArgumentError, LimitExceededError, MissingDependencyError
-from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value
-from versioned_state.storage.byte_keys import hex_range, raw_key, text_range
+from versioned_state.storage.backend import Backend
+from versioned_state.storage.base import OBJECT_PREFIX
+from versioned_state.storage.byte_keys import address_range, raw_key, text_range
 from versioned_state.storage.postgres.schema import MAX_VALUE, checked_name, gate_number, lock_number, prepare, statement
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class _Step:
         ]
 
 
-class Postgres(KVStore):
+class Postgres(Backend):
     """The store in schema `schema` of the database that `url` names: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
 
     What a URL leaves out, and options such as `?sslmode=verify-full`, are the client library's (libpq): it reads
@@ -146,32 +147,25 @@ class Postgres(KVStore):
         self._gate = gate_number(schema)
         # Less than the client's own patience: so the server says that a lock was not free, and nothing is in doubt.
         self._lock_patience = f"{max(1, int(timeout * 800))}ms"
-        self._get_object, self._get_entry, self._get_objects, self._get_entries, self._apply = (
+        self._get_object, self._get_entry, self._get_objects, self._get_entries, self._apply_batch = (
             statement(text, schema) for text in (_GET_OBJECT, _GET_ENTRY, _GET_OBJECTS, _GET_ENTRIES, _APPLY)
         )
 
     def __repr__(self) -> str:
         return f"<Postgres {self._connections.name!r} schema {self.schema!r}>"
 
-    def get(self, key: str) -> bytes | None:
-        check_key(key)
+    def _get(self, key: str) -> bytes | None:
         raw = raw_key(key)
         sql, name = (self._get_object, raw) if raw is not None else (self._get_entry, key.encode())
         row = self._connections.read(lambda link: link.execute(sql, (name,), binary=True).fetchone())
         return None if row is None else row[0]
 
-    def set(self, key: str, value: bytes) -> None:
-        check_value(value)
-        self.set_many({key: value})
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        objects: dict[bytes, str] = {}
-        entries: dict[bytes, str] = {}
-        wanted = iter(dict.fromkeys(check_keys(keys)))
+    def _get_many(self, keys: tuple[str, ...]) -> dict[str, bytes]:
+        wanted = iter(keys)
         found: dict[str, bytes] = {}
-        self._connections.check_open()
         while chunk := tuple(islice(wanted, _CHUNK)):
-            objects, entries = {}, {}
+            objects: dict[bytes, str] = {}
+            entries: dict[bytes, str] = {}
             for key in chunk:
                 raw = raw_key(key)
                 if raw is not None:
@@ -185,25 +179,17 @@ class Postgres(KVStore):
                 found[(objects if is_object else entries)[raw]] = value
         return found
 
-    def keys(self, prefix: str = "") -> Iterator[str]:
-        check_key(prefix)
-        self._connections.check_open()  # now, not at the first step
-        return self._list(prefix)
-
-    def _list(self, prefix: str) -> Iterator[str]:
+    def _keys(self, prefix: str) -> Iterator[str]:
         # Page by page, each a query of its own that starts after the last key. As fast as a cursor, and between two
         # steps no transaction is open, which would keep the server from clearing up, and a connection from others.
         for raw in self._pages("entries", *text_range(prefix)):
             try:
                 yield raw.decode()
             except UnicodeDecodeError as error:
-                raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is no text, {raw!r}") from error
-        if OBJECT_PREFIX.startswith(prefix):
-            digits: str | None = ""
-        else:
-            digits = prefix[len(OBJECT_PREFIX) :] if prefix.startswith(OBJECT_PREFIX) else None
-        if digits is not None and all(digit in "0123456789abcdef" for digit in digits):
-            for raw in self._pages("objects", *hex_range(digits)):
+                raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is not text, {raw!r}") from error
+        addresses = address_range(prefix)
+        if addresses is not None:
+            for raw in self._pages("objects", *addresses):
                 yield OBJECT_PREFIX + raw.hex()
 
     def _pages(self, table: str, start: bytes, end: bytes | None) -> Iterator[bytes]:
@@ -218,16 +204,9 @@ class Postgres(KVStore):
                 return
             start = rows[-1][0] + b"\0"  # the next key there can be
 
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
+    def _apply(
+        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
     ) -> bool:
-        objects = objects or {}
-        check_batch(self, expected, puts, deletes, objects)
         _check_sizes(puts, objects)
         hex_rows: list[Row] = []
         odd_rows: list[Row] = []
@@ -266,9 +245,9 @@ class Postgres(KVStore):
         own = {numbers[key] for key in changed}
         return [(number, number not in own) for number in sorted(set(numbers.values()))]
 
-    def close(self) -> None:
-        """Close the connections. Calls of other threads that are under way end as if nothing were."""
-        self._finalizer()
+    def _close(self) -> None:
+        # Calls of other threads that are under way end normally.
+        self._connections.close()
 
     def _at_once(self, link: Link, step: _Step, *, alone: bool) -> bool:
         link.deciding = True
@@ -283,7 +262,7 @@ class Postgres(KVStore):
         return holds
 
     def _call(self, link: Link, step: _Step, *, alone: bool) -> bool:
-        row = link.execute(self._apply, (self._gate, alone, self._lock_patience, *step.arguments()), binary=True).fetchone()
+        row = link.execute(self._apply_batch, (self._gate, alone, self._lock_patience, *step.arguments()), binary=True).fetchone()
         assert row is not None
         holds: bool = row[0]
         return holds

@@ -13,7 +13,7 @@ What stands in braces is the hash tag of Redis Cluster: it keeps all keys of a r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from time import monotonic
 from typing import Any, Literal
 
@@ -29,7 +29,8 @@ from versioned_state.errors import (
     StoreNotFoundError,
     UnsafeStoreError,
 )
-from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_batch, check_key, check_keys, check_value
+from versioned_state.storage.backend import Backend, check_key
+from versioned_state.storage.base import OBJECT_PREFIX, may_list_objects
 from versioned_state.storage.byte_keys import raw_key, text_range
 from versioned_state.storage.redis.connection import Command, Link
 
@@ -111,7 +112,7 @@ _APPLY_SHA, _LIST_SHA = (hashlib.sha1(script.encode(), usedforsecurity=False).he
 _DONE, _EXPECTATION_FAILED = 1, 0
 
 
-class Redis(KVStore):
+class Redis(Backend):
     """The store named `prefix` on the server that `url` names: `redis://`, `rediss://` (TLS) or `unix://`, as redis-py takes them.
 
     Redis 6.2 or newer, or Valkey. `options` are further ones of redis-py's connections, which need not be in a URL: `password`,
@@ -165,22 +166,15 @@ class Redis(KVStore):
             return "unknown"
         return "snapshots" if save else "none"
 
-    def get(self, key: str) -> bytes | None:
-        check_key(key)
+    def _get(self, key: str) -> bytes | None:
         hash, field = self._slot(key)
         return _value(self._link.run([("HGET", hash, field)])[0])
 
-    def set(self, key: str, value: bytes) -> None:
-        check_value(value)
-        self.set_many({key: value})
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        wanted = tuple(dict.fromkeys(check_keys(keys)))
-        self._link.check_open()
+    def _get_many(self, keys: tuple[str, ...]) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
-        for start in range(0, len(wanted), _GETS):
+        for start in range(0, len(keys), _GETS):
             groups: dict[bytes, dict[bytes, str]] = {}
-            for key in wanted[start : start + _GETS]:
+            for key in keys[start : start + _GETS]:
                 hash, field = self._slot(key)
                 groups.setdefault(hash, {})[field] = key
             replies = self._link.run([("HMGET", hash, *names) for hash, names in groups.items()])
@@ -188,18 +182,13 @@ class Redis(KVStore):
                 found.update((key, value) for key, value in zip(names.values(), values, strict=True) if value is not None)
         return found
 
-    def keys(self, prefix: str = "") -> Iterator[str]:
-        check_key(prefix)
-        self._link.check_open()  # now, not at the first step
-        return self._list(prefix)
-
-    def _list(self, prefix: str) -> Iterator[str]:
+    def _keys(self, prefix: str) -> Iterator[str]:
         for name in self._list_names(prefix):
             try:
                 yield name.decode()
             except UnicodeDecodeError as error:
-                raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is no text, {name!r}") from error
-        if not prefix.startswith(OBJECT_PREFIX) and not OBJECT_PREFIX.startswith(prefix):
+                raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is not text, {name!r}") from error
+        if not may_list_objects(prefix):
             return
         digits = prefix[len(OBJECT_PREFIX) :]
         buckets = list(dict.fromkeys(hash for first, hash in enumerate(self._bucket_of) if f"{first:02x}".startswith(digits[:2])))
@@ -222,32 +211,24 @@ class Redis(KVStore):
                 return
             start = b"(" + page[-1]
 
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
+    def _apply(
+        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
     ) -> bool:
-        """As the contract has it, in one round trip where the objects are at most 8 MiB."""
-        objects = objects or {}
-        check_batch(self, expected, puts, deletes, objects)
+        # One round trip if the objects are at most 8 MiB.
         for values in (puts, objects):
             for key, value in values.items():
                 if len(value) > MAX_VALUE_BYTES:
                     raise LimitExceededError("a value for Redis", limit=MAX_VALUE_BYTES, path=key)
-        self._link.check_open()
         deadline = monotonic() + self._link.timeout
         while True:
-            outcome = self._apply(expected, puts, deletes, objects)
+            outcome = self._send(expected, puts, deletes, objects)
             if outcome in (_DONE, _EXPECTATION_FAILED):
                 return outcome == _DONE
             # Somebody deleted an object between its arrival and the end of the batch. Nothing was put.
             if monotonic() > deadline:
                 raise StoreBusyError(f"objects are deleted from {self._link.place} as fast as they are written; nothing was published")
 
-    def _apply(
+    def _send(
         self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
     ) -> int:
         parts = list(_parts(objects))
@@ -301,7 +282,7 @@ class Redis(KVStore):
             raise LimitExceededError("the number of keys in one batch", limit=_MAX_WORDS // 2)
         return ("EVALSHA", _APPLY_SHA, len(names), *names, *words)
 
-    def close(self) -> None:
+    def _close(self) -> None:
         self._link.close()
 
     def _key(self, name: str) -> bytes:

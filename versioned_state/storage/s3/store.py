@@ -8,7 +8,7 @@ creation of one small object, its decision. The note on S3 in docs/design says w
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -22,7 +22,8 @@ from versioned_state.errors import (
     UnreachableStoreError,
     UnsafeStoreError,
 )
-from versioned_state.storage.base import KVStore, check_batch, check_key, check_keys, check_value, is_object
+from versioned_state.storage.backend import Backend, raise_closed
+from versioned_state.storage.base import is_object
 from versioned_state.storage.s3.cells import ABORTED, COMMITTED, Cells, Seen
 from versioned_state.storage.s3.client import FORK_HINT, PAGE, Client
 from versioned_state.storage.s3.format import ABSENT, PRESENT, Pending, key_in, kind_of, name_of, names_below, next_cell, write_cell
@@ -35,7 +36,7 @@ _PROBE: Final = "t/conditions!"
 _PROBE_TEXT: Final = b"Writers try out here whether the server honours the conditions of writes.\n"
 
 
-class S3(KVStore):
+class S3(Backend):
     """The store under `prefix` in a bucket that exists.
 
     `options` are those of obstore's `S3Store`: `endpoint`, `region`, `access_key_id`, `secret_access_key`, `client_options`,
@@ -67,7 +68,6 @@ class S3(KVStore):
         self._cells = Cells(self._client, timeout=timeout)
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="versioned-state-s3")
         self._conditions_hold = False
-        self._closed = False
         self._pid = os.getpid()
         # A missing bucket, a wrong endpoint and credentials that may not read show here, and not as an empty store.
         self._client.get(_PROBE)
@@ -77,16 +77,14 @@ class S3(KVStore):
 
     # Reads
 
-    def get(self, key: str) -> bytes | None:
-        check_key(key)
-        self._check_open()
+    def _get(self, key: str) -> bytes | None:
+        self._check_usable()
         return self._cells.value(key)
 
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        wanted = tuple(dict.fromkeys(check_keys(keys)))
-        self._check_open()
-        found = {key: value for key, value in self._together(self._pair, wanted) if value is not None}
-        mutable = [key for key in wanted if not is_object(key)]
+    def _get_many(self, keys: tuple[str, ...]) -> dict[str, bytes]:
+        self._check_usable()
+        found = {key: value for key, value in self._together(self._pair, keys) if value is not None}
+        mutable = [key for key in keys if not is_object(key)]
         missing = [key for key in mutable if key not in found]
         if missing and len(missing) < len(mutable):
             # A batch that creates several keys may have been decided between the read of one and that of another. Those that were
@@ -94,9 +92,8 @@ class S3(KVStore):
             found |= {key: value for key, value in self._together(self._pair, missing) if value is not None}
         return found
 
-    def keys(self, prefix: str = "") -> Iterator[str]:
-        check_key(prefix)
-        self._check_open()
+    def _keys(self, prefix: str) -> Iterator[str]:
+        self._check_usable()
         return self._list(prefix)
 
     def _list(self, prefix: str) -> Iterator[str]:
@@ -104,7 +101,7 @@ class S3(KVStore):
         for start in names_below(prefix):
             folder, after = start[:2], start if len(start) > 2 else ""
             while True:
-                self._check_open()
+                self._check_usable()
                 page = self._client.page(folder, after)
                 ours = [listed for listed in page if listed.name.startswith(start)]
                 for name, size in ours:
@@ -135,21 +132,10 @@ class S3(KVStore):
 
     # Writes
 
-    def set(self, key: str, value: bytes) -> None:
-        check_value(value)
-        self.set_many({key: value})
-
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
+    def _apply(
+        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
     ) -> bool:
-        objects = objects or {}
-        check_batch(self, expected, puts, deletes, objects)
-        self._check_open()
+        self._check_usable()
         changes: dict[str, bytes | None] = {**puts, **dict.fromkeys(deletes)}
         if changes or objects:
             self._check_conditions()
@@ -164,8 +150,7 @@ class S3(KVStore):
             return self._change_several(expected, changes)
         return all(self._change_one(key, expected, value) for key, value in changes.items())
 
-    def close(self) -> None:
-        self._closed = True
+    def _close(self) -> None:
         self._cells.clear()
         self._threads.shutdown(wait=False)
 
@@ -299,9 +284,9 @@ class S3(KVStore):
             raise failures[0]
         return [future.result() for future in running]
 
-    def _check_open(self) -> None:
+    def _check_usable(self) -> None:
         if self._closed:
-            raise StoreClosedError("the store is closed")
+            raise_closed()
         if os.getpid() != self._pid:
             raise StorageError(
                 f"{self._client.place} was opened before this process was forked, which its driver does not survive",

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from threading import Lock
 
 from versioned_state.errors import InvalidArgumentError
-from versioned_state.storage.base import KVStore, check_keys, is_object
+from versioned_state.storage.backend import check_keys
+from versioned_state.storage.base import KVStore, is_object
 from versioned_state.storage.wrapper import Wrapper
 
 # What an entry costs beside its key and value: two object headers, a slot and links of the ordered
@@ -62,7 +63,7 @@ class Cache(Wrapper):
         return value
 
     def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        wanted = dict.fromkeys(check_keys(keys))
+        wanted = check_keys(keys)
         found: dict[str, bytes] = {}
         with self._lock:
             for key in wanted:

@@ -22,16 +22,8 @@ from versioned_state.errors import (
     StoreNotFoundError,
     WrongKeyError,
 )
-from versioned_state.storage.base import (
-    OBJECT_PREFIX,
-    KVStore,
-    check_batch,
-    check_iterable,
-    check_key,
-    check_keys,
-    check_value,
-    is_object,
-)
+from versioned_state.storage.backend import Backend, check_key
+from versioned_state.storage.base import OBJECT_PREFIX, KVStore, is_object, may_list_objects
 from versioned_state.storage.wrapper import Wrapper
 from versioned_state.storage.wrappers.encrypted.cipher import ENTRY_PREFIX, ID_SIZE, KEY_SIZE, NAME_KEY_SIZE, Cipher, EntryNames, id_in
 from versioned_state.storage.wrappers.encrypted.keyring import KEYRING, Keyring, new_salt
@@ -51,7 +43,7 @@ class _Step:
     moving: bool = False
 
 
-class Encrypted(Wrapper):
+class Encrypted(Backend, Wrapper):
     """Keeps everything in `store` encrypted and authenticated with `key`, 32 bytes. An empty store is made an encrypted one.
 
     Values are sealed with AES-256-GCM, each bound to its key in the store; keys with AES-256-SIV. Whoever can write to the store
@@ -149,21 +141,19 @@ class Encrypted(Wrapper):
 
     # Reading
 
-    def get(self, key: str) -> bytes | None:
-        check_key(key)
+    def _get(self, key: str) -> bytes | None:
         if is_object(key):
             if len(self._ciphers) > 1:
-                return self.get_many((key,)).get(key)
+                return self._get_many((key,)).get(key)
             stored = self.store.get(self._cipher.object_name(key))
             return self._look_again((key,)).get(key) if stored is None else self._open(key, stored)
         stored = self.store.get(self._entries.name(key))
         return None if stored is None else self._open(key, stored)
 
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        wanted = dict.fromkeys(check_keys(keys))
-        names = {name: key for key in wanted for name in self._stored_names(key)}
+    def _get_many(self, keys: tuple[str, ...]) -> dict[str, bytes]:
+        names = {name: key for key in keys for name in self._stored_names(key)}
         found = {names[name]: self._open(names[name], stored) for name, stored in self.store.get_many(names).items()}
-        absent = [key for key in wanted if key not in found and is_object(key)]
+        absent = [key for key in keys if key not in found and is_object(key)]
         return found | self._look_again(absent) if absent else found
 
     def _look_again(self, keys: Collection[str]) -> dict[str, bytes]:
@@ -174,19 +164,14 @@ class Encrypted(Wrapper):
         self._checked_ring(stored.pop(KEYRING, None))
         return {names[name]: self._open(names[name], value) for name, value in stored.items()}
 
-    def sizes(self, keys: Iterable[str]) -> None:
-        """None: the store beneath has the sizes of sealed values, under other keys."""
-        check_iterable(keys)
-
-    def keys(self, prefix: str = "") -> Iterator[str]:
+    def _keys(self, prefix: str) -> Iterator[str]:
         """As in `KVStore`, at the cost of what is listed where a prefix of entries ends with a slash, or else of its folder.
 
         A prefix of objects with fewer than 3 digits costs that of all objects; with more, 1/4096 of it. While old keys are in use,
         what is listed under them is remembered, at about 100 bytes an object.
         """
-        check_key(prefix)
         steps = []
-        if prefix.startswith(OBJECT_PREFIX) or OBJECT_PREFIX.startswith(prefix):
+        if may_list_objects(prefix):
             # Old names first: an object that is moved meanwhile is then met under its new name, if not under the old.
             old, new = self._old_ciphers, self._cipher
             steps = [_Step(start, {new.id.hex()}, moving=True) for start in dict.fromkeys(cipher.listing(prefix) for cipher in old)]
@@ -215,25 +200,14 @@ class Encrypted(Wrapper):
 
     # Writing
 
-    def set(self, key: str, value: bytes) -> None:
-        check_value(value)
-        check_key(key)
-        self.store.set(self._stored_names(key)[0], self._cipher.seal(key, value))
-
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
+    def _apply(
+        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
     ) -> bool:
-        check_batch(self, expected, puts, deletes, objects or {})
         seal, entry = self._cipher.seal, self._entries.name
         conditions = {entry(key): None if value is None else seal(key, value) for key, value in expected.items()}
         written = {entry(key): seal(key, value) for key, value in puts.items()}
         removed = [name for key in deletes for name in self._stored_names(key)]
-        sealed = {self._cipher.object_name(key): seal(key, value) for key, value in (objects or {}).items()}
+        sealed = {self._cipher.object_name(key): seal(key, value) for key, value in objects.items()}
         if self.store.apply(conditions, written, removed, objects=sealed):
             return True
         while len(self._ciphers) > 1:
@@ -246,6 +220,9 @@ class Encrypted(Wrapper):
             if self.store.apply({name: current.get(name) for name in conditions}, written, removed):
                 return True
         return False
+
+    def _close(self) -> None:
+        self.store.close()
 
     # Another key
 
