@@ -15,8 +15,7 @@ from versioned_state.objects.address import ADDRESS_SIZE
 from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
 from versioned_state.repository.format import FORMAT_VERSION
 from versioned_state.repository.history.commit import MAX_TEXT
-from versioned_state.values.codec.scalars import MAX_DEPTH, MAX_KEY, Code
-from versioned_state.values.encode import ELEMENT_INLINE, ENTRY_INLINE
+from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, MAX_DEPTH, MAX_KEY, Code
 from versioned_state.values.trees.blob import CHUNK_BYTES
 from versioned_state.values.trees.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE, NODE_GREATEST, NODE_LEAST, NODE_SCALE
 from versioned_state.values.trees.tree import INLINE_TOP

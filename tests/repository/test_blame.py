@@ -19,8 +19,8 @@ from versioned_state.objects.store import Staging
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.repository.history.reach import AddressSet, references_of_tree, walk
 from versioned_state.storage import Counting
-from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.encode import ENTRY_INLINE, Encoder
+from versioned_state.values.cells import ENTRY_INLINE
+from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import ENGINE, namespace_prefix, user_key
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import edit_map, empty
@@ -32,7 +32,7 @@ def write(repository: Repository, values: dict[str, Any], *parents: Commit) -> C
     """A commit of this state, whatever its parents hold."""
     staging = Staging(repository.database.objects)
     nodes = Nodes(staging, staging=staging)
-    encoder = Encoder(nodes, PicklePolicy("refuse", private=False))
+    encoder = Encoder(nodes)
     cells: dict[bytes, bytes | None] = {user_key(key): encoder.encode_at(value, ENTRY_INLINE) for key, value in values.items()}
     tree = edit_map(nodes, empty(Shape.MAP), cells)
     commit = repository.database.write_commit(tree, parents or (repository.database.commits.read(ROOT_ID),), staging=staging, message="")

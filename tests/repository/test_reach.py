@@ -32,10 +32,8 @@ from versioned_state.repository.history.reach import (
 from versioned_state.repository.maintenance.gc import collect
 from versioned_state.repository.maintenance.prune import prune
 from versioned_state.storage import Counting
-from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.codec.scalars import Code, extension
-from versioned_state.values.decode import Decoder
-from versioned_state.values.encode import Encoder
+from versioned_state.values.cells import Code, extension
+from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import iter_items
 
@@ -60,7 +58,7 @@ class Recording:
 def by_decoder(objects: ObjectStore, cell: bytes) -> set[Address]:
     """The objects that reading a value touches."""
     reader = Recording(objects)
-    Decoder(Encoder(Nodes(reader), PicklePolicy("refuse", private=False)), describe=True).decode(cell)
+    Decoder(Nodes(reader)).decode(cell)
     return reader.read_so_far
 
 

@@ -20,12 +20,10 @@ from versioned_state.errors import CorruptObjectError, InvalidArgumentError, Inv
 from versioned_state.objects.store import Staging
 from versioned_state.repository.inspect.grep import Match
 from versioned_state.storage import Counting
-from versioned_state.values.changes.occurrences import Needle
-from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.decode import Decoder
-from versioned_state.values.encode import Encoder
-from versioned_state.values.parts import Parts
+from versioned_state.values.changes.pickaxe import Needle
+from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.paths.path import StatePath
+from versioned_state.values.paths.walk import Walk
 from versioned_state.values.trees.nodes import Nodes
 
 START = 1_795_219_200_000_000  # 2026-11-21 00:00 UTC
@@ -560,16 +558,16 @@ def test_a_page_of_a_long_log_is_read_alone_and_a_search_reads_what_differs():
 @pytest.mark.parametrize("cell", [b"\x92\x01", b"\xc7\x01\x20\xc1", b"\xc7\x02\x20\x91\x01", b"\xc7\x01\x29\x90", b"\xc7\x01\x15\x90"])
 def test_a_cell_that_does_not_decode_is_corrupt(cell: bytes):
     nodes = Nodes(Repository(Memory()).database.objects)
-    decoder = Decoder(Encoder(nodes, PicklePolicy("refuse", private=False)), describe=True)
+    decoder = Decoder(nodes)
     with pytest.raises(CorruptObjectError):
-        list(Parts(nodes, decoder).iter(cell, StatePath().key("a")))
+        list(Walk(nodes, decoder).iter(cell, StatePath().key("a")))
 
 
 def test_a_cell_that_is_too_deep_is_refused():
     nodes = Nodes(Repository(Memory()).database.objects)
-    decoder = Decoder(Encoder(nodes, PicklePolicy("refuse", private=False)), describe=True)
+    decoder = Decoder(nodes)
     with pytest.raises(LimitExceededError):
-        list(Parts(nodes, decoder).iter(b"\x91" * 500 + b"\x01", StatePath().key("a")))
+        list(Walk(nodes, decoder).iter(b"\x91" * 500 + b"\x01", StatePath().key("a")))
 
 
 def test_a_snapshot_can_be_searched_by_hand_too():

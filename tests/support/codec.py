@@ -6,9 +6,8 @@ from typing import Any
 
 from versioned_state import KVStore, Memory
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.decode import Decoder
-from versioned_state.values.encode import Encoder
+from versioned_state.values.decode.decoder import Decoder
+from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.trees.nodes import Nodes
 
 
@@ -22,11 +21,10 @@ class Codec:
     def encode(self, value: Any) -> bytes:
         """The cell of a value, with all that it refers to stored."""
         staging = Staging(self.objects)
-        encoder = Encoder(Nodes(staging, staging=staging), PicklePolicy("refuse", private=False))
+        encoder = Encoder(Nodes(staging, staging=staging))
         cell, _ = encoder.encode(value, None, "value")
         self.kv.apply({}, {}, objects=staging.sealed())
         return cell
 
     def decode(self, cell: bytes) -> Any:
-        encoder = Encoder(Nodes(self.objects), PicklePolicy("refuse", private=False))
-        return Decoder(encoder, describe=True).decode(cell)
+        return Decoder(Nodes(self.objects)).decode(cell)

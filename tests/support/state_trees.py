@@ -9,8 +9,8 @@ from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository.merging.merge import Resolution, merge_trees
 from versioned_state.repository.merging.policies import Policies
 from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.decode import Decoder
-from versioned_state.values.encode import Encoder
+from versioned_state.values.decode.decoder import Decoder
+from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import user_key
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes, Shape, write_node
@@ -26,7 +26,7 @@ class StateTrees:
         staging = Staging(ObjectStore(Memory()))
         self.nodes = Nodes(staging, staging=staging)
         self.encoder = Encoder(self.nodes, PICKLES)
-        self.decoder = Decoder(self.encoder)
+        self.decoder = Decoder(self.nodes, PICKLES)
 
     def tree(self, state: dict[str, Any]) -> Tree:
         return edit_map(self.nodes, empty(Shape.MAP), {user_key(key): self.encoder.encode(v, None, key)[0] for key, v in state.items()})

@@ -32,7 +32,7 @@ from versioned_state.objects.keys import object_key
 from versioned_state.repository.format import read_format
 from versioned_state.repository.refs.ref import Ref, parse_ref
 from versioned_state.repository.refs.reflog import LogEntry, read_entry
-from versioned_state.values.codec.scalars import Code, array, extension
+from versioned_state.values.cells import Code, array, extension
 from versioned_state.values.trees.nodes import Node, Shape, read_node
 
 ROUNDS = 1500

@@ -13,7 +13,7 @@ from tests.support.nested_values import WRAPS, nest
 from tests.support.processes import run
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import LimitExceededError, StateError
-from versioned_state.values.codec.scalars import MAX_DEPTH, MAX_KEY
+from versioned_state.values.cells import MAX_DEPTH, MAX_KEY
 
 
 @pytest.mark.parametrize("name", WRAPS)

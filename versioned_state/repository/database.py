@@ -40,8 +40,8 @@ from versioned_state.repository.refs.resend import resend_history, resend_tree
 from versioned_state.storage import KVStore
 from versioned_state.storage.wrappers.encrypted.keyring import KEYRING
 from versioned_state.values.codec.pickles import PickleMode, PicklePolicy
-from versioned_state.values.encode import Encoder
-from versioned_state.values.trees.nodes import NodeCache, Nodes
+from versioned_state.values.encode.inline import InlineEncoder
+from versioned_state.values.trees.nodes import NodeCache
 from versioned_state.values.trees.tree import Tree
 
 if TYPE_CHECKING:
@@ -280,9 +280,8 @@ class Database:
             type(key) is not str for key in meta
         ):
             raise InvalidArgumentError("meta is a dict with string keys")
-        encoder = Encoder(Nodes(self.objects), PicklePolicy("refuse", private=False))
         try:
-            return encoder.encode_inline(dict(meta), "meta")
+            return InlineEncoder().encode_inline(dict(meta), "meta")
         except PickleRefusedError as error:
             raise UnserializableValueError(error.path, error.type_name, "meta takes data only") from None
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from versioned_state.errors import UnknownPathError
 from versioned_state.state.locking import locked
 from versioned_state.state.sequence import StateSequence
-from versioned_state.values.decode import decode_inline
+from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.keys import user_key
 from versioned_state.values.paths.path import Key, Namespace, StatePath, Step, as_path
 

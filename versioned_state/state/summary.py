@@ -6,9 +6,9 @@ from typing import Final
 
 from versioned_state.state.worktree.entries import Staged
 from versioned_state.state.worktree.worktree import Worktree
-from versioned_state.values.codec.scalars import Code, code_of
-from versioned_state.values.decode import unpack_payload
+from versioned_state.values.cells import Code
 from versioned_state.values.keys import is_internal, path_of
+from versioned_state.values.trees.references import tree_of
 
 _NAMED: Final = 5
 _NAME: Final = 40
@@ -45,7 +45,5 @@ def _length(cell: bytes) -> int | None:
         return first & 0x0F
     if first == 0xDC:
         return int.from_bytes(cell[1:3], "big")
-    if code_of(cell) == Code.LIST_TREE:
-        count: int = unpack_payload(cell)[0]
-        return count
-    return None
+    tree = tree_of(cell, Code.LIST_TREE)
+    return None if tree is None else tree.count

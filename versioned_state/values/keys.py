@@ -14,7 +14,7 @@ The keys of one kind and namespace are a range, in the order of their characters
 from __future__ import annotations
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError
-from versioned_state.values.codec.scalars import MAX_KEY
+from versioned_state.values.cells import MAX_KEY
 from versioned_state.values.paths.path import Key, Namespace, StatePath
 
 USER = b"k"

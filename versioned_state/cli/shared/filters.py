@@ -16,7 +16,7 @@ from versioned_state.cli.render import text
 from versioned_state.cli.render.ages import AGE
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.inspect.log_filters import Filters, When, compiled, instants
-from versioned_state.values.changes.occurrences import Needle
+from versioned_state.values.changes.pickaxe import Needle
 
 _LITERALLY: Final = "a backslash before a character takes it as it is: \\( and \\["
 

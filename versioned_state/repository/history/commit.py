@@ -16,8 +16,9 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError, LimitExceededError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of, expect
-from versioned_state.values.decode import decode_inline, read_tree
+from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.trees.nodes import Shape, write_node
+from versioned_state.values.trees.references import read_tree
 from versioned_state.values.trees.tree import Tree, empty
 
 MAX_TEXT: Final = 1 << 16

@@ -22,9 +22,10 @@ from versioned_state.objects.store import Reader
 from versioned_state.repository.history.commit import Commit, read_commit
 from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.refs.reflog import read_entry
-from versioned_state.values.codec.scalars import RAW_READERS, Code
-from versioned_state.values.decode import read_tree
+from versioned_state.values.cells import Code
+from versioned_state.values.codec.scalars import RAW_READERS
 from versioned_state.values.trees.nodes import Node, Shape, read_node
+from versioned_state.values.trees.references import read_tree
 from versioned_state.values.trees.tree import Tree
 
 BATCH: Final = 512

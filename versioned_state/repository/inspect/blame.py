@@ -19,16 +19,16 @@ from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.history.graph import parents_of
 from versioned_state.repository.inspect.places import Place, Places
+from versioned_state.values.cells import Code, code_of, key_of_cell
 from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps
 from versioned_state.values.changes.removal import target_of
-from versioned_state.values.codec.scalars import Code, code_of
-from versioned_state.values.decode import Decoder, tree_of
-from versioned_state.values.encode import key_of_cell
+from versioned_state.values.containers import Container, container_of
+from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.keys import is_internal, path_of
-from versioned_state.values.opened import Opened, open_cell, read_key
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Shape
-from versioned_state.values.trees.tree import Tree, iter_cells, iter_chunks, iter_items, rank, same
+from versioned_state.values.trees.references import tree_of
+from versioned_state.values.trees.tree import Tree, find, iter_cells, iter_chunks, iter_items, rank, same
 
 _FEW: Final = 16
 """Keys that are looked up one by one: more are found by what differs between the maps."""
@@ -154,8 +154,8 @@ class _Blamer:
                 place = self._places.find(commit.tree, path_of(start) / StatePath(target.steps))
                 return place, self._list_place(commit, place, parts)
         self._kind = _Kind.ENTRIES
-        low = rank(self._nodes, commit.tree, start)[0]
-        high = None if end is None else rank(self._nodes, commit.tree, end)[0]
+        low = rank(self._nodes, commit.tree, start)
+        high = None if end is None else rank(self._nodes, commit.tree, end)
         entries = [(key, cell) for key, cell in iter_items(self._nodes, commit.tree, low, high) if not is_internal(key)]
         if path and not entries:
             raise UnknownPathError(str(path), at=commit.short)
@@ -165,7 +165,7 @@ class _Blamer:
         path, cell = place.path, place.cell
         if cell is None:
             raise UnknownPathError(str(path), at=commit.short)
-        opened = open_cell(self._nodes, cell)
+        opened = container_of(self._nodes, cell)
         lines = self._texts.lines(cell) if opened is None else None
         if opened is not None and opened.tree.count:
             if opened.tree.shape is Shape.SEQUENCE:
@@ -175,7 +175,7 @@ class _Blamer:
                 return [_Part(path.index(at), cell, position=at) for at, cell in zip(wanted, cells, strict=True)]
             self._kind = _Kind.ENTRIES
             return [
-                _Part(path.key(read_key(self._places.decoder, key), None if key[:1] == b"s" else key[1:]), cell, key=key)
+                _Part(self._places.decoder.entry_path(path, key), cell, key=key)
                 for key, cell in self._iter_entries(opened, range(opened.tree.count)[parts])
             ]
         if lines is not None and len(lines) > 1:
@@ -183,7 +183,7 @@ class _Blamer:
             return [_Part(path, lines[at], position=at, line=at + 1) for at in range(len(lines))[parts]]
         return [_Part(path, cell)][parts]
 
-    def _iter_entries(self, opened: Opened, wanted: range) -> Iterator[tuple[bytes, bytes]]:
+    def _iter_entries(self, opened: Container, wanted: range) -> Iterator[tuple[bytes, bytes]]:
         """Those entries of a dict, in their order."""
         if opened.order is None:
             yield from iter_items(self._nodes, opened.tree, wanted.start, wanted.stop)
@@ -193,7 +193,7 @@ class _Blamer:
         else:
             keys = opened.order[wanted.start : wanted.stop]
         for key in keys:
-            cell = rank(self._nodes, opened.tree, key)[1]
+            cell = find(self._nodes, opened.tree, key)
             assert cell is not None
             yield key, cell
 
@@ -262,18 +262,18 @@ class _Blamer:
         """The entries of the root, or of the dict at a place; None where there is another value."""
         if place is None:
             return commit.tree
-        opened = None if place.cell is None else open_cell(self._nodes, place.cell)
+        opened = None if place.cell is None else container_of(self._nodes, place.cell)
         return None if opened is None or opened.tree.shape is not Shape.MAP else opened.tree
 
     def _split_entries(self, old: Tree | None, new: Tree | None, pending: _Entries) -> tuple[_Entries, _Entries]:
         if old is None or new is None or not old.count:
             return {}, pending
         # What a dict stands in may have grown, and its entries have other forms since.
-        is_same = self._places.forms.same
+        is_same = self._places.composer.same
         if len(pending) > _FEW:
             changed = (key for key, a, b in diff_maps(self._nodes, old, new) if key in pending and not is_same(a, b))
         else:
-            changed = (key for key in pending if not is_same(rank(self._nodes, old, key)[1], rank(self._nodes, new, key)[1]))
+            changed = (key for key in pending if not is_same(find(self._nodes, old, key), find(self._nodes, new, key)))
         left = {key: pending[key] for key in changed}
         for key in left:
             del pending[key]

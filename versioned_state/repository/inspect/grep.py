@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 from versioned_state.errors import UnknownPathError
 from versioned_state.repository.inspect.log_filters import compiled
 from versioned_state.repository.names.resolve import resolve
+from versioned_state.values.cells import is_text, key_cell
 from versioned_state.values.changes.removal import target_of
-from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.decode import Decoder
-from versioned_state.values.encode import Encoder
-from versioned_state.values.forms import key_cell
+from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.keys import is_internal, name_in, path_of
-from versioned_state.values.parts import Part, Parts, is_text, iter_lines
 from versioned_state.values.paths.lookup import find_cell
 from versioned_state.values.paths.path import StatePath
+from versioned_state.values.paths.walk import Part, Walk, iter_lines
 from versioned_state.values.trees.nodes import Nodes
-from versioned_state.values.trees.tree import Tree, iter_items, rank
+from versioned_state.values.trees.tree import Tree, find, iter_items, rank
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -68,9 +66,8 @@ def grep(database: Database, pattern: str | re.Pattern[str], rev: str | Commit =
     """
     regex = compiled(pattern)
     nodes = Nodes(database.objects)
-    encoder = Encoder(nodes, PicklePolicy("refuse", private=False))
-    parts = Parts(nodes, Decoder(encoder, describe=True))
-    places = _places(encoder, resolve(database, rev), path)
+    parts = Walk(nodes, Decoder(nodes))
+    places = _places(nodes, resolve(database, rev), path)
 
     def matches() -> Iterator[Match]:
         for part in (part for place in places for part in parts.iter(place.cell, place.path, is_key=place.is_key)):
@@ -84,17 +81,16 @@ def grep(database: Database, pattern: str | re.Pattern[str], rev: str | Commit =
     return matches()
 
 
-def _places(encoder: Encoder, commit: Commit, path: str | StatePath) -> Iterator[Part]:
+def _places(nodes: Nodes, commit: Commit, path: str | StatePath) -> Iterator[Part]:
     """Where to look: the value at a path, or the keys and values of a namespace, or of the whole state."""
-    nodes = encoder.nodes
     target = target_of(path) if str(path) else None
     if target is not None and not target.is_range:
-        cell = find_cell(encoder, rank(nodes, commit.tree, target.start)[1], target.steps)
+        cell = find_cell(nodes, find(nodes, commit.tree, target.start), target.steps)
         if cell is None:
             raise UnknownPathError(str(path), at=commit.short)
         return iter([Part(path_of(target.start) / StatePath(target.steps), cell)])
-    low = 0 if target is None else rank(nodes, commit.tree, target.start)[0]
-    high = commit.tree.count if target is None else rank(nodes, commit.tree, target.end)[0]
+    low = 0 if target is None else rank(nodes, commit.tree, target.start)
+    high = commit.tree.count if target is None else rank(nodes, commit.tree, target.end)
     if target is not None and low == high:
         raise UnknownPathError(str(path), at=commit.short)
     return _entries(nodes, commit.tree, low, high)

@@ -12,16 +12,13 @@ from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.values.changes.diff import diff_maps
-from versioned_state.values.changes.occurrences import Needle, Occurrences
+from versioned_state.values.changes.pickaxe import Needle, NeedleCounter
 from versioned_state.values.changes.removal import target_of
-from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.decode import Decoder
-from versioned_state.values.encode import Encoder
-from versioned_state.values.forms import Forms
+from versioned_state.values.encode.compose import Composer
 from versioned_state.values.paths.lookup import find_cell
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes, Shape
-from versioned_state.values.trees.tree import Tree, empty, rank
+from versioned_state.values.trees.tree import Tree, empty, find
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -95,14 +92,13 @@ def _tests(database: Database, filters: Filters, *, first_parent: bool) -> Itera
     if "path" not in filters and "changed" not in filters:
         return
     staging = Staging(database.objects)  # for what is searched for; it is never stored
-    encoder = Encoder(Nodes(staging, staging=staging), PicklePolicy("refuse", private=False))
-    forms = Forms(encoder, Decoder(encoder, describe=True))
+    composer = Composer(Nodes(staging, staging=staging))
     parents_of = _first_parent if first_parent else _parents
     if "path" in filters:
-        touched = _differ_at(forms, encoder, filters["path"])
+        touched = _differ_at(composer, filters["path"])
         yield lambda commit: all(touched(tree, commit.tree) for tree in parents_of(database, commit))
     if "changed" in filters:
-        differ = Occurrences(forms, Needle.of(filters["changed"])).differ
+        differ = NeedleCounter(composer, Needle.of(filters["changed"])).differ
         yield lambda commit: all(differ(tree, commit.tree) for tree in parents_of(database, commit))
 
 
@@ -115,18 +111,18 @@ def _first_parent(database: Database, commit: Commit) -> list[Tree]:
     return [empty(Shape.MAP) if parent is None else parent.tree]
 
 
-def _differ_at(forms: Forms, encoder: Encoder, path: str | StatePath) -> Callable[[Tree, Tree], bool]:
+def _differ_at(composer: Composer, path: str | StatePath) -> Callable[[Tree, Tree], bool]:
     """Whether two roots differ in what is at a path."""
     target = target_of(path)
-    nodes = forms.nodes
+    nodes = composer.nodes
 
     def has_changed(old: Tree, new: Tree) -> bool:
         if target.is_range:  # a namespace
             return any(target.start <= key < target.end for key, _, _ in diff_maps(nodes, old, new))
-        a, b = (rank(nodes, tree, target.start)[1] for tree in (old, new))
+        a, b = (find(nodes, tree, target.start) for tree in (old, new))
         if a == b:
             return False
-        return not forms.same(find_cell(encoder, a, target.steps), find_cell(encoder, b, target.steps))
+        return not composer.same(find_cell(nodes, a, target.steps), find_cell(nodes, b, target.steps))
 
     return has_changed
 

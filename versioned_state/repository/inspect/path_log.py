@@ -56,7 +56,7 @@ class Touch:
         change = self._change
         if change.old is None or change.new is None:
             return [Change(change, self._places.decoder)]
-        return [Change(each, self._places.decoder) for each in diff_values(self._places.forms, change.old, change.new, change.path)]
+        return [Change(each, self._places.decoder) for each in diff_values(self._places.composer, change.old, change.new, change.path)]
 
     def __repr__(self) -> str:
         return f"<Touch {self.commit.short} {self.kind} {self.path}>"

@@ -10,18 +10,16 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.values.cells import ENTRY_INLINE, Code, code_of
 from versioned_state.values.changes.diff import Replaced, diff_sequences
-from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.codec.scalars import Code, code_of, payload_of
-from versioned_state.values.decode import Decoder, tree_of
-from versioned_state.values.encode import ENTRY_INLINE, Encoder, key_of_cell, order_key
-from versioned_state.values.forms import Forms
+from versioned_state.values.containers import container_of, sequence_of
+from versioned_state.values.encode.compose import Composer
 from versioned_state.values.keys import path_of, root_key_of
-from versioned_state.values.opened import open_cell, split_cells
-from versioned_state.values.paths.path import Index, Key, StatePath, Step
-from versioned_state.values.trees.blob import read_blob
+from versioned_state.values.paths.lookup import find_part, offset_of
+from versioned_state.values.paths.path import Index, StatePath, Step
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
-from versioned_state.values.trees.tree import Edit, Tree, edit_map, iter_cells, rank, splice
+from versioned_state.values.trees.references import tree_of
+from versioned_state.values.trees.tree import Edit, Tree, edit_map, find, splice
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +57,14 @@ class Places:
         self._objects = objects
         staging = Staging(objects)
         self.nodes = Nodes(staging, staging=staging)
-        self._encoder = Encoder(self.nodes, PicklePolicy("refuse", private=False))
-        self.decoder = Decoder(self._encoder, describe=True)
-        self.forms = Forms(self._encoder, self.decoder)
+        self.composer = Composer(self.nodes)
+        self.decoder = self.composer.decoder
         self._appended = 1
 
     def find(self, tree: Tree, path: StatePath) -> Place:
         """The place of a path in a state, be there something or not. Cost: one path down each tree on the way."""
         root_key, rest = root_key_of(path)
-        cell = rank(self.nodes, tree, root_key)[1]
+        cell = find(self.nodes, tree, root_key)
         steps: list[Step] = []
         cells = [] if cell is None else [cell]
         for step in rest.steps:
@@ -87,7 +84,7 @@ class Places:
         # What was expected of the state before this one, and is not so, is let go. What is so is in the store.
         self.nodes.bind(Staging(self._objects))
         self._expect_root(place, tree, later)
-        cell = rank(self.nodes, tree, place.root_key)[1]
+        cell = find(self.nodes, tree, place.root_key)
         cells = [] if cell is None else [cell]
         if cells and place.cells:
             self._learn(cells[0], place.cells[0])
@@ -108,13 +105,13 @@ class Places:
 
     def same(self, a: Place, b: Place) -> bool:
         """Whether one value is at both, or nothing at either."""
-        return self.forms.same(a.cell, b.cell)
+        return self.composer.same(a.cell, b.cell)
 
     def replaced(self, old: bytes, new: bytes) -> list[Replaced] | None:
         """What was replaced from one list to another, by their cells; None where one is no list. Cost: what differs."""
         # A small list may hold its elements in another form than a large one does.
         large = any(code_of(cell) in (Code.LIST_TREE, Code.DICT_TREE) for cell in (old, new))
-        a, b = self.forms.opened(old, large=large), self.forms.opened(new, large=large)
+        a, b = self.composer.container(old, large=large), self.composer.container(new, large=large)
         if a is None or b is None or a.tree.shape is not Shape.SEQUENCE or b.tree.shape is not Shape.SEQUENCE:
             return None
         self._expect_list(b.tree, a.tree.count)
@@ -125,48 +122,19 @@ class Places:
     def _step(self, cell: bytes, step: Step) -> tuple[Step, bytes | None]:
         """A step from a cell, its index counted from the start; and the cell that it leads to, if there is one."""
         if isinstance(step, Index):
-            tree = self._sequence(cell)
-            count = 0 if tree is None else tree.count
-            index = step.index + count if step.index < 0 else step.index
-            if tree is None or not 0 <= index < count:
-                return step, None
-            return Index(index), next(iter_cells(self.nodes, tree, index, index + 1))
-        opened = open_cell(self.nodes, cell)
-        if opened is None or opened.tree.shape is not Shape.MAP or not isinstance(step, Key):
-            return step, None
-        return step, rank(self.nodes, opened.tree, self._order_key(step))[1]
-
-    def _order_key(self, step: Key) -> bytes:
-        if step.cell is not None:
-            return key_of_cell(step.cell)
-        return order_key(step.key, b"" if type(step.key) is str else self._encoder.encode_inline(step.key, "a key"))
-
-    def _sequence(self, cell: bytes) -> Tree | None:
-        """The elements of a list or tuple; None for every other value."""
-        cell = self._unpacked(cell)
-        code = code_of(cell)
-        if code == Code.TUPLE_TREE:
-            return tree_of(cell)
-        if code == Code.TUPLE:
-            cells = split_cells(payload_of(cell))
-            return Tree(Shape.SEQUENCE, len(cells), Node(0, cells))
-        opened = open_cell(self.nodes, cell)
-        return None if opened is None or opened.tree.shape is not Shape.SEQUENCE else opened.tree
-
-    def _unpacked(self, cell: bytes) -> bytes:
-        if code_of(cell) != Code.PACKED:
-            return cell
-        tree = tree_of(cell)
-        assert tree is not None
-        return bytes(read_blob(self.nodes, tree))
+            tree = sequence_of(self.nodes, cell)
+            index = None if tree is None else offset_of(step, tree.count)
+            if index is not None:
+                step = Index(index)
+        return step, find_part(self.nodes, cell, step)
 
     def _index_before(self, old: bytes, new: bytes, index: int) -> Index | None:
         parts = self.replaced(old, new)
         if parts is None:
             # The elements of tuples are what their index says.
-            both = (self._sequence(old), self._sequence(new))
-            is_tuple = all(code_of(self._unpacked(cell)) in (Code.TUPLE, Code.TUPLE_TREE) for cell in (old, new))
-            return Index(index) if is_tuple and both[0] is not None and index < both[0].count else None
+            before, after = (sequence_of(self.nodes, cell) for cell in (old, new))
+            are_tuples = before is not None and after is not None and all(container_of(self.nodes, cell) is None for cell in (old, new))
+            return Index(index) if are_tuples and before is not None and index < before.count else None
         shift = 0
         for part in parts:
             if index < part.new_start:
@@ -182,13 +150,12 @@ class Places:
 
     def _expect_root(self, place: Place, tree: Tree, later: Tree) -> None:
         """Have those nodes of an earlier state at hand that it has if nothing but the end of the list at the root key is new since."""
-        if not place.cells or code_of(place.cells[0]) != Code.LIST_TREE or not self._differ(tree, later, place.root_key):
+        elements = tree_of(place.cells[0], Code.LIST_TREE) if place.cells else None
+        if elements is None or not self._differ(tree, later, place.root_key):
             return
-        elements = tree_of(place.cells[0])
-        assert elements is not None
         earlier = self._expect_list(elements, elements.count - self._appended)
         if earlier is not None:
-            edit_map(self.nodes, later, {place.root_key: self.forms.list_cell(earlier, ENTRY_INLINE)})
+            edit_map(self.nodes, later, {place.root_key: self.composer.list_cell(earlier, ENTRY_INLINE)})
 
     def _expect_list(self, tree: Tree, count: int) -> Tree | None:
         """The same for a list that had so many elements; a list that was longer cannot be foreseen."""
@@ -203,11 +170,9 @@ class Places:
 
     def _learn(self, old: bytes, new: bytes) -> None:
         """What was appended last is what will be expected next."""
-        if old != new and code_of(old) == code_of(new) == Code.LIST_TREE:
-            trees = tree_of(old), tree_of(new)
-            assert trees[0] is not None
-            assert trees[1] is not None
-            self._appended = max(trees[1].count - trees[0].count, 1)
+        before, after = tree_of(old, Code.LIST_TREE), tree_of(new, Code.LIST_TREE)
+        if old != new and before is not None and after is not None:
+            self._appended = max(after.count - before.count, 1)
 
 
 def _child(node: Node, key: bytes) -> bytes:

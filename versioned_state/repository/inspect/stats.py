@@ -21,14 +21,12 @@ from versioned_state.repository.history.reach import Role, references, reference
 from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.names.resolve import resolve
 from versioned_state.repository.refs.ref import iter_refs
-from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.decode import Decoder
-from versioned_state.values.encode import Encoder
+from versioned_state.values.containers import container_of, order_keys
+from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.keys import path_of
-from versioned_state.values.opened import open_cell, order_keys, read_key
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes, Shape
-from versioned_state.values.trees.tree import iter_cells, iter_items, rank
+from versioned_state.values.trees.tree import find, iter_cells, iter_items
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -252,12 +250,12 @@ def _growth(database: Database, census: _Census, commit: Commit, rounds: int) ->
 
 def _paths(database: Database, census: _Census, commit: Commit, depth: int) -> list[PathSize]:
     nodes = Nodes(database.objects)
-    decoder = Decoder(Encoder(nodes, PicklePolicy("refuse", private=False)), describe=True)
+    decoder = Decoder(nodes)
     seen: set[int] = set()
     found = []
 
     def measure(path: StatePath, cell: bytes, left: int) -> None:
-        opened = open_cell(nodes, cell) if left else None
+        opened = container_of(nodes, cell) if left else None
         if opened is None or opened.tree.count == 0:
             size = census.size(census.reach([each.address for each in references_of_cell(cell)], seen))
             found.append(PathSize(str(path), size.stored + len(cell), size.raw + len(cell)))
@@ -266,9 +264,9 @@ def _paths(database: Database, census: _Census, commit: Commit, depth: int) -> l
                 measure(path.index(index), part, left - 1)
         else:
             for key in order_keys(nodes, opened):
-                entry = rank(nodes, opened.tree, key)[1]
+                entry = find(nodes, opened.tree, key)
                 assert entry is not None
-                measure(path.key(read_key(decoder, key), None if key[:1] == b"s" else key[1:]), entry, left - 1)
+                measure(decoder.entry_path(path, key), entry, left - 1)
 
     for root_key, cell in iter_items(nodes, commit.tree):
         measure(path_of(root_key), cell, depth - 1)

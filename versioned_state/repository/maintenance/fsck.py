@@ -24,7 +24,7 @@ from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.ref import check_name, parse_ref
 from versioned_state.storage import KVStore
-from versioned_state.values.decode import decode_inline
+from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.trees.nodes import Shape, read_node
 
 Problem = Literal["missing", "corrupt", "misplaced"]

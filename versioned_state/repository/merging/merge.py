@@ -19,9 +19,9 @@ from versioned_state.repository.merging.policies import NUMBERS, Policies, Polic
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.changes.merge import Merger, Settled, Sides
 from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.decode import Decoder
-from versioned_state.values.encode import Encoder
-from versioned_state.values.forms import LIMITS, Forms
+from versioned_state.values.decode.decoder import Decoder
+from versioned_state.values.encode.compose import LIMITS, Composer
+from versioned_state.values.encode.inline import InlineEncoder
 from versioned_state.values.keys import path_of
 from versioned_state.values.paths.path import StatePath, as_path
 from versioned_state.values.trees.nodes import Nodes, Shape
@@ -168,10 +168,9 @@ def merge_trees(
             them there is nothing to merge: it is settled as a whole, by hand or with theirs, or is a conflict that shows nothing of ours.
     """
     base, ours, theirs = sides
-    encoder = Encoder(nodes, pickles)
-    forms = Forms(encoder, Decoder(encoder, describe=True))
-    decide = _Decider(encoder, forms, policies, resolutions, theirs_first=theirs_first, counting=counting)
-    tree = Merger(forms, decide).roots(base, ours, theirs, path_of)
+    composer = Composer(nodes, pickles)
+    decide = _Decider(composer, pickles, policies, resolutions, theirs_first=theirs_first, counting=counting)
+    tree = Merger(composer, decide).roots(base, ours, theirs, path_of)
     replaced: dict[bytes, bytes | None] = {}
     if unstorable:
         for key, old, new in diff_maps(nodes, base, theirs):
@@ -191,17 +190,17 @@ class _Decider:
 
     def __init__(
         self,
-        encoder: Encoder,
-        forms: Forms,
+        composer: Composer,
+        pickles: PicklePolicy,
         policies: Policies,
         resolutions: Resolutions,
         *,
         theirs_first: bool,
         counting: bool,
     ) -> None:
-        self._encoder = encoder
-        self._forms = forms
-        self._reader = Decoder(encoder)
+        self._encoder = InlineEncoder(pickles)
+        self._composer = composer
+        self._reader = Decoder(composer.nodes, pickles)
         self._policies = policies
         self._resolutions = resolutions
         self._theirs_first = theirs_first
@@ -269,7 +268,7 @@ class _Decider:
             return None
 
     def _settled(self, path: StatePath, value: Any, limit: int) -> Settled:
-        return Settled(None if value is MISSING else self._forms.encode(value, limit, str(path)))
+        return Settled(None if value is MISSING else self._composer.encode(value, limit, str(path)))
 
     def _read(self, cell: bytes | None) -> Any:
         return MISSING if cell is None else self._reader.decode(cell)
@@ -293,7 +292,7 @@ class _Decider:
         # Of a value that is to be settled as a whole, no part is to be settled.
         while self.conflicts and self.conflicts[-1].path.steps[: len(path)] == path.steps:
             self.conflicts.pop()
-        self.conflicts.append(Conflict(path, sides, self._forms.decoder))
+        self.conflicts.append(Conflict(path, sides, self._composer.decoder))
         return sides.ours
 
 
@@ -302,11 +301,10 @@ def merge_bases(nodes: Nodes, base: Tree, bases: Sequence[Tree]) -> Tree:
 
     Where the bases differ from each other in the same place, what they come from stands, so that it is a conflict of the sides.
     """
-    encoder = Encoder(nodes, PicklePolicy("refuse", private=False))
-    forms = Forms(encoder, Decoder(encoder, describe=True))
+    composer = Composer(nodes)
     merged = bases[0]
     for other in bases[1:]:
-        merged = Merger(forms, _Undecided()).roots(base, merged, other, path_of)
+        merged = Merger(composer, _Undecided()).roots(base, merged, other, path_of)
     return merged
 
 

@@ -13,10 +13,8 @@ from versioned_state.objects.store import Reader
 from versioned_state.repository.views.patch import write_patch
 from versioned_state.repository.views.render import json_value, one_line
 from versioned_state.values.changes.diff import CellChange, ChangeKind, diff_maps, diff_values
-from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.decode import Decoder
-from versioned_state.values.encode import Encoder
-from versioned_state.values.forms import Forms
+from versioned_state.values.decode.decoder import Decoder
+from versioned_state.values.encode.compose import Composer
 from versioned_state.values.keys import is_internal, path_of
 from versioned_state.values.paths.path import Index, Key, Namespace, StatePath, Step, as_path
 from versioned_state.values.trees.nodes import NodeCache, Nodes
@@ -138,9 +136,8 @@ class Diff:
 
     def __init__(self, reader: Reader, old: Tree, new: Tree, *, internal: bool = False, cache: NodeCache | None = None) -> None:
         self._nodes = Nodes(reader, cache=cache)
-        encoder = Encoder(self._nodes, PicklePolicy("refuse", private=False))
-        self._decoder = Decoder(encoder, describe=True)
-        self._forms = Forms(encoder, self._decoder)
+        self._composer = Composer(self._nodes)
+        self._decoder = self._composer.decoder
         self._old = old
         self._new = new
         self._internal = internal
@@ -153,7 +150,7 @@ class Diff:
             if old is None or new is None:
                 yield CellChange(path, "added" if old is None else "removed", old, new)
             else:
-                yield from diff_values(self._forms, old, new, path)
+                yield from diff_values(self._composer, old, new, path)
 
     @cached_property
     def changes(self) -> list[Change]:

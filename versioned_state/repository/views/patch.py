@@ -15,14 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from versioned_state.errors import InvalidArgumentError, InvalidPathError, PickleRefusedError, StateError
-from versioned_state.objects.store import ObjectStore
-from versioned_state.storage import Memory
 from versioned_state.values.changes.diff import ChangeKind
-from versioned_state.values.codec.pickles import ObjectInfo, PicklePolicy
-from versioned_state.values.decode import Decoder
-from versioned_state.values.encode import Encoder
+from versioned_state.values.codec.pickles import ObjectInfo
+from versioned_state.values.decode.decoder import decode_inline
+from versioned_state.values.encode.inline import InlineEncoder
 from versioned_state.values.paths.path import StatePath
-from versioned_state.values.trees.nodes import Nodes
 
 if TYPE_CHECKING:
     from versioned_state.repository.views.diff import Change
@@ -45,7 +42,7 @@ class PatchEntry:
 
 def write_patch(changes: Iterable[Change]) -> list[dict[str, Any]]:
     """The entries of a patch, in JSON types. Raises ``PickleRefusedError`` for an object: a patch carries data."""
-    encoder = _encoder()
+    encoder = InlineEncoder()
     entries = []
     for change in changes:
         entry: dict[str, Any] = {"path": str(change.path), "kind": change.kind}
@@ -60,11 +57,7 @@ def write_patch(changes: Iterable[Change]) -> list[dict[str, Any]]:
     return entries
 
 
-def _encoder() -> Encoder:
-    return Encoder(Nodes(ObjectStore(Memory())), PicklePolicy("refuse", private=False))
-
-
-def _write(encoder: Encoder, value: Any, path: str) -> Any:
+def _write(encoder: InlineEncoder, value: Any, path: str) -> Any:
     cls = type(value)
     if cls in (str, bool, type(None)) or (cls is int and abs(value) < _SAFE_INT) or (cls is float and math.isfinite(value)):
         if cls is not str or not any("\ud800" <= char <= "\udfff" for char in value):
@@ -84,11 +77,10 @@ def read_patch(entries: Any) -> list[PatchEntry]:
     """The changes of a patch. Raises ``InvalidArgumentError``, which names the entry, for anything that is none."""
     if not isinstance(entries, list):
         raise InvalidArgumentError("a patch is a list of changes", hint="as Diff.to_patch() gives it")
-    decoder = Decoder(_encoder(), describe=True)
-    return [_read_entry(decoder, entry, number) for number, entry in enumerate(entries)]
+    return [_read_entry(entry, number) for number, entry in enumerate(entries)]
 
 
-def _read_entry(decoder: Decoder, entry: Any, number: int) -> PatchEntry:
+def _read_entry(entry: Any, number: int) -> PatchEntry:
     def bad(reason: str) -> InvalidArgumentError:
         return InvalidArgumentError(f"entry {number} of the patch is none: {reason}")
 
@@ -109,24 +101,24 @@ def _read_entry(decoder: Decoder, entry: Any, number: int) -> PatchEntry:
         if wanted and side not in entry:
             raise bad(f"it has no {side!r}")
     try:
-        old, new = (_read(decoder, entry.get(side)) for side in ("old", "new"))
+        old, new = (_read(entry.get(side)) for side in ("old", "new"))
     except (StateError, ValueError, TypeError) as error:
         raise bad(str(error)) from error
     return PatchEntry(path, cast("ChangeKind", kind), old, new, entry.get("reordered") is True, length)
 
 
-def _read(decoder: Decoder, value: Any) -> Any:
+def _read(value: Any) -> Any:
     if isinstance(value, list):
-        return [_read(decoder, part) for part in value]
+        return [_read(part) for part in value]
     if not isinstance(value, dict):
         return value
     if _CELL not in value:
-        return {key: _read(decoder, part) for key, part in value.items()}
+        return {key: _read(part) for key, part in value.items()}
     try:
         cell = base64.b64decode(value[_CELL], validate=True)
     except (binascii.Error, TypeError) as error:
         raise ValueError(f"{_CELL} holds no base64") from error
-    found = decoder.decode(cell)
+    found = decode_inline(cell)
     if isinstance(found, ObjectInfo):
         raise ValueError("it holds an object, and a patch carries data only")  # noqa: TRY004 - it is the patch that is wrong
     return found

@@ -12,15 +12,13 @@ from versioned_state.errors import ReadOnlyError, UnknownPathError
 from versioned_state.objects.store import Reader
 from versioned_state.repository.history.commit import Commit
 from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.codec.scalars import Code, code_of
-from versioned_state.values.decode import Decoder, read_tree, tree_of, unpack_payload
-from versioned_state.values.encode import Encoder, key_of_cell, order_key
+from versioned_state.values.containers import container_of, order_keys
+from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.keys import USER, namespace_prefix, path_of, root_key_of, user_key
-from versioned_state.values.opened import open_cell, order_keys, read_key
-from versioned_state.values.paths.path import Index, Key, StatePath, as_path
-from versioned_state.values.trees.blob import read_blob
+from versioned_state.values.paths.lookup import find_part
+from versioned_state.values.paths.path import StatePath, as_path
 from versioned_state.values.trees.nodes import NodeCache, Nodes, Shape
-from versioned_state.values.trees.tree import Tree, iter_cells, iter_items, rank
+from versioned_state.values.trees.tree import Tree, find, iter_items, rank
 
 
 class Snapshot(Mapping[str, Any]):
@@ -48,8 +46,7 @@ class Snapshot(Mapping[str, Any]):
         self._prefix = prefix
         self._nodes = Nodes(reader, cache=cache)
         self._cache = cache
-        self._encoder = Encoder(self._nodes, policy)
-        self._decoder = Decoder(self._encoder, describe=describe)
+        self._decoder = Decoder(self._nodes, None if describe else policy)
         self._lock = RLock()
         self._commit = commit
 
@@ -70,7 +67,7 @@ class Snapshot(Mapping[str, Any]):
             return type(key) is str and self._cell(key) is not None
 
     def _cell(self, key: str) -> bytes | None:
-        return rank(self._nodes, self._tree, self._prefix + user_key(key))[1]
+        return find(self._nodes, self._tree, self._prefix + user_key(key))
 
     def __iter__(self) -> Iterator[str]:
         return self.iter_keys()
@@ -84,8 +81,8 @@ class Snapshot(Mapping[str, Any]):
 
     def _range(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         with self._lock:
-            low, _ = rank(self._nodes, self._tree, start)
-            high, _ = rank(self._nodes, self._tree, start + b"\xff")  # no UTF-8 has this byte
+            low = rank(self._nodes, self._tree, start)
+            high = rank(self._nodes, self._tree, start + b"\xff")  # no UTF-8 has this byte
             items = iter_items(self._nodes, self._tree, low, high)
         while True:
             with self._lock:
@@ -96,8 +93,8 @@ class Snapshot(Mapping[str, Any]):
 
     def __len__(self) -> int:
         with self._lock:
-            low, _ = rank(self._nodes, self._tree, self._prefix + USER)
-            high, _ = rank(self._nodes, self._tree, self._prefix + bytes((USER[0] + 1,)))
+            low = rank(self._nodes, self._tree, self._prefix + USER)
+            high = rank(self._nodes, self._tree, self._prefix + bytes((USER[0] + 1,)))
             return high - low
 
     def namespace(self, name: str) -> Snapshot:
@@ -113,7 +110,7 @@ class Snapshot(Mapping[str, Any]):
         start = self._prefix + b"n"
         with self._lock:
             while True:
-                offset, _ = rank(self._nodes, self._tree, start)
+                offset = rank(self._nodes, self._tree, start)
                 found = next(iter_items(self._nodes, self._tree, offset, offset + 1), None)
                 if found is None or not found[0].startswith(self._prefix + b"n"):
                     return names
@@ -136,13 +133,13 @@ class Snapshot(Mapping[str, Any]):
         path = as_path(path)
         with self._lock:
             root_key, rest = root_key_of(path)
-            cell = rank(self._nodes, self._tree, self._prefix + root_key)[1]
+            cell = find(self._nodes, self._tree, self._prefix + root_key)
             done = path_of(root_key)
             if cell is None:
                 raise UnknownPathError(str(path), at=self._where(), hint=self._hint(root_key))
             for step in rest.steps:
                 done = StatePath((*done.steps, step))
-                cell = self._step(cell, step)
+                cell = find_part(self._nodes, cell, step)
                 if cell is None:
                     raise UnknownPathError(str(done), at=self._where())
             return cell
@@ -154,49 +151,15 @@ class Snapshot(Mapping[str, Any]):
         near = get_close_matches(str(path_of(root_key)), list(islice(self, 1000)), n=3)
         return f"did you mean {', '.join(near)}?" if near else ""
 
-    def _step(self, cell: bytes, step: Any) -> bytes | None:
-        opened = open_cell(self._nodes, cell)
-        if opened is None:
-            return self._tuple_step(cell, step)
-        if opened.tree.shape is Shape.SEQUENCE:
-            return self._element(opened.tree, step)
-        if not isinstance(step, Key):
-            return None
-        if step.cell is not None:
-            wanted = key_of_cell(step.cell)
-        else:
-            wanted = order_key(step.key, b"" if type(step.key) is str else self._encoder.encode_inline(step.key, "a key"))
-        return rank(self._nodes, opened.tree, wanted)[1]
-
-    def _element(self, tree: Tree, step: Any) -> bytes | None:
-        if not isinstance(step, Index):
-            return None
-        index = step.index + tree.count if step.index < 0 else step.index
-        return next(iter_cells(self._nodes, tree, index, index + 1), None) if 0 <= index < tree.count else None
-
-    def _tuple_step(self, cell: bytes, step: Any) -> bytes | None:
-        code = code_of(cell)
-        if code == Code.PACKED:
-            cell = bytes(read_blob(self._nodes, read_tree(Shape.BLOB, unpack_payload(cell))))
-            code = code_of(cell)
-        if code == Code.TUPLE_TREE:
-            tree = tree_of(cell)
-            return None if tree is None else self._element(tree, step)
-        if code == Code.TUPLE and isinstance(step, Index):
-            value = self._decoder.decode(cell)
-            if -len(value) <= step.index < len(value):
-                return self._encoder.encode_inline(value[step.index], "an element")
-        return None
-
     def keys_at(self, path: str | StatePath) -> list[Any] | int | None:
         """What can follow a path: the keys of a dict in their order, the length of a list, or None. Reads no value."""
         with self._lock:
-            opened = open_cell(self._nodes, self.cell_at(path))
+            opened = container_of(self._nodes, self.cell_at(path))
             if opened is None:
                 return None
             if opened.tree.shape is Shape.SEQUENCE:
                 return opened.tree.count
-            return [read_key(self._decoder, key) for key in order_keys(self._nodes, opened)]
+            return [self._decoder.decode_key(key) for key in order_keys(self._nodes, opened)]
 
     def copy(self) -> dict[str, Any]:
         """All keys and values as a dict of your own."""

@@ -12,7 +12,7 @@ from uuid import UUID
 from versioned_state.errors import LimitExceededError, PickleRefusedError, UnserializableValueError
 from versioned_state.objects.store import Staging
 from versioned_state.values.detection.baselines import Baseline
-from versioned_state.values.detection.fingerprints import Mark
+from versioned_state.values.detection.groups import Fingerprint
 from versioned_state.values.trees.tree import Tree
 
 Unstorable = UnserializableValueError | PickleRefusedError | LimitExceededError
@@ -43,7 +43,7 @@ class Pack:
 
     __slots__ = ("keys", "mark", "values")
 
-    def __init__(self, keys: list[bytes], values: list[Any], mark: Mark) -> None:
+    def __init__(self, keys: list[bytes], values: list[Any], mark: Fingerprint) -> None:
         self.keys = keys
         self.values = values
         self.mark = mark

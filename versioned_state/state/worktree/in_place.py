@@ -14,10 +14,10 @@ from typing import Any
 from versioned_state.values.changes.diff import diff_lists
 from versioned_state.values.codec.arrays import is_array
 from versioned_state.values.codec.scalars import TooDeepError, is_plain
-from versioned_state.values.detection.fingerprints import Marker
+from versioned_state.values.detection.fingerprinter import Fingerprinter
 
 
-def sync(live: Any, target: Any, marker: Marker, claimed: dict[int, Any]) -> Any:
+def sync(live: Any, target: Any, marker: Fingerprinter, claimed: dict[int, Any]) -> Any:
     """``live`` with the content of ``target``, in place where it can be, and lets it; otherwise ``target``. Cost: the size of both.
 
     Args:
@@ -35,7 +35,7 @@ def sync(live: Any, target: Any, marker: Marker, claimed: dict[int, Any]) -> Any
         return target
 
 
-def _mended(live: Any, target: Any, marker: Marker, claimed: dict[int, Any]) -> Any:
+def _mended(live: Any, target: Any, marker: Fingerprinter, claimed: dict[int, Any]) -> Any:
     cls = type(live)
     if cls is list:
         _sync_list(live, target, marker, claimed)
@@ -78,7 +78,7 @@ def _is_plain_object(cls: type) -> bool:
     )
 
 
-def _sync_dict(live: dict[Any, Any], target: dict[Any, Any], marker: Marker, claimed: dict[int, Any]) -> None:
+def _sync_dict(live: dict[Any, Any], target: dict[Any, Any], marker: Fingerprinter, claimed: dict[int, Any]) -> None:
     if isinstance(live, defaultdict) and isinstance(target, defaultdict):
         live.default_factory = target.default_factory
     # Equal keys may be of different types (1, True), so keys come from the target and values from where they were.
@@ -103,7 +103,7 @@ def _key(key: Any) -> Any:
     return (type(key), repr(key)) if type(key) is not str else key
 
 
-def _sync_list(live: list[Any], target: list[Any], marker: Marker, claimed: dict[int, Any]) -> None:
+def _sync_list(live: list[Any], target: list[Any], marker: Fingerprinter, claimed: dict[int, Any]) -> None:
     old = [_mark(value, marker, index) for index, value in enumerate(live)]
     new = [_mark(value, marker, -1 - index) for index, value in enumerate(target)]
     prefix = 0
@@ -128,16 +128,16 @@ def _sync_list(live: list[Any], target: list[Any], marker: Marker, claimed: dict
     live[:] = result
 
 
-def _is_same(a: Any, b: Any, marker: Marker) -> bool:
+def _is_same(a: Any, b: Any, marker: Fingerprinter) -> bool:
     """Whether two elements that are equal are stored alike."""
     return type(a) is type(b) and (type(a) is str or _mark(a, marker, 0) == _mark(b, marker, 1))
 
 
-def _mark(value: Any, marker: Marker, otherwise: int) -> Any:
+def _mark(value: Any, marker: Fingerprinter, otherwise: int) -> Any:
     """What stands for an element in the alignment; one that cannot be marked equals no other."""
     try:
         plain = is_plain(value)
     except (TooDeepError, RecursionError):
         plain = False
-    mark, _ = marker.mark([value], plain=plain)
+    mark, _ = marker.of([value], plain=plain)
     return ("none", otherwise) if mark is None else mark

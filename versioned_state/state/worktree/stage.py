@@ -10,11 +10,11 @@ from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository.history.reach import iter_new, references_of_cell
 from versioned_state.state.worktree.entries import UNSTORABLE, Pack, Staged, Unstorable, Update
 from versioned_state.state.worktree.tracked import Holdings
-from versioned_state.values.codec.scalars import Code, code_of
-from versioned_state.values.decode import Decoder
-from versioned_state.values.encode import Encoder
+from versioned_state.values.cells import Code, code_of
+from versioned_state.values.decode.live import LiveDecoder
+from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import path_of
-from versioned_state.values.trees.tree import Tree, edit_map, rank
+from versioned_state.values.trees.tree import Tree, edit_map, find
 
 _NIL: Final = b"\xc0"
 """The cell of None."""
@@ -23,7 +23,7 @@ _NIL: Final = b"\xc0"
 class Detector:
     """Encodes what may differ from the head. Nothing of what is held changes; new objects go to an overlay of their own."""
 
-    def __init__(self, objects: ObjectStore, held: Holdings, encoder: Encoder, decoder: Decoder) -> None:
+    def __init__(self, objects: ObjectStore, held: Holdings, encoder: Encoder, decoder: LiveDecoder) -> None:
         self._objects = objects
         self._held = held
         self._nodes = encoder.nodes
@@ -76,13 +76,13 @@ class Detector:
         ours: dict[bytes, bytes | None] = {}
         for key in list(self._suspects(loose)):
             slot = held.slots.get(key)
-            theirs = rank(self._nodes, head, key)[1]
+            theirs = find(self._nodes, head, key)
             lazy = held.tails.get(key)
             if slot is None:
                 bases[key] = held.removed.get(key) if lazy is None else lazy.cell
                 old = theirs if lazy is None or not self._is_whole(lazy.cell) else lazy.cell
                 ours[key] = None if lazy is None else self._append(key, None if key in held.removed else old, lazy.tail)
-            elif key in held.assigned or slot.base is None or not self._encoder.unchanged(slot.value, slot.base):
+            elif key in held.assigned or slot.base is None or not self._encoder.fingerprinter.is_unchanged(slot.value, slot.base):
                 try:
                     ours[key] = self._encoder.encode(slot.value, None, key)[0]
                 except UNSTORABLE as error:

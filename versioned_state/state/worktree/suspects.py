@@ -12,7 +12,8 @@ from typing import Any, Final
 from versioned_state.state.worktree.entries import IMMUTABLE, Pack, Slot
 from versioned_state.values.codec.scalars import TooDeepError, is_plain
 from versioned_state.values.detection.baselines import Pinned
-from versioned_state.values.detection.fingerprints import GROUP_SIZE, Mark, Marker
+from versioned_state.values.detection.fingerprinter import Fingerprinter
+from versioned_state.values.detection.groups import GROUP_SIZE, Fingerprint
 
 _SHORT_PACKS: Final = 8
 
@@ -25,25 +26,25 @@ class Watch:
         slots: where the values are, by root key.
     """
 
-    def __init__(self, marker: Marker, slots: Mapping[bytes, Slot]) -> None:
+    def __init__(self, marker: Fingerprinter, slots: Mapping[bytes, Slot]) -> None:
         self._marker = marker
         self._slots = slots
         self._large: set[bytes] = set()  # keys with a baseline of their own that may change in place
-        self._single: dict[bytes, Mark] = {}  # small mutable values that were loaded since the packs were formed
+        self._single: dict[bytes, Fingerprint] = {}  # small mutable values that were loaded since the packs were formed
         self._packs: list[Pack] = []
 
-    def mark(self, value: Any) -> Mark:
+    def mark(self, value: Any) -> Fingerprint:
         """What a value that has no baseline is watched by, as it is now; for one that cannot change in place that is nothing."""
         return None if type(value) in IMMUTABLE else self._mark_run([value])
 
-    def _mark_run(self, values: list[Any], *, plain: bool = False) -> Mark:
+    def _mark_run(self, values: list[Any], *, plain: bool = False) -> Fingerprint:
         try:
             plain = plain or is_plain(values)
         except (TooDeepError, RecursionError):
             return None
-        return self._marker.mark(values, plain=plain)[0]
+        return self._marker.of(values, plain=plain)[0]
 
-    def add(self, key: bytes, slot: Slot, mark: Mark) -> None:
+    def add(self, key: bytes, slot: Slot, mark: Fingerprint) -> None:
         """Watch the value of a slot, by its baseline or by what ``mark`` gave."""
         if slot.base is not None:
             if not isinstance(slot.base, Pinned):

@@ -15,9 +15,10 @@ from __future__ import annotations
 from versioned_state.state.key_order import OrderedKeyDict, OrderedKeySet
 from versioned_state.state.worktree.entries import IMMUTABLE, LazyTail, Slot, Staged
 from versioned_state.state.worktree.suspects import Watch
-from versioned_state.values.detection.fingerprints import Mark, Marker
+from versioned_state.values.detection.fingerprinter import Fingerprinter
+from versioned_state.values.detection.groups import Fingerprint
 from versioned_state.values.trees.nodes import Nodes
-from versioned_state.values.trees.tree import Tree, rank
+from versioned_state.values.trees.tree import Tree, find
 
 
 class Holdings:
@@ -35,7 +36,7 @@ class Holdings:
         watch: which of the values that are as the head has them were changed in place since.
     """
 
-    def __init__(self, nodes: Nodes, marker: Marker, tree: Tree) -> None:
+    def __init__(self, nodes: Nodes, marker: Fingerprinter, tree: Tree) -> None:
         self._nodes = nodes
         self.tree = tree
         self.slots: dict[bytes, Slot] = {}
@@ -50,7 +51,7 @@ class Holdings:
         """The cell of a key as of the head."""
         if not self.tree.count:
             return None
-        return rank(self._nodes, self.tree, key)[1]
+        return find(self._nodes, self.tree, key)
 
     def append(self, key: bytes, values: list[object]) -> None:
         """Append to a list that is not loaded."""
@@ -74,7 +75,7 @@ class Holdings:
 
     # From one standing to another
 
-    def hold(self, key: bytes, slot: Slot, mark: Mark) -> None:
+    def hold(self, key: bytes, slot: Slot, mark: Fingerprint) -> None:
         """A value was loaded where there was none, and is what the head has. ``mark`` is what ``Watch.mark`` gave."""
         self.slots[key] = slot
         self.tails.pop(key, None)  # nothing is in it

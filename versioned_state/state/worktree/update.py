@@ -12,11 +12,11 @@ from versioned_state.state.worktree.in_place import sync
 from versioned_state.state.worktree.stage import Detector
 from versioned_state.state.worktree.tracked import Holdings
 from versioned_state.values.changes.diff import diff_maps
-from versioned_state.values.decode import Decoder
+from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.detection.baselines import Baseline
-from versioned_state.values.encode import Encoder
+from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.trees.nodes import Nodes, Shape
-from versioned_state.values.trees.tree import Tree, edit_map, empty, rank
+from versioned_state.values.trees.tree import Tree, edit_map, empty, find
 
 MergeRoots = Callable[[Nodes, Tree, Tree, Tree], Tree]
 
@@ -29,13 +29,13 @@ class Follower:
     """
 
     def __init__(
-        self, objects: ObjectStore, held: Holdings, detector: Detector, encoder: Encoder, decoder: Decoder, merge: MergeRoots
+        self, objects: ObjectStore, held: Holdings, detector: Detector, encoder: Encoder, decoder: LiveDecoder, merge: MergeRoots
     ) -> None:
         self._objects = objects
         self._held = held
         self._detector = detector
         self._nodes = encoder.nodes
-        self._marker = encoder.marker
+        self._marker = encoder.fingerprinter
         self._decoder = decoder
         self._merge = merge
 
@@ -51,12 +51,12 @@ class Follower:
         staging = self._nodes.staging
         claimed: dict[int, Any] = {}
         try:
-            cells = {key: rank(self._nodes, expected, key)[1] for key in also}
+            cells = {key: find(self._nodes, expected, key) for key in also}
             cells |= {key: cell for key, _, cell in diff_maps(self._nodes, now, expected)}
             if base is not None:
-                cells |= {key: rank(self._nodes, expected, key)[1] for key, _, _ in diff_maps(self._nodes, base, head) if key not in cells}
+                cells |= {key: find(self._nodes, expected, key) for key, _, _ in diff_maps(self._nodes, base, head) if key not in cells}
             own = {} if head is expected else {key: cell for key, cell, _ in diff_maps(self._nodes, expected, head)}
-            heads = {key: cell if key not in own else rank(self._nodes, head, key)[1] for key, cell in cells.items()}
+            heads = {key: cell if key not in own else find(self._nodes, head, key) for key, cell in cells.items()}
             decoded = {} if base is None else self._decode(cells, own)
         except StorageError:
             if base is not None:
@@ -103,7 +103,7 @@ class Follower:
         both = _over(self._nodes, now.staging, staging)
         differing = {key: cell for key, _, cell in diff_maps(both, now.tree, tree)}
         for key in now.failed:
-            differing.setdefault(key, rank(both, tree, key)[1])
+            differing.setdefault(key, find(both, tree, key))
         for key in () if target is None else target.failed:
             differing.pop(key, None)  # what it was then is in no tree
         self._nodes.bind(staging)
@@ -136,7 +136,7 @@ class Follower:
             return  # it is told of where it is to be stored, and there is nothing to merge before
         if mine != slot.cell:
             roots = [edit_map(self._nodes, empty(Shape.MAP), {key: side}) for side in (slot.cell, mine, cell)]
-            merged = rank(self._nodes, self._merge(self._nodes, *roots), key)[1]
+            merged = find(self._nodes, self._merge(self._nodes, *roots), key)
             self._patch(key, merged, cell, {})
         else:
             self._patch(key, cell, cell, {})

@@ -19,12 +19,13 @@ from versioned_state.state.worktree.entries import IMMUTABLE, Savepoint, Slot, S
 from versioned_state.state.worktree.stage import Detector
 from versioned_state.state.worktree.tracked import Holdings
 from versioned_state.state.worktree.update import Follower, MergeRoots
+from versioned_state.values.cells import Code
 from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.codec.scalars import Code, code_of
-from versioned_state.values.decode import Decoder, tree_of
-from versioned_state.values.encode import Encoder
+from versioned_state.values.decode.live import LiveDecoder
+from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import path_of
 from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.references import tree_of
 from versioned_state.values.trees.tree import Tree, iter_cells, iter_items, rank
 
 _FLUSH_AT: Final = 1 << 21
@@ -46,8 +47,8 @@ class Worktree:
     def __init__(self, objects: ObjectStore, policy: PicklePolicy, tree: Tree, merge: MergeRoots) -> None:
         self._nodes = Nodes(Staging(objects), staging=Staging(objects))
         self._encoder = Encoder(self._nodes, policy)
-        self._decoder = Decoder(self._encoder)
-        self._held = Holdings(self._nodes, self._encoder.marker, tree)
+        self._decoder = LiveDecoder(self._nodes, policy, self._encoder.fingerprinter)
+        self._held = Holdings(self._nodes, self._encoder.fingerprinter, tree)
         self._slots = self._held.slots
         self._detector = Detector(objects, self._held, self._encoder, self._decoder)
         self._follower = Follower(objects, self._held, self._detector, self._encoder, self._decoder, merge)
@@ -174,7 +175,7 @@ class Worktree:
     def _span(self, start: bytes, end: bytes) -> tuple[int, int]:
         """From which to which rank the head has the keys in [start, end)."""
         tree = self.tree
-        return (rank(self._nodes, tree, start)[0], rank(self._nodes, tree, end)[0]) if tree.count else (0, 0)
+        return (rank(self._nodes, tree, start), rank(self._nodes, tree, end)) if tree.count else (0, 0)
 
     def release(self, key: bytes) -> bool:
         """Let go of a value that was loaded and has not changed. Returns whether it was let go."""
@@ -185,7 +186,7 @@ class Worktree:
         if key in held.assigned or key in held.added:
             return False
         if slot.base is not None:
-            if not self._encoder.unchanged(slot.value, slot.base):
+            if not self._encoder.fingerprinter.is_unchanged(slot.value, slot.base):
                 return False
         elif type(slot.value) not in IMMUTABLE and self._encoder.encode(slot.value, None, key)[0] != slot.cell:
             return False
@@ -218,7 +219,7 @@ class Worktree:
         cell = None if key in self._held.removed else self.cell(key)
         if cell is None:
             return []
-        tree = tree_of(cell) if code_of(cell) == Code.LIST_TREE else None
+        tree = tree_of(cell, Code.LIST_TREE)
         if tree is None:
             values: list[Any] = self._decoder.decode(cell)[start:end]
             return values
@@ -229,9 +230,8 @@ class Worktree:
         cell = None if key in self._held.removed else self.cell(key)
         if cell is None:
             return 0
-        if code_of(cell) == Code.LIST_TREE:
-            tree = tree_of(cell)
-            assert tree is not None
+        tree = tree_of(cell, Code.LIST_TREE)
+        if tree is not None:
             return tree.count
         value = self._decoder.decode(cell)
         if type(value) is not list:

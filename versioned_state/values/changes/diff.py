@@ -13,9 +13,9 @@ from difflib import SequenceMatcher
 from itertools import repeat
 from typing import Any, Final, Literal
 
-from versioned_state.values.encode import key_of_cell
-from versioned_state.values.forms import Forms
-from versioned_state.values.opened import Opened, open_cell, order_keys, read_key
+from versioned_state.values.cells import key_of_cell
+from versioned_state.values.containers import Container, container_of, order_keys
+from versioned_state.values.encode.compose import Composer
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.prefetch import fetch_difference
@@ -263,48 +263,48 @@ def align_unique(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple
 # Values
 
 
-def diff_values(forms: Forms, old: bytes, new: bytes, path: StatePath) -> Iterator[CellChange]:
+def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> Iterator[CellChange]:
     """The changes from one cell to another, in the order of their paths."""
     if old == new:
         return
-    a, b = open_cell(forms.nodes, old), open_cell(forms.nodes, new)
+    a, b = container_of(composer.nodes, old), container_of(composer.nodes, new)
     if a is None or b is None or a.tree.shape is not b.tree.shape:
         # What it stands in may have grown or shrunk, and it has another form since.
-        if not forms.same(old, new):
+        if not composer.same(old, new):
             yield CellChange(path, "changed", old, new)
     elif a.tree.shape is Shape.SEQUENCE:
-        yield from _diff_elements(forms, a.tree, b.tree, path)
+        yield from _diff_elements(composer, a.tree, b.tree, path)
     else:
-        yield from _diff_entries(forms, a, b, path)
+        yield from _diff_entries(composer, a, b, path)
 
 
-def _diff_elements(forms: Forms, a: Tree, b: Tree, path: StatePath) -> Iterator[CellChange]:
-    nodes = forms.nodes
+def _diff_elements(composer: Composer, a: Tree, b: Tree, path: StatePath) -> Iterator[CellChange]:
+    nodes = composer.nodes
     for part in diff_sequences(nodes, a, b):
         olds = list(iter_cells(nodes, a, part.old_start, part.old_end))
         news = list(iter_cells(nodes, b, part.new_start, part.new_end))
         both = min(len(olds), len(news))
         for index in range(both):
-            yield from diff_values(forms, olds[index], news[index], path.index(part.new_start + index))
+            yield from diff_values(composer, olds[index], news[index], path.index(part.new_start + index))
         for index in range(both, len(olds)):
             yield CellChange(path.index(part.old_start + index), "removed", olds[index], None)
         for index in range(both, len(news)):
             yield CellChange(path.index(part.new_start + index), "added", None, news[index], length=a.count)
 
 
-def _diff_entries(forms: Forms, a: Opened, b: Opened, path: StatePath) -> Iterator[CellChange]:
-    nodes, decoder = forms.nodes, forms.decoder
+def _diff_entries(composer: Composer, a: Container, b: Container, path: StatePath) -> Iterator[CellChange]:
+    nodes, decoder = composer.nodes, composer.decoder
     removed: set[bytes] = set()
     added: dict[bytes, CellChange] = {}
     for order_key, old, new in diff_maps(nodes, a.tree, b.tree):
-        where = path.key(read_key(decoder, order_key), None if order_key[:1] == b"s" else order_key[1:])
+        where = decoder.entry_path(path, order_key)
         if new is None:
             removed.add(order_key)
             yield CellChange(where, "removed", old, None)
         elif old is None:
             added[order_key] = CellChange(where, "added", None, new)
         else:
-            yield from diff_values(forms, old, new, where)
+            yield from diff_values(composer, old, new, where)
     order = _order_of_added(nodes, a, b, removed, set(added))
     if order is not None:
         # Adding at the end and removing anywhere is what dicts do by themselves.
@@ -315,18 +315,18 @@ def _diff_entries(forms: Forms, a: Opened, b: Opened, path: StatePath) -> Iterat
     expected = [key for key in before if key not in removed]
     expected += [key for key in after if key in added]
     if expected != after:
-        keys = [read_key(decoder, key) for key in before], [read_key(decoder, key) for key in after]
+        keys = [decoder.decode_key(key) for key in before], [decoder.decode_key(key) for key in after]
         yield CellChange(path, "changed", None, None, keys)
 
 
-def _order_of_added(nodes: Nodes, a: Opened, b: Opened, removed: set[bytes], added: set[bytes]) -> list[bytes] | None:
+def _order_of_added(nodes: Nodes, a: Container, b: Container, removed: set[bytes], added: set[bytes]) -> list[bytes] | None:
     """The added keys in their order, where all of them come last and no other key moved; None where that is not so, or takes a full read.
 
     Cost: what differs in the order.
     """
     if a.order is None and b.order is None:
         first = min(added, default=None)
-        at_end = first is None or rank(nodes, b.tree, first)[0] == b.tree.count - len(added)
+        at_end = first is None or rank(nodes, b.tree, first) == b.tree.count - len(added)
         return sorted(added) if at_end else None
     if not isinstance(a.order, Tree) or not isinstance(b.order, Tree):
         return None

@@ -19,15 +19,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
+from versioned_state.values.cells import MAX_KEY, Code, array_header, code_of, is_string, is_text, map_header, payload_of, split_cells
 from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps, diff_sequences
-from versioned_state.values.codec.scalars import MAX_KEY, Code, code_of, payload_of
-from versioned_state.values.decode import tree_of
-from versioned_state.values.forms import LIMITS, Forms
-from versioned_state.values.opened import Opened, open_cell, order_keys, read_key, split_cells
+from versioned_state.values.containers import Container, container_of, order_keys
+from versioned_state.values.encode.compose import LIMITS, Composer
 from versioned_state.values.paths.path import StatePath
-from versioned_state.values.trees.nodes import Shape, array_header, map_header
+from versioned_state.values.trees.nodes import Shape
 from versioned_state.values.trees.prefetch import fetch_paths
-from versioned_state.values.trees.tree import Tree, edit_map, iter_cells, iter_items, rank, splice_cells
+from versioned_state.values.trees.references import tree_of
+from versioned_state.values.trees.tree import Tree, edit_map, find, iter_cells, iter_items, rank, splice_cells
 
 _SETS: Final = {Code.SET: Code.SET, Code.SET_TREE: Code.SET, Code.FROZENSET: Code.FROZENSET, Code.FROZENSET_TREE: Code.FROZENSET}
 
@@ -76,13 +76,13 @@ class Merger:
     """Merges cells over one set of nodes.
 
     Args:
-        forms: brings the results into form, and stages what they consist of.
+        composer: brings the results into form, and stages what they consist of.
         decide: is asked where both sides changed the same.
     """
 
-    def __init__(self, forms: Forms, decide: Decide) -> None:
-        self._forms = forms
-        self._nodes = forms.nodes
+    def __init__(self, composer: Composer, decide: Decide) -> None:
+        self._composer = composer
+        self._nodes = composer.nodes
         self._decide = decide
 
     def roots(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath]) -> Tree:
@@ -93,7 +93,7 @@ class Merger:
     def _changes(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath]) -> dict[bytes, bytes | None]:
         changed = list(diff_maps(self._nodes, base, theirs))
         fetch_paths(self._nodes, ours.top, (key for key, _, _ in changed))
-        return self._entries(((key, b, rank(self._nodes, ours, key)[1], t) for key, b, t in changed), path_of)
+        return self._entries(((key, b, find(self._nodes, ours, key), t) for key, b, t in changed), path_of)
 
     def _entries(
         self, changed: Iterable[tuple[bytes, bytes | None, bytes | None, bytes | None]], path_of: Callable[[bytes], StatePath]
@@ -146,15 +146,15 @@ class Merger:
         code = code_of(cell)
         if code in _SETS:
             return _SETS[Code(code)]
-        if code == Code.TEXT or _is_text(cell):
+        if is_text(cell):
             return Code.TEXT
-        opened = open_cell(self._nodes, cell)
+        opened = container_of(self._nodes, cell)
         return None if opened is None else opened.tree.shape
 
-    def _open(self, *cells: bytes) -> tuple[list[Opened], bool]:
+    def _open(self, *cells: bytes) -> tuple[list[Container], bool]:
         """Containers of one kind in one form, and whether that is the form of large ones."""
         large = any(code_of(cell) in (Code.LIST_TREE, Code.DICT_TREE) for cell in cells)
-        opened = [found for cell in cells if (found := self._forms.opened(cell, large=large)) is not None]
+        opened = [found for cell in cells if (found := self._composer.container(cell, large=large)) is not None]
         assert len(opened) == len(cells)
         return opened, large
 
@@ -163,14 +163,14 @@ class Merger:
         base, ours, theirs = sides
 
         def path_of(key: bytes) -> StatePath:
-            return path.key(read_key(self._forms.decoder, key), None if key[:1] == b"s" else key[1:])
+            return self._composer.decoder.entry_path(path, key)
 
         if large:
             changes = self._changes(base.tree, ours.tree, theirs.tree, path_of)
             tree = edit_map(self._nodes, ours.tree, changes) if changes else ours.tree
             if not self._can_be_keys(tree, changes):
                 return None
-            return self._forms.dict_cell(tree, self._order(base, ours, theirs, tree, changes), limit)
+            return self._composer.dict_cell(tree, self._order(base, ours, theirs, tree, changes), limit)
         was, entries, other = (dict(iter_items(self._nodes, side.tree)) for side in sides)
         keys = (key for key in sorted({**was, **other}) if was.get(key) != other.get(key))
         changes = self._entries(((key, was.get(key), entries.get(key), other.get(key)) for key in keys), path_of)
@@ -179,15 +179,15 @@ class Merger:
             return None
         orders = [order_keys(self._nodes, side) for side in sides]
         order = [key for key in merge_orders(*orders) if key in merged]
-        return self._forms.dict_of({key: merged[key] for key in [*order, *sorted(merged.keys() - set(order))]}, limit)
+        return self._composer.dict_of({key: merged[key] for key in [*order, *sorted(merged.keys() - set(order))]}, limit)
 
     def _can_be_keys(self, tree: Tree, changes: dict[bytes, bytes | None]) -> bool:
         """Whether one dict can hold these keys. Cost: nothing, unless keys were added that are no strings."""
         added = [key for key, cell in changes.items() if cell is not None and key[:1] == b"x"]
-        return not added or self._are_apart(key[1:] for key, _ in iter_items(self._nodes, tree, rank(self._nodes, tree, b"x")[0]))
+        return not added or self._are_apart(key[1:] for key, _ in iter_items(self._nodes, tree, rank(self._nodes, tree, b"x")))
 
     def _order(
-        self, base: Opened, ours: Opened, theirs: Opened, tree: Tree, changes: dict[bytes, bytes | None]
+        self, base: Container, ours: Container, theirs: Container, tree: Tree, changes: dict[bytes, bytes | None]
     ) -> list[bytes] | Tree | None:
         """The order of the merged keys. Cost: nothing where one side left the order as it was; otherwise that of reading all keys."""
         tops = [side.order.top if isinstance(side.order, Tree) else side.order for side in (base, ours, theirs)]
@@ -195,7 +195,7 @@ class Merger:
             return None
         for side, other in ((ours, tops[2]), (theirs, tops[1])):
             if isinstance(other, bytes) and other == tops[0] and side.tree.count == tree.count:
-                in_side = ((cell, rank(self._nodes, side.tree, key)[1]) for key, cell in changes.items())
+                in_side = ((cell, find(self._nodes, side.tree, key)) for key, cell in changes.items())
                 if all((cell is None) == (found is None) for cell, found in in_side):
                     return side.order
         merged = merge_orders(*(order_keys(self._nodes, side) for side in (base, ours, theirs)))
@@ -221,19 +221,19 @@ class Merger:
         if self._decide.once(path):
             merged = merged.once(list(iter_cells(nodes, base)))
         if large:
-            return self._forms.list_cell(splice_cells(nodes, base, merged.replacements()), limit)
-        return self._forms.list_of(merged.apply(list(iter_cells(nodes, base))), limit)
+            return self._composer.list_cell(splice_cells(nodes, base, merged.replacements()), limit)
+        return self._composer.list_of(merged.apply(list(iter_cells(nodes, base))), limit)
 
     def _sets(self, code: Code, b: bytes | None, o: bytes, t: bytes, limit: int) -> bytes | None:
         base = set() if b is None else self._elements(b)
         ours, theirs = self._elements(o), self._elements(t)
         merged = (ours & theirs) | ((ours | theirs) - base)
-        return self._forms.set_of(code, merged, limit) if self._are_apart(merged) else None
+        return self._composer.set_of(code, merged, limit) if self._are_apart(merged) else None
 
     def _are_apart(self, cells: Iterable[bytes]) -> bool:
         """Whether values that are hashed are no two of them equal to Python, as 1 and True are, which no set or dict could hold."""
-        odd = [cell for cell in cells if not _is_text(cell)]
-        return len({self._forms.decoder.decode(cell) for cell in odd}) == len(odd)
+        odd = [cell for cell in cells if not is_string(cell)]
+        return len({self._composer.decoder.decode(cell) for cell in odd}) == len(odd)
 
     def _elements(self, cell: bytes) -> set[bytes]:
         """The cells of a set's elements, in the form that they have in a large one."""
@@ -241,24 +241,19 @@ class Merger:
         tree = tree_of(cell)
         if tree is not None:
             return set(iter_cells(self._nodes, tree))
-        return {self._forms.at(part, LIMITS[Shape.SEQUENCE]) for part in split_cells(payload_of(cell))}
+        return {self._composer.fit(part, LIMITS[Shape.SEQUENCE]) for part in split_cells(payload_of(cell))}
 
     def _unpacked(self, cell: bytes) -> bytes:
-        return (self._forms.inline(cell) or cell) if code_of(cell) == Code.PACKED else cell
+        return (self._composer.inline(cell) or cell) if code_of(cell) == Code.PACKED else cell
 
     def _texts(self, b: bytes, o: bytes, t: bytes, path: StatePath, limit: int) -> bytes | None:
-        base, ours, theirs = (self._forms.decoder.decode(cell).split("\n") for cell in (b, o, t))
+        base, ours, theirs = (self._composer.decoder.decode(cell).split("\n") for cell in (b, o, t))
         mine = _script(diff_lists(base, ours), lambda x, y: ours[x:y])
         other = _script(diff_lists(base, theirs), lambda x, y: theirs[x:y])
         if any(mine.changed[line] != other.changed[line] for line in mine.changed.keys() & other.changed.keys()):
             return None
         merged = _join(mine, other, lambda _line, same, _: same, lambda x, y: self._decide.insert(path, x, y))
-        return None if merged is None else self._forms.encode("\n".join(merged.apply(base)), limit)
-
-
-def _is_text(cell: bytes) -> bool:
-    """Whether a cell is an inline string."""
-    return 0xA0 <= cell[0] <= 0xBF or 0xD9 <= cell[0] <= 0xDB
+        return None if merged is None else self._composer.encode("\n".join(merged.apply(base)), limit)
 
 
 # Sequences: what each side did to the base's elements, and to the gaps between them

@@ -12,17 +12,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from versioned_state.errors import InvalidPathError
-from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.codec.scalars import Code, array, code_of, extension, payload_of
-from versioned_state.values.decode import Decoder, tree_of
-from versioned_state.values.encode import ELEMENT_INLINE, ENTRY_INLINE, Encoder, key_of_cell, order_key, tree_cell
-from versioned_state.values.forms import LIMITS, Forms
+from versioned_state.values.cells import (
+    ELEMENT_INLINE,
+    ENTRY_INLINE,
+    Code,
+    array,
+    code_of,
+    extension,
+    payload_of,
+    split_cells,
+)
+from versioned_state.values.containers import Container, container_of, order_keys, unpacked
+from versioned_state.values.encode.compose import LIMITS, Composer
 from versioned_state.values.keys import namespace_prefix, path_of, root_key_of, user_key
-from versioned_state.values.opened import Opened, open_cell, order_keys, split_cells
+from versioned_state.values.paths.lookup import offset_of, order_key_of
 from versioned_state.values.paths.path import Index, Key, Namespace, StatePath, Step, as_path
-from versioned_state.values.trees.blob import read_blob
 from versioned_state.values.trees.nodes import Nodes, Shape
-from versioned_state.values.trees.tree import Edit, Tree, edit_map, iter_cells, iter_items, rank, splice
+from versioned_state.values.trees.references import tree_cell, tree_of
+from versioned_state.values.trees.tree import Edit, Tree, edit_map, find, iter_cells, iter_items, rank, splice
 
 _CELLS_KEPT: Final = 4096
 """Results kept: most commits hold most values as the commit before does."""
@@ -82,8 +89,7 @@ class Remover:
     def __init__(self, nodes: Nodes, targets: Iterable[Target]) -> None:
         self._nodes = nodes
         self._targets = tuple(targets)
-        self._encoder = Encoder(nodes, PicklePolicy("refuse", private=False))
-        self._forms = Forms(self._encoder, Decoder(self._encoder, describe=True))
+        self._composer = Composer(nodes)
         self._kept: OrderedDict[tuple[bytes, Target], bytes | None] = OrderedDict()
 
     def without(self, tree: Tree) -> Tree:
@@ -107,51 +113,48 @@ class Remover:
                     yield str(path_of(key) / StatePath(target.steps))
 
     def _under(self, tree: Tree, target: Target) -> list[tuple[bytes, bytes]]:
-        low, _ = rank(self._nodes, tree, target.start)
-        high, _ = rank(self._nodes, tree, target.end)
+        low = rank(self._nodes, tree, target.start)
+        high = rank(self._nodes, tree, target.end)
         return list(iter_items(self._nodes, tree, low, high))
 
     def _known(self, cell: bytes, target: Target) -> bytes | None:
         kept = self._kept
         if (cell, target) not in kept:
-            kept[cell, target] = self._cut(cell, target.steps, ENTRY_INLINE)
+            kept[cell, target] = self._without(cell, target.steps, ENTRY_INLINE)
             if len(kept) > _CELLS_KEPT:
                 kept.popitem(last=False)
         return kept[cell, target]
 
-    def _cut(self, cell: bytes, steps: tuple[Step, ...], limit: int) -> bytes | None:
+    def _without(self, cell: bytes, steps: tuple[Step, ...], limit: int) -> bytes | None:
         """The cell without what is there; None where nothing is."""
+        cell = unpacked(self._nodes, cell)
         code = code_of(cell)
-        if code == Code.PACKED:
-            blob = tree_of(cell)
-            assert blob is not None
-            return self._cut(bytes(read_blob(self._nodes, blob)), steps, limit)
         if code in (Code.TUPLE, Code.TUPLE_TREE):
-            return self._cut_tuple(cell, steps, limit)
-        opened = open_cell(self._nodes, cell)
+            return self._without_in_tuple(cell, steps, limit)
+        opened = container_of(self._nodes, cell)
         if opened is None:
             return None
         large = code in (Code.LIST_TREE, Code.DICT_TREE)
         if opened.tree.shape is Shape.SEQUENCE:
-            return self._cut_list(opened.tree, steps, limit, large=large)
-        return self._cut_dict(opened, steps, limit, large=large)
+            return self._without_in_list(opened.tree, steps, limit, large=large)
+        return self._without_in_dict(opened, steps, limit, large=large)
 
-    def _cut_list(self, tree: Tree, steps: tuple[Step, ...], limit: int, *, large: bool) -> bytes | None:
+    def _without_in_list(self, tree: Tree, steps: tuple[Step, ...], limit: int, *, large: bool) -> bytes | None:
         found = self._element(tree, steps)
         if found is None:
             return None
         index, cells = found
         edited = splice(self._nodes, tree, [Edit(index, index + 1, cells)])
-        return self._forms.list_cell(edited, limit) if large else self._forms.list_of(list(iter_cells(self._nodes, edited)), limit)
+        return self._composer.list_cell(edited, limit) if large else self._composer.list_of(list(iter_cells(self._nodes, edited)), limit)
 
-    def _cut_tuple(self, cell: bytes, steps: tuple[Step, ...], limit: int) -> bytes | None:
+    def _without_in_tuple(self, cell: bytes, steps: tuple[Step, ...], limit: int) -> bytes | None:
         tree = tree_of(cell)
         if tree is None:
             cells = split_cells(payload_of(cell))
-            index = _index(steps, len(cells))
+            index = offset_of(steps[0], len(cells))
             if index is None:
                 return None
-            new = [] if len(steps) == 1 else [self._cut(cells[index], steps[1:], ELEMENT_INLINE)]
+            new = [] if len(steps) == 1 else [self._without(cells[index], steps[1:], ELEMENT_INLINE)]
             if new and new[0] is None:
                 return None
             cells[index : index + 1] = [part for part in new if part is not None]
@@ -163,35 +166,32 @@ class Remover:
             if tree.count > ELEMENT_INLINE:
                 return tree_cell(Code.TUPLE_TREE, tree)
             cells = list(iter_cells(self._nodes, tree))
-        wholes = [whole for part in cells if (whole := self._forms.inline(part)) is not None]
+        wholes = [whole for part in cells if (whole := self._composer.inline(part)) is not None]
         whole = extension(Code.TUPLE, array(wholes)) if len(wholes) == len(cells) else b""
         if whole and len(whole) <= ELEMENT_INLINE:
-            return self._forms.at(whole, limit)
+            return self._composer.fit(whole, limit)
         assert tree is not None, "a part of an inline value does not outgrow it by losing something"
         return tree_cell(Code.TUPLE_TREE, tree)
 
     def _element(self, tree: Tree, steps: tuple[Step, ...]) -> tuple[int, list[bytes]] | None:
         """The index that the first step leads to, and the cells to put there: none, or the element without what the others lead to."""
-        index = _index(steps, tree.count)
+        index = offset_of(steps[0], tree.count)
         if index is None:
             return None
         if len(steps) == 1:
             return index, []
-        cell = self._cut(next(iter_cells(self._nodes, tree, index, index + 1)), steps[1:], LIMITS[Shape.SEQUENCE])
+        cell = self._without(next(iter_cells(self._nodes, tree, index, index + 1)), steps[1:], LIMITS[Shape.SEQUENCE])
         return None if cell is None else (index, [cell])
 
-    def _cut_dict(self, opened: Opened, steps: tuple[Step, ...], limit: int, *, large: bool) -> bytes | None:
+    def _without_in_dict(self, opened: Container, steps: tuple[Step, ...], limit: int, *, large: bool) -> bytes | None:
         step = steps[0]
         if not isinstance(step, Key):
             return None
-        if step.cell is not None:
-            wanted = key_of_cell(step.cell)
-        else:
-            wanted = order_key(step.key, b"" if type(step.key) is str else self._encoder.encode_inline(step.key, "a key"))
-        old = rank(self._nodes, opened.tree, wanted)[1]
+        wanted = order_key_of(step)
+        old = find(self._nodes, opened.tree, wanted)
         if old is None:
             return None
-        new = None if len(steps) == 1 else self._cut(old, steps[1:], LIMITS[Shape.MAP])
+        new = None if len(steps) == 1 else self._without(old, steps[1:], LIMITS[Shape.MAP])
         if new is None and len(steps) > 1:
             return None
         tree = edit_map(self._nodes, opened.tree, {wanted: new})
@@ -199,14 +199,6 @@ class Remover:
         if new is None and order is not None:
             order = [key for key in order_keys(self._nodes, opened) if key != wanted]
         if large:
-            return self._forms.dict_cell(tree, order, limit)
+            return self._composer.dict_cell(tree, order, limit)
         entries = dict(iter_items(self._nodes, tree))
-        return self._forms.dict_of({key: entries[key] for key in (order if isinstance(order, list) else entries)}, limit)
-
-
-def _index(steps: tuple[Step, ...], count: int) -> int | None:
-    step = steps[0]
-    if not isinstance(step, Index):
-        return None
-    index = step.index + count if step.index < 0 else step.index
-    return index if 0 <= index < count else None
+        return self._composer.dict_of({key: entries[key] for key in (order if isinstance(order, list) else entries)}, limit)

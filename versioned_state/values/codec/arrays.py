@@ -87,6 +87,13 @@ def raw_view(array: np.ndarray[Any, Any]) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
+def buffer_of(value: Any) -> tuple[Any, memoryview]:
+    """The form (dtype and shape, for an array) and the bytes of a bytearray or array. Raises ``NotDataError``."""
+    if type(value) is bytearray:
+        return None, memoryview(value)
+    return (dtype_data(value.dtype), value.shape), raw_view(value)
+
+
 def read_array(descr: Any, shape: list[int], data: bytes | bytearray) -> Any:
     """The array, writable. Raises ``ValueError`` where shape, dtype and bytes do not fit each other."""
     import numpy as np

@@ -9,73 +9,19 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from decimal import Decimal
-from enum import IntEnum
 from fractions import Fraction
 from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
 from typing import Any, Final
 from uuid import UUID, SafeUUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import msgpack
-
-from versioned_state.errors import LimitExceededError, StateError
-from versioned_state.values.trees.nodes import array_header
-
-MAX_DEPTH: Final = 128
-"""Containers within containers. Reading recurses once a level, and must succeed wherever writing did."""
-
-
-MAX_ELEMENTS: Final = 1 << 26
-"""Elements of one value, in all its trees together: small stored trees can name each other into any number of them."""
-
-MAX_BLOB: Final = 1 << 32
-"""Bytes of one value's texts and buffers together, for the same reason."""
-
-MAX_KEY: Final = 4096
-"""Bytes of a key in a map: a node may hold some forty of them."""
+from versioned_state.errors import StateError
+from versioned_state.values.cells import MAX_DEPTH, Code, array, extension, pack, pack_text
 
 _FRACTION_BITS: Final = 1 << 16
 """Beyond this, reducing a fraction takes longer than reading it should."""
-
-
-class Code(IntEnum):
-    """MessagePack extension codes of the format. A number is never used again."""
-
-    BYTES = 1
-    BYTEARRAY = 2
-    BIGINT = 3
-    COMPLEX = 4
-    TUPLE = 5
-    SET = 6
-    FROZENSET = 7
-    RANGE = 8
-    DATE = 9
-    DATETIME = 10
-    TIME = 11
-    TIMEDELTA = 12
-    TIMEZONE = 13
-    ZONEINFO = 14
-    DECIMAL = 15
-    FRACTION = 16
-    UUID = 17
-    PATH = 18
-    NUMPY_SCALAR = 19
-    NUMPY_ARRAY = 20
-    TAGGED = 21
-    OBJECT = 22
-    # From here on the payload is [count, address] or [count, [node]]: a tree.
-    LIST_TREE = 32
-    TUPLE_TREE = 33
-    SET_TREE = 34
-    FROZENSET_TREE = 35
-    DICT_TREE = 36
-    TEXT = 37
-    BYTES_BLOB = 38
-    BYTEARRAY_BLOB = 39
-    ARRAY_BLOB = 40
-    PACKED = 41
 
 
 class TooDeepError(Exception):
@@ -119,56 +65,12 @@ def is_plain(value: Any, depth: int = 0) -> bool:
     return True
 
 
-def extension(code: int, payload: bytes) -> bytes:
-    """A MessagePack extension."""
-    size = len(payload)
-    if size in (1, 2, 4, 8, 16):
-        return bytes((0xD3 + size.bit_length(), code)) + payload
-    if size < 0x100:
-        return bytes((0xC7, size, code)) + payload
-    if size < 0x10000:
-        return b"\xc8" + size.to_bytes(2, "big") + bytes((code,)) + payload
-    if size >= 1 << 32:
-        raise LimitExceededError(f"a value of {size} bytes", limit=(1 << 32) - 1)
-    return b"\xc9" + size.to_bytes(4, "big") + bytes((code,)) + payload
-
-
-def code_of(cell: bytes) -> int | None:
-    """The extension code of a cell, or None where it is no extension."""
-    first = cell[0]
-    if 0xD4 <= first <= 0xD8:
-        return cell[1]
-    if first == 0xC7:
-        return cell[2]
-    if first == 0xC8:
-        return cell[3]
-    if first == 0xC9:
-        return cell[5]
-    return None
-
-
-def payload_of(cell: bytes) -> bytes:
-    """The payload of a cell that is an extension."""
-    first = cell[0]
-    return cell[{0xC7: 3, 0xC8: 4, 0xC9: 6}.get(first, 2) :]
-
-
-_pack = msgpack.Packer(strict_types=True).pack
-pack_surrogates = msgpack.Packer(strict_types=True, unicode_errors="surrogatepass").pack
-
-
 def write_int(value: int) -> bytes:
     """A cell of an int of any size."""
     if -(1 << 63) <= value < 1 << 64:
-        packed: bytes = _pack(value)
+        packed: bytes = pack(value)
         return packed
     return extension(Code.BIGINT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
-
-
-def array(cells: Iterable[bytes]) -> bytes:
-    """A MessagePack array of cells: the payload of every extension that has parts."""
-    cells = list(cells)
-    return array_header(len(cells)) + b"".join(cells)
 
 
 def _ints(*values: int) -> list[bytes]:
@@ -179,7 +81,7 @@ def _write_timezone(value: dt.timezone) -> bytes:
     offset = value.utcoffset(None)
     cells = _ints(offset.days, offset.seconds, offset.microseconds)
     if repr(value) != repr(dt.timezone(offset)):
-        cells.append(pack_surrogates(value.tzname(None)))
+        cells.append(pack_text(value.tzname(None)))
     return extension(Code.TIMEZONE, array(cells))
 
 
@@ -227,11 +129,11 @@ def _write_fraction(value: Fraction) -> bytes:
 
 
 def _write_path(value: PurePosixPath | PureWindowsPath) -> bytes:
-    return extension(Code.PATH, array([_pack(type(value).__name__), pack_surrogates(str(value))]))
+    return extension(Code.PATH, array([pack(type(value).__name__), pack_text(str(value))]))
 
 
 WRITERS: Final[dict[type, Callable[[Any], bytes]]] = {
-    str: pack_surrogates,
+    str: pack_text,
     int: write_int,
     bytes: lambda v: extension(Code.BYTES, v),
     bytearray: lambda v: extension(Code.BYTEARRAY, bytes(v)),

@@ -1,8 +1,8 @@
-"""What a live value was when it was last committed: its cell, and enough to see at once whether it is still that. Layer: values.
+"""What a live value was when it was last committed: its cell, and enough to see at once whether it still is. Layer: values.
 
-A baseline mirrors the tree: a large list or dict has marks over its small elements and baselines of its large ones, so a
-change deep inside is found, and encoded again, at the cost of what lies around it. Small values have none of their own;
-they share a mark with their neighbours. A baseline never changes: an update gives a new one.
+A baseline mirrors the tree: a large list or dict has fingerprints over its small elements and baselines of its large ones, so a change
+deep inside is found, and encoded again, at the cost of what lies around it. A small value has no baseline of its own; it shares a
+fingerprint with its neighbours. A baseline never changes: an update gives a new one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from versioned_state.values.detection.fingerprints import Groups, Mark
+from versioned_state.values.detection.groups import Fingerprint, Groups
 from versioned_state.values.trees.blob import Blob
 from versioned_state.values.trees.tree import Tree
 
@@ -32,10 +32,10 @@ class Pinned(Baseline):
 
 
 @dataclass(frozen=True, slots=True)
-class Marked(Baseline):
+class Whole(Baseline):
     """A large value that is encoded as a whole: a set, a tuple, an object."""
 
-    mark: Mark
+    fingerprint: Fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +50,21 @@ class Elements(Baseline):
 class Entries(Baseline):
     """A dict that is a tree: its keys in their order, and groups over its values in the same order.
 
-    ``order`` is the tree of the keys in their order where that is not the sorted one.
+    ``order`` is the tree of the keys in their order if that is not the sorted one.
     """
 
     tree: Tree
     order: Tree | None
     keys: list[Any]
-    keys_mark: Mark
+    keys_fingerprint: Fingerprint
     groups: Groups
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer(Baseline):
-    """A bytearray or an array: its chunks, and a fingerprint of each. ``form`` is dtype and shape, or None."""
+    """A bytearray or an array: its chunks, and a hash of each. ``form`` is dtype and shape, or None."""
 
     form: Any
     size: int
-    prints: list[int]
+    hashes: list[int]
     blob: Blob

@@ -1,68 +1,51 @@
-"""The cell that steps lead to, for whoever walks many trees over one cache of nodes. Layer: values.
+"""Following a path: the cell that steps lead to. Layer: values.
 
-Nothing on the way is decoded but keys that are no strings, and nothing is unpickled.
+Nothing on the way is decoded, and nothing is unpickled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from versioned_state.values.codec.scalars import Code, code_of, payload_of
-from versioned_state.values.decode import tree_of
-from versioned_state.values.encode import Encoder, key_of_cell, order_key
-from versioned_state.values.opened import open_cell, split_cells
+from versioned_state.values.cells import key_of_cell, order_key
+from versioned_state.values.containers import container_of, sequence_of
+from versioned_state.values.encode.inline import encode_key
 from versioned_state.values.paths.path import Index, Key, Step
-from versioned_state.values.trees.blob import read_blob
 from versioned_state.values.trees.nodes import Nodes, Shape
-from versioned_state.values.trees.tree import Tree, iter_cells, rank
+from versioned_state.values.trees.tree import find, iter_cells
 
 
-def find_cell(encoder: Encoder, cell: bytes | None, steps: Iterable[Step]) -> bytes | None:
-    """The cell that steps lead to from one; None where there is nothing. Cost: one path down each tree on the way.
-
-    Args:
-        encoder: whose nodes are read.
-        cell: None leads nowhere.
-        steps: indexes and keys.
-    """
+def find_cell(nodes: Nodes, cell: bytes | None, steps: Iterable[Step]) -> bytes | None:
+    """The cell that steps lead to from another one, or None if nothing is there. Cost: one path down each tree on the way."""
     for step in steps:
         if cell is None:
             return None
-        cell = _step(encoder, cell, step)
+        cell = find_part(nodes, cell, step)
     return cell
 
 
-def _step(encoder: Encoder, cell: bytes, step: Step) -> bytes | None:
-    nodes = encoder.nodes
-    code = code_of(cell)
-    if code == Code.PACKED:
-        packed = tree_of(cell)
-        assert packed is not None
-        cell = bytes(read_blob(nodes, packed))
-        code = code_of(cell)
-    if code == Code.TUPLE_TREE:
-        tree = tree_of(cell)
-        assert tree is not None
-        return _element(nodes, tree, step)
-    if code == Code.TUPLE:
-        cells = split_cells(payload_of(cell))
-        return cells[step.index] if isinstance(step, Index) and -len(cells) <= step.index < len(cells) else None
-    opened = open_cell(nodes, cell)
-    if opened is None:
+def find_part(nodes: Nodes, cell: bytes, step: Step) -> bytes | None:
+    """The cell that one step leads to, or None if nothing is there."""
+    if isinstance(step, Index):
+        tree = sequence_of(nodes, cell)
+        index = None if tree is None else offset_of(step, tree.count)
+        return None if tree is None or index is None else next(iter_cells(nodes, tree, index, index + 1), None)
+    container = container_of(nodes, cell)
+    if container is None or container.tree.shape is not Shape.MAP or not isinstance(step, Key):
         return None
-    if opened.tree.shape is Shape.SEQUENCE:
-        return _element(nodes, opened.tree, step)
-    if not isinstance(step, Key):
-        return None
-    if step.cell is not None:
-        wanted = key_of_cell(step.cell)
-    else:
-        wanted = order_key(step.key, b"" if type(step.key) is str else encoder.encode_inline(step.key, "a key"))
-    return rank(nodes, opened.tree, wanted)[1]
+    return find(nodes, container.tree, order_key_of(step))
 
 
-def _element(nodes: Nodes, tree: Tree, step: Step) -> bytes | None:
+def offset_of(step: Step, count: int) -> int | None:
+    """The offset of an index in a list or tuple of ``count`` elements, from its start; None if the step is no such index."""
     if not isinstance(step, Index):
         return None
-    index = step.index + tree.count if step.index < 0 else step.index
-    return next(iter_cells(nodes, tree, index, index + 1), None) if 0 <= index < tree.count else None
+    offset = step.index + count if step.index < 0 else step.index
+    return offset if 0 <= offset < count else None
+
+
+def order_key_of(step: Key) -> bytes:
+    """The order key of a step into a dict. Raises ``PickleRefusedError`` for a key that is not data."""
+    if step.cell is not None:
+        return key_of_cell(step.cell)
+    return order_key(step.key, b"" if type(step.key) is str else encode_key(step.key))

@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgpack
 
 from versioned_state.errors import InvalidArgumentError, InvalidPathError
-from versioned_state.values.codec.scalars import pack_surrogates
+from versioned_state.values.cells import pack_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +121,14 @@ def _show(step: Step) -> str:
         return f"[{step.index}]"
     if isinstance(step, Namespace):
         if _SURROGATE.search(step.name):
-            return f".@{{#{pack_surrogates(step.name).hex()}}}"
+            return f".@{{#{pack_text(step.name).hex()}}}"
         return ".@" + (step.name if _IDENTIFIER.fullmatch(step.name) else json.dumps(step.name))
     if step.cell is not None:
         return f"{{#{step.cell.hex()}}}"
     if type(step.key) is str:
         if _SURROGATE.search(step.key):
             # JSON would join two lone surrogates that happen to form a pair.
-            return f"{{#{pack_surrogates(step.key).hex()}}}"
+            return f"{{#{pack_text(step.key).hex()}}}"
         return f".{step.key}" if _IDENTIFIER.fullmatch(step.key) else f"[{json.dumps(step.key)}]"
     return "{" + (_literal(step.key) or "?") + "}"
 

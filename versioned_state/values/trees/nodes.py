@@ -15,6 +15,7 @@ import msgpack
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of
 from versioned_state.objects.store import Reader, Staging
+from versioned_state.values.cells import array_header, map_header
 
 
 class Shape(Enum):
@@ -50,24 +51,6 @@ class Node:
         self.keys = keys
         self.count = len(items) if counts is None else sum(counts)
         self.raw: bytes | None = None
-
-
-def array_header(count: int) -> bytes:
-    """The header of a MessagePack array."""
-    if count < 16:
-        return bytes((0x90 | count,))
-    if count < 0x10000:
-        return b"\xdc" + count.to_bytes(2, "big")
-    return b"\xdd" + count.to_bytes(4, "big")
-
-
-def map_header(count: int) -> bytes:
-    """The header of a MessagePack map."""
-    if count < 16:
-        return bytes((0x80 | count,))
-    if count < 0x10000:
-        return b"\xde" + count.to_bytes(2, "big")
-    return b"\xdf" + count.to_bytes(4, "big")
 
 
 def write_node(shape: Shape, node: Node) -> bytes:

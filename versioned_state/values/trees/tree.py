@@ -304,8 +304,25 @@ def iter_items(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None)
         yield from zip(node.keys[a:b], node.items[a:b], strict=True)
 
 
-def rank(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
-    """Where a key of a map is, or would be: its offset, and its cell or None. Cost: one path."""
+def find(nodes: Nodes, tree: Tree, key: bytes) -> bytes | None:
+    """The cell of a key of a map, or None if the map does not have the key. Cost: one path."""
+    node = nodes.get(tree.shape, tree.top)
+    while node.level:
+        assert node.keys is not None
+        node = nodes.get(tree.shape, node.items[max(bisect_right(node.keys, key) - 1, 0)])
+    keys = node.keys
+    assert keys is not None
+    index = bisect_left(keys, key)
+    return node.items[index] if index < len(keys) and keys[index] == key else None
+
+
+def rank(nodes: Nodes, tree: Tree, key: bytes) -> int:
+    """The offset that a key of a map has, or would have. Cost: one path."""
+    return _locate(nodes, tree, key)[0]
+
+
+def _locate(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
+    """The offset that a key has or would have, and its cell or None."""
     node = nodes.get(tree.shape, tree.top)
     offset = 0
     while node.level:
@@ -333,7 +350,7 @@ def edit_map(nodes: Nodes, tree: Tree, changes: dict[bytes, bytes | None]) -> Tr
             fetch_paths(nodes, tree.top, changes)
         for key in sorted(changes):
             cell = changes[key]
-            offset, old = rank(nodes, tree, key)
+            offset, old = _locate(nodes, tree, key)
             if cell == old:
                 continue
             end = offset if old is None else offset + 1

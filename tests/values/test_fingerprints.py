@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from versioned_state import Versioned
-from versioned_state.values.detection.fingerprints import Marker
+from versioned_state.values.detection.fingerprinter import Fingerprinter
 
 MANY = [{"role": "user", "content": f"message {n}"} for n in range(300)]
 
 
 def mark(*run):
-    found = Marker().mark(list(run), plain=False)[0]
+    found = Fingerprinter().of(list(run), plain=False)[0]
     assert found is not None
     return found
 

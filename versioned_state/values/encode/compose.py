@@ -1,7 +1,7 @@
-"""The forms that one value takes: wholly inline, packed in a blob, as a tree; and the way from one to another. Layer: values.
+"""Cells composed of other cells, in canonical form. Layer: values.
 
-The form of a cell follows from its value and from where it stands: 300 bytes are inline in a list, and a blob in a dict. Whoever
-puts cells together that come from several places (a merge, a patch) brings them into form here. Nothing is unpickled.
+The form of a cell follows from its value and from its place: 300 bytes are inline in a list, and a blob in a dict. A merge, a patch or a
+removal puts cells together that come from several places; each is brought into the form of its new place here. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -10,12 +10,27 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Final
 
-from versioned_state.values.codec.scalars import Code, array, code_of, extension, payload_of
-from versioned_state.values.decode import Decoder, tree_of
-from versioned_state.values.encode import ELEMENT_INLINE, ENTRY_INLINE, Encoder, tree_cell, tree_parts
-from versioned_state.values.opened import Opened, open_cell, order_keys, split_cells
+from versioned_state.values.cells import (
+    ELEMENT_INLINE,
+    ENTRY_INLINE,
+    Code,
+    array,
+    array_header,
+    code_of,
+    extension,
+    is_reference,
+    key_cell,
+    map_header,
+    payload_of,
+    split_cells,
+)
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.containers import Container, container_of, order_keys
+from versioned_state.values.decode.decoder import Decoder
+from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.trees.blob import read_blob, write_bytes
-from versioned_state.values.trees.nodes import Node, Nodes, Shape, array_header, map_header
+from versioned_state.values.trees.nodes import Node, Nodes, Shape
+from versioned_state.values.trees.references import tree_cell, tree_of, tree_parts
 from versioned_state.values.trees.tree import Edit, Tree, edit_map, empty, iter_cells, nodes_from, splice
 
 LIMITS: Final = {Shape.SEQUENCE: ELEMENT_INLINE, Shape.MAP: ENTRY_INLINE}
@@ -26,18 +41,21 @@ _INLINE_CONTAINERS: Final = frozenset({Code.TUPLE, Code.SET, Code.FROZENSET})
 _SET_CODES: Final = {Code.SET: Code.SET_TREE, Code.FROZENSET: Code.FROZENSET_TREE}
 
 
-class Forms:
-    """Brings cells into form, writing what that needs through an encoder's nodes.
+class Composer:
+    """Composes cells, and stages what they need.
 
     Args:
-        encoder: where new objects are staged.
-        decoder: reads over the same nodes, and describes objects.
+        nodes: where new objects are staged.
+        policy: whether values given to ``encode`` may be pickled; without one, none is.
+
+    Attributes:
+        decoder: reads over the same nodes; objects are shown as ``ObjectInfo``.
     """
 
-    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
-        self.nodes: Nodes = encoder.nodes
-        self._encoder = encoder
-        self.decoder = decoder
+    def __init__(self, nodes: Nodes, policy: PicklePolicy | None = None) -> None:
+        self.nodes = nodes
+        self.decoder = Decoder(nodes)
+        self._encoder = Encoder(nodes, policy)
 
     def inline(self, cell: bytes) -> bytes | None:
         """The value of a cell with everything in it; None where that is longer than ``ELEMENT_INLINE``. Cost: reads no more than that."""
@@ -51,8 +69,7 @@ class Forms:
             whole = self._object(cell, None)
         elif code is not None and code >= Code.LIST_TREE:
             tree = tree_of(cell)
-            assert tree is not None
-            if tree.count > ELEMENT_INLINE or not (code == Code.PACKED or code in _BLOBS):
+            if tree is None or tree.count > ELEMENT_INLINE or not (code == Code.PACKED or code in _BLOBS):
                 return None
             if code == Code.PACKED:
                 whole = bytes(read_blob(self.nodes, tree))
@@ -65,7 +82,7 @@ class Forms:
         return self._encoder.encode_at(value, limit, path)
 
     def same(self, a: bytes | None, b: bytes | None) -> bool:
-        """Whether two cells are of one value, be they in two forms."""
+        """Whether two cells are of one value, be they in two composer."""
         if a == b or a is None or b is None:
             return a == b
         if not (is_reference(a) or is_reference(b)):
@@ -73,7 +90,7 @@ class Forms:
         whole = self.inline(a)
         return whole is not None and whole == self.inline(b)
 
-    def at(self, cell: bytes, limit: int) -> bytes:
+    def fit(self, cell: bytes, limit: int) -> bytes:
         """The form of a cell's value where up to ``limit`` bytes are inline."""
         if code_of(cell) == Code.OBJECT:
             return self._object(cell, limit) or cell
@@ -85,8 +102,8 @@ class Forms:
             return whole
         if code == Code.TAGGED:
             head, data = split_cells(payload_of(whole))
-            return extension(Code.TAGGED, array([head, self.at(data, limit)]))
-        if code in _INLINE_CONTAINERS or (code is None and open_cell(self.nodes, whole) is not None):
+            return extension(Code.TAGGED, array([head, self.fit(data, limit)]))
+        if code in _INLINE_CONTAINERS or (code is None and container_of(self.nodes, whole) is not None):
             return tree_cell(Code.PACKED, write_bytes(self.nodes, whole))
         return self.encode(self.decoder.decode(whole), limit)
 
@@ -105,10 +122,12 @@ class Forms:
             elif self._data_size(data) > ELEMENT_INLINE:
                 return None
             else:
-                tree = tree_of(data)
-                assert tree is not None
-                parts.append(extension(Code.BYTES, bytes(read_blob(self.nodes, tree))))
+                parts.append(extension(Code.BYTES, self._data(data)))
         return extension(Code.OBJECT, array(parts))
+
+    def _data(self, cell: bytes) -> bytes:
+        tree = tree_of(cell)
+        return payload_of(cell) if tree is None else bytes(read_blob(self.nodes, tree))
 
     def _data_size(self, cell: bytes) -> int:
         tree = tree_of(cell)
@@ -116,21 +135,21 @@ class Forms:
 
     # Containers from their parts
 
-    def opened(self, cell: bytes, *, large: bool) -> Opened | None:
-        """As ``open_cell``; ``large`` brings the parts of a small one into the form that they have in a large one."""
-        found = open_cell(self.nodes, cell)
+    def container(self, cell: bytes, *, large: bool) -> Container | None:
+        """As ``container_of``; ``large`` brings the parts of a small one into the form that they have in a large one."""
+        found = container_of(self.nodes, cell)
         if found is None or not large or code_of(cell) in (Code.LIST_TREE, Code.DICT_TREE):
             return found
         leaf = self.nodes.get(found.tree.shape, found.tree.top)
-        cells = [self.at(part, LIMITS[found.tree.shape]) for part in leaf.items]
-        return Opened(Tree(found.tree.shape, len(cells), Node(0, cells, None, leaf.keys)), found.order)
+        cells = [self.fit(part, LIMITS[found.tree.shape]) for part in leaf.items]
+        return Container(Tree(found.tree.shape, len(cells), Node(0, cells, None, leaf.keys)), found.order)
 
     def list_of(self, cells: list[bytes], limit: int) -> bytes:
         """The cell of a list of these elements, in whatever form each is."""
         whole = self._joined(cells)
         if whole is not None:
-            return self.at(whole, limit)
-        return tree_cell(Code.LIST_TREE, self._sequence([self.at(cell, ELEMENT_INLINE) for cell in cells]))
+            return self.fit(whole, limit)
+        return tree_cell(Code.LIST_TREE, self._sequence([self.fit(cell, ELEMENT_INLINE) for cell in cells]))
 
     def list_cell(self, tree: Tree, limit: int) -> bytes:
         """The cell of a list, from the tree of its elements, which have the form that they have in a large one."""
@@ -139,22 +158,22 @@ class Forms:
         # A leaf but the last holds 3,072 bytes, and inline a value is no shorter.
         if not top.level or (top.level == 1 and len(top.items) == 2):
             whole = self._joined(iter_cells(self.nodes, tree))
-        return tree_cell(Code.LIST_TREE, tree) if whole is None else self.at(whole, limit)
+        return tree_cell(Code.LIST_TREE, tree) if whole is None else self.fit(whole, limit)
 
     def dict_of(self, entries: dict[bytes, bytes], limit: int) -> bytes:
         """The cell of a dict of these entries (by order key, in their order), in whatever form each value is."""
         parts = (part for key, cell in entries.items() for part in (key_cell(key), cell))
         whole = self._joined(parts, pairs=True)
         if whole is not None:
-            return self.at(whole, limit)
-        cells: dict[bytes, bytes | None] = {key: self.at(cell, ENTRY_INLINE) for key, cell in entries.items()}
+            return self.fit(whole, limit)
+        cells: dict[bytes, bytes | None] = {key: self.fit(cell, ENTRY_INLINE) for key, cell in entries.items()}
         return self.dict_cell(edit_map(self.nodes, empty(Shape.MAP), cells), list(entries), limit)
 
     def dict_cell(self, tree: Tree, order: list[bytes] | Tree | None, limit: int) -> bytes:
         """The cell of a dict, from the tree of its entries in the form that they have in a large one, and its order keys in their order."""
         whole = self._whole_dict(tree, order)
         if whole is not None:
-            return self.at(whole, limit)
+            return self.fit(whole, limit)
         if isinstance(order, list):
             in_order = all(a < b for a, b in pairwise(order))
             order = None if in_order else self._sequence([key_cell(key) for key in order])
@@ -170,7 +189,7 @@ class Forms:
             if size > ELEMENT_INLINE:
                 return None
             entries.update(zip(leaf.keys, leaf.items, strict=True))
-        keys = order_keys(self.nodes, Opened(tree, order))
+        keys = order_keys(self.nodes, Container(tree, order))
         return self._joined((part for key in keys for part in (key_cell(key), entries[key])), pairs=True)
 
     def set_of(self, code: Code, cells: Iterable[bytes], limit: int) -> bytes:
@@ -180,8 +199,8 @@ class Forms:
         if all(whole is not None for whole in wholes):
             whole = extension(code, array(sorted(whole for whole in wholes if whole is not None)))
             if len(whole) <= ELEMENT_INLINE:
-                return self.at(whole, limit)
-        return tree_cell(_SET_CODES[code], self._sequence(sorted(self.at(cell, ELEMENT_INLINE) for cell in elements)))
+                return self.fit(whole, limit)
+        return tree_cell(_SET_CODES[code], self._sequence(sorted(self.fit(cell, ELEMENT_INLINE) for cell in elements)))
 
     def _sequence(self, cells: list[bytes]) -> Tree:
         return splice(self.nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)])
@@ -197,22 +216,3 @@ class Forms:
             parts.append(whole)
         header = map_header(len(parts) // 2) if pairs else array_header(len(parts))
         return header + b"".join(parts) if len(header) + size <= ELEMENT_INLINE else None
-
-
-def is_reference(cell: bytes) -> bool:
-    """Whether a cell may refer to other objects."""
-    code = code_of(cell)
-    return code is not None and (code >= Code.LIST_TREE or code in (Code.TAGGED, Code.OBJECT))
-
-
-def key_cell(order_key: bytes) -> bytes:
-    """The cell of a dict's key, from its order key."""
-    text = order_key[1:]
-    if order_key[:1] != b"s":
-        return text
-    size = len(text)
-    if size < 32:
-        return bytes((0xA0 | size,)) + text
-    if size < 0x100:
-        return bytes((0xD9, size)) + text
-    return b"\xda" + size.to_bytes(2, "big") + text if size < 0x10000 else b"\xdb" + size.to_bytes(4, "big") + text

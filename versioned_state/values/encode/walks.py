@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from versioned_state.values.cells import MAX_DEPTH
 from versioned_state.values.codec.arrays import is_array
-from versioned_state.values.codec.scalars import MAX_DEPTH
 from versioned_state.values.paths.path import StatePath
 
 CONTAINERS: Final = frozenset({list, dict, tuple, set, frozenset})

@@ -8,22 +8,30 @@ from typing import Final, NamedTuple
 import msgpack
 
 from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
-from versioned_state.values.codec.scalars import MAX_DEPTH, Code, code_of, payload_of
-from versioned_state.values.decode import Decoder, read_tree, tree_of, unpack_payload
-from versioned_state.values.encode import key_of_cell
-from versioned_state.values.forms import is_reference, key_cell
-from versioned_state.values.opened import read_key, split_cells
+from versioned_state.values.cells import (
+    MAX_DEPTH,
+    MAX_NESTING,
+    Code,
+    code_of,
+    is_array,
+    is_map,
+    is_reference,
+    key_cell,
+    key_of_cell,
+    payload_of,
+    split_cells,
+)
+from versioned_state.values.containers import unpacked
+from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.blob import iter_blob, read_blob
-from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.references import tree_of
 from versioned_state.values.trees.tree import iter_cells, iter_items
 
 _LISTS: Final = frozenset({Code.TUPLE, Code.LIST_TREE, Code.TUPLE_TREE})
 _INLINE: Final = frozenset({Code.TUPLE, Code.SET, Code.FROZENSET})
-_TREES: Final = frozenset({Code.LIST_TREE, Code.TUPLE_TREE, Code.SET_TREE, Code.FROZENSET_TREE})
-
-_DEEPEST: Final = 2 * MAX_DEPTH + 16
-"""Parts within parts: a container is one or, where its type is registered, two."""
+_TREES: Final = (Code.LIST_TREE, Code.TUPLE_TREE, Code.SET_TREE, Code.FROZENSET_TREE)
 
 
 class Part(NamedTuple):
@@ -39,7 +47,7 @@ class Part(NamedTuple):
     named: bool = True
 
 
-class Parts:
+class Walk:
     """Walks over the parts of cells.
 
     Args:
@@ -67,17 +75,14 @@ class Parts:
             raise CorruptObjectError(f"({path})", f"it does not decode: {type(error).__name__}: {error}") from error
 
     def _parts(self, part: Part, depth: int) -> Iterator[Part]:
-        cell = part.cell
-        if code_of(cell) == Code.PACKED:
-            cell = bytes(read_blob(self._nodes, read_tree(Shape.BLOB, unpack_payload(cell))))
-            part = part._replace(cell=cell)
+        cell = unpacked(self._nodes, part.cell)
+        part = part._replace(cell=cell)
         if self._wanted is not None and not is_reference(cell) and not self._wanted(cell):
             return
         yield part
-        first = cell[0]
-        if depth > _DEEPEST:
+        if depth > MAX_NESTING:
             raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
-        if 0x80 <= first <= 0x9F or 0xDC <= first <= 0xDF:
+        if is_array(cell) or is_map(cell):
             yield from self._inlined(part, cell, depth + 1)
             return
         code = code_of(cell)
@@ -87,13 +92,9 @@ class Parts:
             yield from self._elements(part, split_cells(payload_of(cell)), depth + 1, named=code in _LISTS)
         elif code == Code.TAGGED:
             yield from self._parts(part._replace(cell=split_cells(payload_of(cell))[1], named=False), depth + 1)
-        elif code in _TREES:
-            tree = tree_of(cell)
-            assert tree is not None
+        elif (tree := tree_of(cell, *_TREES)) is not None:
             yield from self._elements(part, iter_cells(self._nodes, tree), depth + 1, named=code in _LISTS)
-        elif code == Code.DICT_TREE:
-            tree = tree_of(cell)
-            assert tree is not None
+        elif (tree := tree_of(cell, Code.DICT_TREE)) is not None:
             for key, value in iter_items(self._nodes, tree):
                 yield from self._entry(part, key_cell(key), value, depth + 1)
         elif code == Code.PACKED:
@@ -101,7 +102,7 @@ class Parts:
 
     def _inlined(self, part: Part, cell: bytes, depth: int) -> Iterator[Part]:
         cells = split_cells(cell)
-        if 0x90 <= cell[0] <= 0x9F or cell[0] in (0xDC, 0xDD):
+        if is_array(cell):
             yield from self._elements(part, cells, depth, named=True)
             return
         for key, value in zip(cells[::2], cells[1::2], strict=True):
@@ -113,9 +114,7 @@ class Parts:
             yield from self._parts(Part(part.path.index(index) if named else part.path, cell, part.is_key, named), depth)
 
     def _entry(self, part: Part, key: bytes, value: bytes, depth: int) -> Iterator[Part]:
-        order_key = key_of_cell(key)
-        name = read_key(self._decoder, order_key)
-        path = part.path.key(name, None if type(name) is str else key) if part.named else part.path
+        path = self._decoder.entry_path(part.path, key_of_cell(key)) if part.named else part.path
         yield from self._parts(Part(path, key, is_key=True, named=False), depth)
         yield from self._parts(Part(path, value, part.is_key, part.named), depth)
 
@@ -123,24 +122,15 @@ class Parts:
 # Texts
 
 
-def is_text(cell: bytes) -> bool:
-    """Whether a cell is a text, be it inline or as long as a book."""
-    first = cell[0]
-    return 0xA0 <= first <= 0xBF or 0xD9 <= first <= 0xDB or code_of(cell) == Code.TEXT
-
-
 def text_bytes(nodes: Nodes, cell: bytes) -> bytes | bytearray:
     """A text in UTF-8, with lone surrogates passed. Cost: its size."""
-    if code_of(cell) == Code.TEXT:
-        tree = tree_of(cell)
-        assert tree is not None
-        return read_blob(nodes, tree)
-    return key_of_cell(cell)[1:]
+    tree = tree_of(cell, Code.TEXT)
+    return key_of_cell(cell)[1:] if tree is None else read_blob(nodes, tree)
 
 
 def iter_lines(nodes: Nodes, cell: bytes) -> Iterator[str]:
     """A text line by line, without the line breaks; none is behind a final one. Cost: a few chunks of it at a time."""
-    tree = tree_of(cell) if code_of(cell) == Code.TEXT else None
+    tree = tree_of(cell, Code.TEXT)
     rest = bytearray()
     is_one_line = True
     for chunk in (key_of_cell(cell)[1:],) if tree is None else iter_blob(nodes, tree):

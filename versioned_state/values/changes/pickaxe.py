@@ -9,18 +9,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError
+from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, Code, code_of, is_text, key_cell
 from versioned_state.values.changes.diff import diff_maps, diff_sequences
-from versioned_state.values.codec.scalars import Code, code_of
-from versioned_state.values.decode import tree_of
-from versioned_state.values.encode import ELEMENT_INLINE, ENTRY_INLINE
-from versioned_state.values.forms import Forms, key_cell
+from versioned_state.values.encode.compose import Composer
 from versioned_state.values.keys import is_internal, name_in, path_of
-from versioned_state.values.parts import Parts, is_text, text_bytes
 from versioned_state.values.paths.path import StatePath
+from versioned_state.values.paths.walk import Walk, text_bytes
 from versioned_state.values.trees.nodes import Shape
+from versioned_state.values.trees.references import tree_of
 from versioned_state.values.trees.tree import Tree, iter_cells
 
-_SEQUENCES: Final = frozenset({Code.LIST_TREE, Code.TUPLE_TREE, Code.SET_TREE, Code.FROZENSET_TREE})
+_COMPARED: Final = (Code.LIST_TREE, Code.TUPLE_TREE, Code.SET_TREE, Code.FROZENSET_TREE, Code.DICT_TREE)
 _NO_LIMIT: Final = 1 << 62
 
 
@@ -56,26 +55,26 @@ class Needle:
         return cls(text)
 
 
-class Occurrences:
+class NeedleCounter:
     """Counts a needle.
 
     Args:
-        forms: over whose nodes the trees are read. What a needle is compared with is staged there.
+        composer: over whose nodes the trees are read. What a needle is compared with is staged there.
 
     Raises:
         InvalidArgumentError: a needle that is not data.
     """
 
-    def __init__(self, forms: Forms, needle: Needle) -> None:
-        self._nodes = forms.nodes
+    def __init__(self, composer: Composer, needle: Needle) -> None:
+        self._nodes = composer.nodes
         self._text = None if needle.text is None else needle.text.encode("utf-8", "surrogatepass")
         try:
-            self._inline = [forms.encode(value, _NO_LIMIT) for value in needle.values]
-            self._cells = {forms.encode(value, limit) for value in needle.values for limit in (ELEMENT_INLINE, ENTRY_INLINE)}
+            self._inline = [composer.encode(value, _NO_LIMIT) for value in needle.values]
+            self._cells = {composer.encode(value, limit) for value in needle.values for limit in (ELEMENT_INLINE, ENTRY_INLINE)}
         except PickleRefusedError as error:
             raise InvalidArgumentError(f"only data can be searched for, and this is a value of type {error.type_name}") from error
         self._cells.update(self._inline)
-        self._parts = Parts(forms.nodes, forms.decoder, wanted=self._may_hold)
+        self._parts = Walk(composer.nodes, composer.decoder, wanted=self._may_hold)
         self._texts = self._values = 0
 
     def differ(self, old: Tree, new: Tree) -> bool:
@@ -93,16 +92,11 @@ class Occurrences:
     def _compare(self, old: bytes | None, new: bytes | None, path: StatePath) -> None:
         if old == new:
             return
-        code = None if old is None or new is None or code_of(old) != code_of(new) else code_of(new)
-        if code not in _SEQUENCES and code != Code.DICT_TREE:
+        a, b = (None if cell is None else tree_of(cell, *_COMPARED) for cell in (old, new))
+        if a is None or b is None or old is None or new is None or code_of(old) != code_of(new):
             self._count(old, -1, path)
             self._count(new, 1, path)
             return
-        assert old is not None
-        assert new is not None
-        a, b = tree_of(old), tree_of(new)
-        assert a is not None
-        assert b is not None
         self._values += (new in self._cells) - (old in self._cells)
         if b.shape is Shape.MAP:
             for key, x, y in diff_maps(self._nodes, a, b):

@@ -11,12 +11,11 @@ import pytest
 from tests.support.mutations import sample
 from versioned_state import Memory, Versioned, register
 from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, Code
 from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.codec.scalars import Code
-from versioned_state.values.decode import Decoder
-from versioned_state.values.encode import ELEMENT_INLINE, ENTRY_INLINE, Encoder
-from versioned_state.values.forms import Forms
-from versioned_state.values.opened import open_cell, order_keys
+from versioned_state.values.containers import container_of, order_keys
+from versioned_state.values.encode.compose import Composer
+from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import iter_cells, iter_items
 
@@ -31,7 +30,7 @@ class Registered:
         self.data = data
 
 
-register(Registered, "tests.values.test_forms.Registered", lambda value: value.data, Registered)
+register(Registered, "tests.values.test_compose.Registered", lambda value: value.data, Registered)
 
 
 @pytest.fixture
@@ -41,8 +40,8 @@ def encoder() -> Encoder:
 
 
 @pytest.fixture
-def forms(encoder: Encoder) -> Forms:
-    return Forms(encoder, Decoder(encoder, describe=True))
+def composer(encoder: Encoder) -> Composer:
+    return Composer(encoder.nodes, encoder.policy)
 
 
 def value_of(seed: int) -> Any:
@@ -60,39 +59,39 @@ def value_of(seed: int) -> Any:
     return value
 
 
-def test_any_form_is_brought_into_any_other(encoder, forms, long_run):
+def test_any_form_is_brought_into_any_other(encoder, composer, long_run):
     for seed in range(5000 if long_run else 500):
         value = value_of(seed)
         whole = encoder.encode_inline(value, "a value")
         in_dict, in_list = encoder.encode_at(value, ENTRY_INLINE), encoder.encode_at(value, ELEMENT_INLINE)
         small = len(whole) <= ELEMENT_INLINE
         for cell in (in_dict, in_list, *([whole] if small else [])):
-            assert forms.at(cell, ENTRY_INLINE) == in_dict, seed
-            assert forms.at(cell, ELEMENT_INLINE) == in_list, seed
-            assert forms.inline(cell) == (whole if small else None), seed
-        assert not small or forms.same(in_dict, in_list)
-        opened = open_cell(forms.nodes, in_dict)
+            assert composer.fit(cell, ENTRY_INLINE) == in_dict, seed
+            assert composer.fit(cell, ELEMENT_INLINE) == in_list, seed
+            assert composer.inline(cell) == (whole if small else None), seed
+        assert not small or composer.same(in_dict, in_list)
+        opened = container_of(composer.nodes, in_dict)
         if type(value) is dict and opened is not None:
-            keys, cells = order_keys(forms.nodes, opened), dict(iter_items(forms.nodes, opened.tree))
-            assert forms.dict_of({key: cells[key] for key in keys}, ENTRY_INLINE) == in_dict, seed
-            large = forms.opened(in_dict, large=True)
+            keys, cells = order_keys(composer.nodes, opened), dict(iter_items(composer.nodes, opened.tree))
+            assert composer.dict_of({key: cells[key] for key in keys}, ENTRY_INLINE) == in_dict, seed
+            large = composer.container(in_dict, large=True)
             assert large is not None
-            assert forms.dict_cell(large.tree, keys, ENTRY_INLINE) == in_dict, seed
+            assert composer.dict_cell(large.tree, keys, ENTRY_INLINE) == in_dict, seed
         elif type(value) is list and opened is not None:
-            assert forms.list_of(list(iter_cells(forms.nodes, opened.tree)), ENTRY_INLINE) == in_dict, seed
-            large = forms.opened(in_dict, large=True)
+            assert composer.list_of(list(iter_cells(composer.nodes, opened.tree)), ENTRY_INLINE) == in_dict, seed
+            large = composer.container(in_dict, large=True)
             assert large is not None
-            assert forms.list_cell(large.tree, ELEMENT_INLINE) == in_list, seed
+            assert composer.list_cell(large.tree, ELEMENT_INLINE) == in_list, seed
 
 
 @pytest.mark.parametrize("count", [0, 3, 50, 3000])
 @pytest.mark.parametrize("kind", [set, frozenset])
-def test_sets(encoder, forms, kind, count):
+def test_sets(encoder, composer, kind, count):
     value = kind(f"element {n}" for n in range(count))
     code = Code.SET if kind is set else Code.FROZENSET
     cells = [encoder.encode_inline(part, "an element") for part in value]
     for limit in (ENTRY_INLINE, ELEMENT_INLINE):
-        assert forms.set_of(code, cells, limit) == encoder.encode_at(value, limit)
+        assert composer.set_of(code, cells, limit) == encoder.encode_at(value, limit)
 
 
 def test_another_form_is_no_change():

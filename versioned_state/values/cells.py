@@ -1,0 +1,220 @@
+"""The grammar of a cell, the stored form of one value: MessagePack, with extensions of ours. Layer: values, beneath its trees.
+
+MessagePack's own types stand for None, bool, int of 64 bits, float, str, list and dict. An extension stands for every other type, and
+for a value that lies in a tree of its own (``trees.references``). MessagePack's bin type never stands for a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any, Final
+
+import msgpack
+
+from versioned_state.errors import LimitExceededError
+
+# Limits
+
+MAX_DEPTH: Final = 128
+"""Containers within containers. Reading recurses once a level, and must succeed wherever writing did."""
+
+MAX_NESTING: Final = 2 * MAX_DEPTH + 16
+"""Cells within cells: a container is one or, if its type is registered, two."""
+
+MAX_ELEMENTS: Final = 1 << 26
+"""Elements of one value, in all its trees together: a few small nodes can name each other into any number of elements."""
+
+MAX_BLOB: Final = 1 << 32
+"""Bytes of one value's texts and buffers together, for the same reason."""
+
+MAX_KEY: Final = 4096
+"""Bytes of a key in a map: a node may hold some forty keys."""
+
+ELEMENT_INLINE: Final = 4096
+"""Packed bytes up to which an element lies in the leaf of its list. A larger one is a tree, or an object, of its own."""
+
+ENTRY_INLINE: Final = 128
+"""The same for a value in a map: a state's values change one by one, and a leaf is written whole."""
+
+
+# Extensions
+
+
+class Code(IntEnum):
+    """MessagePack extension codes of the format. A number is never used again."""
+
+    BYTES = 1
+    BYTEARRAY = 2
+    BIGINT = 3
+    COMPLEX = 4
+    TUPLE = 5
+    SET = 6
+    FROZENSET = 7
+    RANGE = 8
+    DATE = 9
+    DATETIME = 10
+    TIME = 11
+    TIMEDELTA = 12
+    TIMEZONE = 13
+    ZONEINFO = 14
+    DECIMAL = 15
+    FRACTION = 16
+    UUID = 17
+    PATH = 18
+    NUMPY_SCALAR = 19
+    NUMPY_ARRAY = 20
+    TAGGED = 21
+    OBJECT = 22
+    # From here on the payload is [count, address] or [count, [node]]: a tree.
+    LIST_TREE = 32
+    TUPLE_TREE = 33
+    SET_TREE = 34
+    FROZENSET_TREE = 35
+    DICT_TREE = 36
+    TEXT = 37
+    BYTES_BLOB = 38
+    BYTEARRAY_BLOB = 39
+    ARRAY_BLOB = 40
+    PACKED = 41
+
+
+def extension(code: int, payload: bytes) -> bytes:
+    """A MessagePack extension."""
+    size = len(payload)
+    if size in (1, 2, 4, 8, 16):
+        return bytes((0xD3 + size.bit_length(), code)) + payload
+    if size < 0x100:
+        return bytes((0xC7, size, code)) + payload
+    if size < 0x10000:
+        return b"\xc8" + size.to_bytes(2, "big") + bytes((code,)) + payload
+    if size >= 1 << 32:
+        raise LimitExceededError(f"a value of {size} bytes", limit=(1 << 32) - 1)
+    return b"\xc9" + size.to_bytes(4, "big") + bytes((code,)) + payload
+
+
+def code_of(cell: bytes) -> int | None:
+    """The extension code of a cell, or None if it is not an extension."""
+    first = cell[0]
+    if 0xD4 <= first <= 0xD8:
+        return cell[1]
+    if first == 0xC7:
+        return cell[2]
+    if first == 0xC8:
+        return cell[3]
+    if first == 0xC9:
+        return cell[5]
+    return None
+
+
+def payload_of(cell: bytes) -> bytes:
+    """The payload of a cell that is an extension."""
+    first = cell[0]
+    return cell[{0xC7: 3, 0xC8: 4, 0xC9: 6}.get(first, 2) :]
+
+
+def is_reference(cell: bytes) -> bool:
+    """Whether a cell may refer to other objects."""
+    code = code_of(cell)
+    return code is not None and (code >= Code.LIST_TREE or code in (Code.TAGGED, Code.OBJECT))
+
+
+# MessagePack. The packers are made once: making one takes longer than a small value.
+
+pack = msgpack.Packer(strict_types=True).pack
+"""Packs values of exact JSON types, and bytes. Raises for every other type, and for lone surrogates."""
+
+pack_text = msgpack.Packer(strict_types=True, unicode_errors="surrogatepass").pack
+"""Packs a string, lone surrogates included."""
+
+
+def array_header(count: int) -> bytes:
+    """The header of a MessagePack array."""
+    if count < 16:
+        return bytes((0x90 | count,))
+    if count < 0x10000:
+        return b"\xdc" + count.to_bytes(2, "big")
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
+def map_header(count: int) -> bytes:
+    """The header of a MessagePack map."""
+    if count < 16:
+        return bytes((0x80 | count,))
+    if count < 0x10000:
+        return b"\xde" + count.to_bytes(2, "big")
+    return b"\xdf" + count.to_bytes(4, "big")
+
+
+def array(cells: Iterable[bytes]) -> bytes:
+    """A MessagePack array of cells: the payload of every extension that has parts."""
+    cells = list(cells)
+    return array_header(len(cells)) + b"".join(cells)
+
+
+def is_array(cell: bytes) -> bool:
+    """Whether a cell is an inline list."""
+    return 0x90 <= cell[0] <= 0x9F or cell[0] in (0xDC, 0xDD)
+
+
+def is_map(cell: bytes) -> bool:
+    """Whether a cell is an inline dict."""
+    return 0x80 <= cell[0] <= 0x8F or cell[0] in (0xDE, 0xDF)
+
+
+def is_string(cell: bytes) -> bool:
+    """Whether a cell is an inline string."""
+    return 0xA0 <= cell[0] <= 0xBF or 0xD9 <= cell[0] <= 0xDB
+
+
+def is_text(cell: bytes) -> bool:
+    """Whether a cell is a string, inline or large."""
+    return is_string(cell) or code_of(cell) == Code.TEXT
+
+
+def split_cells(cell: bytes) -> list[bytes]:
+    """The cells of a MessagePack array; of a map, keys and values in turn. Raises ``ValueError`` for any other cell."""
+    unpacker = msgpack.Unpacker(None, max_buffer_size=len(cell), strict_map_key=False)
+    unpacker.feed(cell)
+    count = unpacker.read_array_header() if is_array(cell) else 2 * unpacker.read_map_header()
+    cells = []
+    start = unpacker.tell()
+    for _ in range(count):
+        unpacker.skip()
+        end = unpacker.tell()
+        cells.append(cell[start:end])
+        start = end
+    return cells
+
+
+# Order keys: what a map sorts a dict's keys by. Strings come in the order of their characters, before all other keys.
+
+
+def order_key(key: Any, cell: bytes) -> bytes:
+    """The order key of a dict's key. ``cell`` is the key's cell, and is not looked at if the key is a string."""
+    if type(key) is str:
+        return b"s" + key.encode("utf-8", "surrogatepass")
+    return b"x" + cell
+
+
+def key_of_cell(cell: bytes) -> bytes:
+    """The order key of a dict's key, from the key's cell."""
+    first = cell[0]
+    if 0xA0 <= first <= 0xBF:
+        return b"s" + cell[1:]
+    if 0xD9 <= first <= 0xDB:
+        return b"s" + cell[{0xD9: 2, 0xDA: 3, 0xDB: 5}[first] :]
+    return b"x" + cell
+
+
+def key_cell(order_key: bytes) -> bytes:
+    """The cell of a dict's key, from its order key."""
+    text = order_key[1:]
+    if order_key[:1] != b"s":
+        return text
+    size = len(text)
+    if size < 32:
+        return bytes((0xA0 | size,)) + text
+    if size < 0x100:
+        return bytes((0xD9, size)) + text
+    return b"\xda" + size.to_bytes(2, "big") + text if size < 0x10000 else b"\xdb" + size.to_bytes(4, "big") + text

@@ -1,0 +1,1 @@
+"""Cells to Python values. Layer: values."""

@@ -1,0 +1,117 @@
+"""Cells to live values, each with the baseline that tells what is done to it afterwards. Layer: values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from versioned_state.objects.address import Address
+from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, Code, code_of
+from versioned_state.values.codec.arrays import buffer_of
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.decode.decoder import Decoder
+from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Whole
+from versioned_state.values.detection.fingerprinter import Fingerprinter
+from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Groups, hash_bytes
+from versioned_state.values.trees.blob import Blob, binary_cuts
+from versioned_state.values.trees.nodes import Nodes, Shape, read_node
+from versioned_state.values.trees.references import order_of, read_tree, unpack_payload
+from versioned_state.values.trees.tree import Tree
+
+
+class LiveDecoder(Decoder):
+    """Decodes values to be tracked.
+
+    Args:
+        fingerprinter: makes the fingerprints of baselines.
+    """
+
+    def __init__(self, nodes: Nodes, policy: PicklePolicy, fingerprinter: Fingerprinter) -> None:
+        super().__init__(nodes, policy)
+        self._fingerprinter = fingerprinter
+
+    def decode_live(self, cell: bytes) -> tuple[Any, Baseline | None]:
+        """The value, and the baseline that ``Encoder.encode`` gives for it. Raises the same as ``decode``."""
+        result: tuple[Any, Baseline | None] = self._run(cell, self._live)
+        return result
+
+    def _live(self, cell: bytes) -> tuple[Any, Baseline | None]:
+        code = code_of(cell)
+        if code is None or code == Code.PACKED or (code < Code.LIST_TREE and len(cell) <= ELEMENT_INLINE):
+            return self._unpack(cell), None
+        if code == Code.LIST_TREE:
+            return self._live_list(cell)
+        if code == Code.DICT_TREE:
+            return self._live_dict(cell)
+        value = self._unpack(cell)
+        if code in (Code.TEXT, Code.BYTES_BLOB):
+            return value, Pinned(type(value), cell, value, self._blob_of(cell))
+        if code in (Code.BYTEARRAY_BLOB, Code.ARRAY_BLOB):
+            form, view = buffer_of(value)
+            hashes = [hash_bytes(view[a:b]) for a, b in binary_cuts(len(view))]
+            return value, Buffer(type(value), cell, form, len(view), hashes, self._blob_of(cell))
+        return value, Whole(type(value), cell, self._fingerprinter.of([value])[0])
+
+    def _blob_of(self, cell: bytes) -> Blob:
+        """The tree and the chunks of a blob that was fetched."""
+        tree = read_tree(Shape.BLOB, unpack_payload(cell))
+        chunks = [Address(chunk) for chunk in self._chunks(tree)]
+        return Blob(tree, chunks, [len(self._raws[chunk]) - 1 for chunk in chunks])
+
+    def _live_list(self, cell: bytes) -> tuple[list[Any], Baseline]:
+        tree = read_tree(Shape.SEQUENCE, unpack_payload(cell))
+        self._spend(tree)
+        values, groups = self._list_live(tree)
+        return values, Elements(list, cell, tree, groups)
+
+    def _live_dict(self, cell: bytes) -> tuple[dict[Any, Any], Baseline]:
+        tree, order = read_tree(Shape.MAP, unpack_payload(cell)), order_of(cell)
+        self._spend(tree)
+        found: list[tuple[Any, Baseline | None]] = []
+
+        def read(part: bytes) -> Any:
+            found.append(self._live(part))
+            return found[-1][0]
+
+        entries = self._dict(tree, order, read)
+        children = {index: child for index, (_, child) in enumerate(found) if child is not None}
+        keys = list(entries)
+        groups = self._fingerprinter.group(list(entries.values()), [ENTRY_INLINE] * len(keys), children)
+        return entries, Entries(dict, cell, tree, order, keys, self._fingerprinter.of(keys)[0], groups)
+
+    def _list_live(self, tree: Tree) -> tuple[list[Any], Groups]:
+        """The same, with the groups to compare them with: leaves of JSON types are their own fingerprint."""
+        values: list[Any] = []
+        groups = Groups()
+        plain: list[bytes] = []
+        size = weight = 0
+        for address, inlined in self._tops(tree):
+            leaf = self._leaves.pop(address, None) if address is not None else None
+            if address is not None and leaf is not None and leaf[1]:
+                values += leaf[0]
+                raw = self._raws[address]
+                plain.append(raw)
+                size += len(leaf[0])
+                weight += len(raw)
+                if size >= GROUP_SIZE or weight >= GROUP_BYTES:
+                    groups.add(size, tuple(plain), weight)
+                    plain, size, weight = [], 0, 0
+                continue
+            if plain:
+                groups.add(size, tuple(plain), weight)
+                plain, size, weight = [], 0, 0
+            node = inlined if address is None else read_node(tree.shape, self._raws[address])
+            assert node is not None
+            children: dict[int, Baseline] = {}
+            part = []
+            for index, cell in enumerate(node.items):
+                value, child = self._live(cell)
+                part.append(value)
+                if child is not None:
+                    children[index] = child
+            values += part
+            groups.extend(self._fingerprinter.group(part, list(map(len, node.items)), children))
+        if plain:
+            groups.add(size, tuple(plain), weight)
+        if len(values) != tree.count:
+            raise ValueError(f"{len(values)} elements where {tree.count} were counted")
+        return values, groups

@@ -1,0 +1,1 @@
+"""Python values to cells, and cells composed of cells. Layer: values."""

@@ -1,0 +1,189 @@
+"""Python values to cells: small ones packed, large ones as trees, changed ones at the cost of the change. Layer: values.
+
+A cell is a function of the value alone, so encoding with a baseline gives the very bytes that encoding without one gives.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import msgpack
+
+from versioned_state.errors import LimitExceededError
+from versioned_state.values.cells import (
+    ELEMENT_INLINE,
+    ENTRY_INLINE,
+    MAX_BLOB,
+    MAX_DEPTH,
+    MAX_ELEMENTS,
+    Code,
+    array,
+    extension,
+    pack_text,
+    payload_of,
+)
+from versioned_state.values.codec import arrays
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.codec.scalars import WRITERS, NotDataError, TooDeepError, is_plain
+from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Whole
+from versioned_state.values.detection.fingerprinter import Fingerprinter
+from versioned_state.values.detection.groups import Run
+from versioned_state.values.encode.blobs import encode_buffer, encode_text
+from versioned_state.values.encode.dicts import edit_dict, encode_dict, find_dict_runs
+from versioned_state.values.encode.inline import InlineEncoder
+from versioned_state.values.encode.lists import cells_of, edit_list, encode_list, find_list_runs, sequence
+from versioned_state.values.encode.walks import CONTAINERS, exceeds
+from versioned_state.values.keys import path_of
+from versioned_state.values.trees.blob import write_bytes
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.references import read_tree, tree_cell
+from versioned_state.values.trees.tree import Edit, splice
+
+_SIZED: Final = frozenset({str, bytes, bytearray})
+_SCALARS: Final = frozenset({bool, int, float, complex, type(None)})
+_TREES: Final = {tuple: Code.TUPLE_TREE, set: Code.SET_TREE, frozenset: Code.FROZENSET_TREE}
+
+
+class Encoder(InlineEncoder):
+    """Encodes values into one writer's nodes. Not for two threads at once.
+
+    Args:
+        nodes: where new objects are staged.
+        policy: whether values that are not data may be pickled; without one, none is.
+    """
+
+    def __init__(self, nodes: Nodes, policy: PicklePolicy | None = None) -> None:
+        super().__init__(policy)
+        self.nodes = nodes
+        self.fingerprinter = Fingerprinter()
+
+    def encode(self, value: Any, base: Baseline | None, path: str | bytes) -> tuple[bytes, Baseline | None]:
+        """The cell of a value at ``path`` (a string or a root key), and the baseline to compare it with next time.
+
+        The baseline of a small value is None.
+
+        Args:
+            base: what the value was when it was last encoded, if that is known. The cost is then that of the change.
+
+        Raises:
+            UnserializableValueError: a value inside cannot be pickled; the error names its path and type.
+            PickleRefusedError: a value inside would have to be pickled, and the policy refuses it.
+            LimitExceededError: the value is too deep, or a piece of it too large.
+        """
+        return self.guarded(partial(self.update, value, base, ENTRY_INLINE), value, partial(_show, path))
+
+    def encode_small(self, value: Any) -> bytes | None:
+        """The cell of a small value of JSON types, as most values of a state are, at half the cost of ``encode``. None for any other."""
+        try:
+            if exceeds(value, ENTRY_INLINE) or not is_plain(value):
+                return None
+            cell: bytes = self.pack(value)
+        except (TooDeepError, RecursionError, OverflowError, ValueError):
+            return None
+        return cell if len(cell) <= ENTRY_INLINE else None
+
+    def encode_at(self, value: Any, limit: int, path: str = "a value") -> bytes:
+        """The cell of a value where up to ``limit`` bytes are inline. Raises the same as ``encode``."""
+        return self.guarded(partial(self.update, value, None, limit), value, partial(_show, path))[0]
+
+    def append(self, cell: bytes, tail: list[Any], path: str | bytes) -> bytes:
+        """The cell of a large list with more elements at its end. Cost: one path, and the elements; no other element is read."""
+        tree = read_tree(Shape.SEQUENCE, msgpack.unpackb(payload_of(cell)))
+        cells, _, _ = self.guarded(partial(cells_of, self, tail), tail, partial(_show, path))
+        return tree_cell(Code.LIST_TREE, splice(self.nodes, tree, [Edit(tree.count, tree.count, cells)]))
+
+    # One part of a value, small or large
+
+    def update(self, value: Any, base: Baseline | None, limit: int) -> tuple[bytes, Baseline | None]:
+        """The cell of a part where up to ``limit`` bytes are inline, and its baseline; for ``guarded``."""
+        cls = type(value)
+        if cls in _SCALARS:
+            cell = self.inline(value)
+            return (cell, None) if len(cell) <= limit else self.packed(cell)
+        self.depth += 1
+        if self.depth > MAX_DEPTH and cls in CONTAINERS:
+            raise TooDeepError
+        try:
+            if id(value) in self.cyclic:
+                return self._large_object(value, limit)
+            base = base if base is not None and base.type is cls else None
+            runs: list[Run] | None = None
+            if isinstance(base, Elements | Entries):
+                # Before anything else: most values have not changed, and most that have are surely still large.
+                runs = find_list_runs(self, value, base) if isinstance(base, Elements) else find_dict_runs(self, value, base)
+                if not runs:
+                    return base.cell, base
+                if base.groups.packed_without(runs) > ELEMENT_INLINE:
+                    return self._large(value, cls, base, runs)
+            elif isinstance(base, Pinned | Whole) and self.fingerprinter.is_unchanged(value, base):
+                return base.cell, base
+            if cls not in CONTAINERS and cls not in WRITERS:
+                return self._update_other(value, base, limit)
+            if not exceeds(value, ELEMENT_INLINE):
+                self.depth -= 1  # it counts itself there
+                cell = self.inline(value)
+                self.depth += 1
+                if len(cell) <= limit:
+                    return cell, None
+                if len(cell) <= ELEMENT_INLINE and cls in CONTAINERS:
+                    return self.packed(cell)
+            return self._large(value, cls, base, runs)
+        finally:
+            self.depth -= 1
+
+    def _large(self, value: Any, cls: type, base: Baseline | None, runs: list[Run] | None) -> tuple[bytes, Baseline | None]:
+        limit = MAX_ELEMENTS if cls in CONTAINERS else MAX_BLOB
+        if (cls in CONTAINERS or cls in _SIZED) and len(value) > limit:
+            raise LimitExceededError(f"a {cls.__name__} of {len(value)}", limit=limit)
+        if cls is list:
+            return edit_list(self, value, base, runs) if runs and isinstance(base, Elements) else encode_list(self, value)
+        if cls is dict:
+            return edit_dict(self, value, base, runs) if runs and isinstance(base, Entries) else encode_dict(self, value)
+        if cls is str or cls is bytes:
+            return encode_text(self.nodes, value, base if isinstance(base, Pinned) else None)
+        if cls is bytearray:
+            return encode_buffer(self, value, base if isinstance(base, Buffer) else None)
+        if cls not in CONTAINERS:
+            return self.packed(self.inline(value))
+        cells, _, _ = cells_of(self, list(value))
+        if cls is not tuple:
+            cells.sort()
+        return self._whole(value, tree_cell(_TREES[cls], sequence(self.nodes, cells)))
+
+    def _whole(self, value: Any, cell: bytes) -> tuple[bytes, Whole]:
+        return cell, Whole(type(value), cell, self.fingerprinter.of([value])[0])
+
+    def packed(self, cell: bytes) -> tuple[bytes, None]:
+        """The cell of a value that is too large for its parent and has no parts that could change apart."""
+        return tree_cell(Code.PACKED, write_bytes(self.nodes, cell)), None
+
+    def _update_other(self, value: Any, base: Baseline | None, limit: int) -> tuple[bytes, Baseline | None]:
+        """The same for a value of a type that is not built in."""
+        tagged = self.tagged(value)
+        if tagged is not None:
+            head = pack_text(tagged.name)
+            if not exceeds(tagged.data, limit):
+                cell = extension(Code.TAGGED, array([head, self.inline(tagged.data)]))
+                if len(cell) <= limit:
+                    return cell, None
+            return self._whole(value, extension(Code.TAGGED, array([head, self.update(tagged.data, None, limit)[0]])))
+        if arrays.is_array(value) and value.nbytes > limit:
+            try:
+                return encode_buffer(self, value, base if isinstance(base, Buffer) else None)
+            except NotDataError:
+                return self._large_object(value, limit)
+        small = self.numpy(value)
+        return self._large_object(value, limit) if small is None else (small, None)
+
+    def _large_object(self, value: Any, limit: int) -> tuple[bytes, Baseline | None]:
+        pickled = self.pickled(value)
+        if not pickled.buffers and len(pickled.data) <= limit:
+            return self.object_cell(pickled, [(False, extension(Code.BYTES, pickled.data))]), None
+        pieces: list[tuple[bool, bytes | memoryview]] = [(False, pickled.data), *pickled.buffers]
+        cells = [(writable, tree_cell(Code.BYTES_BLOB, write_bytes(self.nodes, data))) for writable, data in pieces]
+        return self._whole(value, self.object_cell(pickled, cells))
+
+
+def _show(path: str | bytes) -> str:
+    return path if isinstance(path, str) else str(path_of(path))

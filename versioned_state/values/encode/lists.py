@@ -1,0 +1,114 @@
+"""Large lists: the cells of their elements, and the tree over those; after a change, only the parts that changed. Layer: values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from versioned_state.values.cells import ELEMENT_INLINE, Code
+from versioned_state.values.detection.baselines import Baseline, Elements
+from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Groups, Run, is_plain_fingerprint
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.references import tree_cell
+from versioned_state.values.trees.tree import Edit, Tree, empty, splice, splice_cells
+
+if TYPE_CHECKING:
+    from versioned_state.values.encode.encoder import Encoder
+
+Cells = tuple[list[bytes], dict[int, Baseline], bool]
+"""The cells of some values, the baselines of the large ones by index, and whether all others are known to be of JSON types."""
+
+
+def encode_list(encoder: Encoder, value: list[Any]) -> tuple[bytes, Baseline]:
+    """The cell and the baseline of a large list."""
+    cells, children, plain = cells_of(encoder, value)
+    tree = sequence(encoder.nodes, cells)
+    cell = tree_cell(Code.LIST_TREE, tree)
+    groups = encoder.fingerprinter.group(value, list(map(len, cells)), children, plain=plain)
+    return cell, Elements(list, cell, tree, groups)
+
+
+def find_list_runs(encoder: Encoder, value: list[Any], base: Elements) -> list[Run]:
+    """The runs of a list that may have changed; none if it is what it was."""
+    return encoder.fingerprinter.find_runs(base.groups, value)
+
+
+def edit_list(encoder: Encoder, value: list[Any], base: Elements, runs: list[Run]) -> tuple[bytes, Baseline]:
+    """The same as ``encode_list`` for a list of which only these runs may have changed."""
+    replacements = []
+    groups = base.groups
+    for run, floor in last_first(runs):
+        cells, groups = update_run(encoder, run, floor, value, groups, ELEMENT_INLINE)
+        replacements.append((run.old_start, run.old_end, cells))
+    tree = splice_cells(encoder.nodes, base.tree, replacements[::-1])
+    cell = tree_cell(Code.LIST_TREE, tree)
+    return cell, Elements(list, cell, tree, groups)
+
+
+def sequence(nodes: Nodes, cells: list[bytes]) -> Tree:
+    """The tree of these elements."""
+    return splice(nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)])
+
+
+def cells_of(encoder: Encoder, values: list[Any]) -> Cells:
+    """The cells of elements of a list."""
+    cells = []
+    children: dict[int, Baseline] = {}
+    plain = True
+    pack, is_plain, depth = encoder.pack, encoder.is_plain, encoder.depth
+    for index, value in enumerate(values):
+        try:
+            # Most elements are small JSON values. A large one is packed in vain here, once, at the speed of a copy.
+            if is_plain(value, depth) and len(cell := pack(value)) <= ELEMENT_INLINE:
+                cells.append(cell)
+                continue
+        except (OverflowError, UnicodeEncodeError):
+            pass
+        cell, child = encoder.update(value, None, ELEMENT_INLINE)
+        cells.append(cell)
+        if child is not None:
+            children[index] = child
+        else:
+            plain = False
+    return cells, children, plain
+
+
+def entry_cells_of(encoder: Encoder, values: list[Any], limit: int) -> Cells:
+    """The same for the values of a dict."""
+    cells = []
+    children = {}
+    for index, value in enumerate(values):
+        cell, child = encoder.update(value, None, limit)
+        cells.append(cell)
+        if child is not None:
+            children[index] = child
+    return cells, children, False
+
+
+def update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], groups: Groups, limit: int) -> tuple[list[bytes], Groups]:
+    """The new cells of a run of elements, and the groups with the run's replaced; groups before ``floor`` stay as they are."""
+    changed = values[run.new_start : run.new_end]
+    child = groups.children[run.first] if run.last - run.first == 1 == len(changed) else None
+    if child is not None:
+        cell, new_child = encoder.update(changed[0], child, limit)
+        cells, children, plain = [cell], {0: new_child} if new_child is not None else {}, False
+    elif limit == ELEMENT_INLINE:
+        cells, children, plain = cells_of(encoder, changed)
+    else:
+        cells, children, plain = entry_cells_of(encoder, changed, limit)
+    first, start = run.first, run.new_start
+    if not children and first > floor and len(changed) < GROUP_SIZE:
+        # A list that grows a little at a time puts it into the group before, or there would be a group for each commit.
+        size, weight = groups.sizes[first - 1], groups.weights[first - 1]
+        if groups.children[first - 1] is None and size + len(changed) <= GROUP_SIZE and weight < GROUP_BYTES:
+            first, start = first - 1, start - size
+            plain = plain and is_plain_fingerprint(groups.fingerprints[first])
+    sizes = [0] * (run.new_start - start) + list(map(len, cells))
+    part = encoder.fingerprinter.group(values[start : run.new_end], sizes, children, plain=plain)
+    return cells, groups.replaced(first, run.last, part)
+
+
+def last_first(runs: list[Run]) -> Iterator[tuple[Run, int]]:
+    """Runs from the last to the first, so that replacing one leaves the others in place; each with the end of the one before it."""
+    for index in range(len(runs) - 1, -1, -1):
+        yield runs[index], runs[index - 1].last if index else 0

@@ -1,0 +1,77 @@
+"""References: the cells that stand for a tree, and the tree in them. Layer: values.
+
+The payload of a reference is an array: how many elements, then the top node by address, or inlined as ``[node]``. A dict whose keys are
+not in sorted order has a second tree behind, of its keys in their order; an array has its dtype and shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgpack
+
+from versioned_state.objects.address import ADDRESS_SIZE
+from versioned_state.values.cells import Code, array, code_of, extension, pack, payload_of
+from versioned_state.values.trees.nodes import Shape, read_node, write_node
+from versioned_state.values.trees.tree import Tree
+
+SHAPES: Final = {
+    Code.LIST_TREE: Shape.SEQUENCE,
+    Code.TUPLE_TREE: Shape.SEQUENCE,
+    Code.SET_TREE: Shape.SEQUENCE,
+    Code.FROZENSET_TREE: Shape.SEQUENCE,
+    Code.DICT_TREE: Shape.MAP,
+    Code.TEXT: Shape.BLOB,
+    Code.BYTES_BLOB: Shape.BLOB,
+    Code.BYTEARRAY_BLOB: Shape.BLOB,
+    Code.ARRAY_BLOB: Shape.BLOB,
+    Code.PACKED: Shape.BLOB,
+}
+"""The shape of the tree behind each code."""
+
+
+def tree_parts(tree: Tree) -> list[bytes]:
+    """A tree as two parts of a payload."""
+    top = pack(tree.top) if isinstance(tree.top, bytes) else array([pack(write_node(tree.shape, tree.top))])
+    return [pack(tree.count), top]
+
+
+def tree_cell(code: Code, tree: Tree, *more: bytes) -> bytes:
+    """The cell that refers to a tree."""
+    return extension(code, array([*tree_parts(tree), *more]))
+
+
+def read_tree(shape: Shape, parts: list[Any]) -> Tree:
+    """The tree in the first two parts of a payload. Raises ``ValueError`` for any other form."""
+    count, top = parts[0], parts[1]
+    if type(count) is not int or count < 0:
+        raise ValueError("a tree without a count")
+    if type(top) is bytes and len(top) == ADDRESS_SIZE:
+        return Tree(shape, count, top)
+    if type(top) is list and len(top) == 1 and type(top[0]) is bytes:
+        node = read_node(shape, top[0])
+        if shape is not Shape.BLOB or node.level or not node.count:
+            return Tree(shape, count, node)
+    raise ValueError("a tree without a top")
+
+
+def tree_of(cell: bytes, *codes: Code) -> Tree | None:
+    """The tree that a cell refers to, or None if the cell is not a reference, or not one with one of ``codes``."""
+    code = code_of(cell)
+    if code is None or code < Code.LIST_TREE or (codes and code not in codes):
+        return None
+    return read_tree(SHAPES[Code(code)], unpack_payload(cell))
+
+
+def order_of(cell: bytes) -> Tree | None:
+    """The tree of a large dict's keys in their order, or None if that is the sorted order."""
+    parts = unpack_payload(cell)
+    return read_tree(Shape.SEQUENCE, parts[2:]) if len(parts) > 2 else None
+
+
+def unpack_payload(cell: bytes) -> list[Any]:
+    """The parts of a reference's payload."""
+    parts = msgpack.unpackb(payload_of(cell), strict_map_key=False)
+    if type(parts) is not list:
+        raise ValueError("a payload without parts")
+    return parts
