@@ -35,7 +35,7 @@ def write(repository: Repository, values: dict[str, Any], *parents: Commit) -> C
     encoder = Encoder(nodes)
     cells: dict[bytes, bytes | None] = {user_key(key): encoder.encode_at(value, ENTRY_INLINE) for key, value in values.items()}
     tree = edit_map(nodes, empty(Shape.MAP), cells)
-    commit = repository.database.write_commit(tree, parents or (repository.database.commits.read(ROOT_ID),), staging=staging, message="")
+    commit = repository.database.write_commit(tree, parents or (repository.commit(ROOT_ID),), staging=staging, message="")
     repository.store.apply({}, {}, objects=staging.sealed())
     return commit
 
@@ -379,7 +379,7 @@ def test_the_engines_own_keys_are_not_shown():
     tree = edit_map(
         nodes, empty(Shape.MAP), {ENGINE + b"notes": b"\x01", user_key("key"): b"\x02", namespace_prefix("a") + ENGINE: b"\x03"}
     )
-    commit = repository.database.write_commit(tree, (repository.database.commits.read(ROOT_ID),), staging=staging, message="")
+    commit = repository.database.write_commit(tree, (repository.commit(ROOT_ID),), staging=staging, message="")
     repository.store.apply({}, {}, objects=staging.sealed())
     assert [str(part.path) for part in repository.blame("", commit)] == ["key"]
     with pytest.raises(UnknownPathError):
@@ -421,7 +421,7 @@ def test_where_history_was_cut_the_cut_commit_answers_for_what_is_older():
     repository.prune(keep_last=3)
     found = repository.blame("list")
     assert [part.commit.message for part in found] == ["7"] * 8 + ["8", "9"]
-    assert [part.commit.cut for part in found] == [True] * 8 + [False] * 2
+    assert [part.commit.shallow for part in found] == [True] * 8 + [False] * 2
     assert [(touch.commit.message, touch.kind) for touch in repository.history("list")] == [
         ("9", "changed"),
         ("8", "changed"),

@@ -21,6 +21,7 @@ from versioned_state.errors import (
     UnknownRevisionError,
     UnmergedBranchError,
 )
+from versioned_state.objects.keys import address_in
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.storage import Counting, Fault, Faulty, Wrapper
@@ -403,7 +404,7 @@ def test_whatever_is_done_to_names_every_commit_can_still_be_had(seed):
     kept = set().union(*(ancestors(repository, head) for head in repository.branches.values()))
     for id in set(made) - kept:
         with pytest.raises(MissingObjectError):
-            repository.database.commits.read(id)
+            repository.database.commits.read(address_in("o/" + id))
 
 
 # Listing

@@ -140,7 +140,7 @@ def test_missing_and_damaged_objects_of_each_kind(kind):
         (finding,) = found
         assert finding.named_by
         if kind not in (Kind.COMMIT, Kind.LOG_ENTRY):
-            assert Repository(store).database.commits.read(finding.commit).id == finding.commit
+            assert Repository(store).commit(finding.commit).id == finding.commit
         for damaged in (whole[:-1] + bytes((whole[-1] ^ 1,)), whole[:-1], b"", b"\x07" + whole):
             store.delete(key)
             store.set(key, damaged)

@@ -18,7 +18,7 @@ from versioned_state.errors import (
     UnknownRevisionError,
     UnsafeStoreError,
 )
-from versioned_state.objects.keys import GC
+from versioned_state.objects.keys import GC, address_in
 from versioned_state.repository.maintenance.prune import prune
 from versioned_state.repository.refs.gc_fence import read_gc_record
 from versioned_state.storage import Counting
@@ -42,7 +42,7 @@ def test_what_nothing_leads_to_is_deleted_and_all_else_is_kept():
     assert report.freed_bytes > 200_000
     for name in ("dropped", "side"):
         with pytest.raises(MissingObjectError):
-            Repository(store).database.commits.read(ids[name])
+            Repository(store).database.commits.read(address_in("o/" + ids[name]))
     assert_whole(store)
     assert repository.gc(expire=NOW).freed == 0
 

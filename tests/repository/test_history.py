@@ -11,7 +11,6 @@ import pytest
 from tests.support.histories import Clock, ancestors, make_graph
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import AmbiguousRevisionError, InvalidArgumentError, UnknownRevisionError
-from versioned_state.objects.keys import address_in
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID
@@ -21,7 +20,7 @@ from versioned_state.storage import Counting
 def back(repository: Repository, commit: Commit) -> Iterator[Commit]:
     yield commit
     while commit.parents:
-        commit = repository.database.commits.read(commit.parents[0])
+        commit = repository.commit(commit.parents[0])
         yield commit
 
 
@@ -73,7 +72,7 @@ def test_a_commit_knows_how_high_the_newest_merge_of_its_line_is(merges):
     for commit in make_graph(repository, 60, merges=merges, seed=7):
         line = list(back(repository, commit))
         assert commit.merge_height == next((each.height for each in line if len(each.parents) > 1), 0)
-        assert repository.database.commits.read_stored(address_in("o/" + commit.id)) == commit
+        assert repository.database.commits.read_stored(commit.address) == commit
     assert repository.fsck().ok
 
 

@@ -189,7 +189,7 @@ class RepositoryMachine(RuleBasedStateMachine):
             value = changed
             if theirs.get(key) not in (base.get(key), value):
                 repository = self.open()
-                sides = [repository.snapshot(repository.database.commits.read(id)) for id in (handle.base, head)]
+                sides = [repository.snapshot(repository.commit(id)) for id in (handle.base, head)]
                 b, t = ({key: side[key]} if key in side else {} for side in sides)
                 state, found = StateTrees().merge(b, {key: clone(handle.state[key])} if key in handle.content else {}, t)
                 conflicts |= {key} if found else set()

@@ -13,7 +13,7 @@ from tests.support.histories import Clock, make_graph
 from tests.support.stores import swap_store
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import CorruptRefError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnknownRevisionError
-from versioned_state.objects.keys import SHALLOW, address_in, object_key
+from versioned_state.objects.keys import SHALLOW, object_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID
@@ -37,7 +37,7 @@ def collect(repository: Repository) -> int:
     """Delete the commits that no ref and no reflog reaches, as gc would; how many."""
     roots = []
     for ref in (ref for kind in ("branch", "tag") for ref in iter_refs(repository.store, kind, deleted=True)):
-        roots += [repository.database.commits.read_at(ref.head)] if ref.head else []
+        roots += [repository.database.commits.read(ref.head)] if ref.head else []
         roots += logged_commits(repository.database, ref)
     kept = {commit.id for commit in graph.walk(roots, repository.database.commits.read)} | {ROOT_ID}
     gone = [
@@ -80,7 +80,7 @@ def test_the_log_ends_there(cut):
     assert ids(repository.log()) == ids(reversed(commits[90:]))
     assert ids(repository.log(first_parent=True)) == ids(reversed(commits[90:]))
     assert ids(repository.log(include_root=True)) == ids(reversed(commits[90:]))
-    assert [commit.cut for commit in repository.log()] == [False] * 9 + [True]
+    assert [commit.shallow for commit in repository.log()] == [False] * 9 + [True]
     assert repository.parents(commits[91]) == [commits[90]]
     list(repository.log())
     assert repository.parents(repository.commit(commits[90])) == []
@@ -242,7 +242,7 @@ def test_what_was_merged_in_stays_as_far_back_as_the_rounds_go():
     prune(repository.database, keep_last=2, expire=timedelta(0))
     # 20, the floor, is of generation 20; the side's commits are 19 to 21.
     assert set(ids(repository.log())) == {merged.id, side[2].id, old[19].id}
-    assert [commit.cut for commit in (repository.commit(side[2]), repository.commit(old[19]), repository.commit(merged))] == [
+    assert [commit.shallow for commit in (repository.commit(side[2]), repository.commit(old[19]), repository.commit(merged))] == [
         True,
         True,
         False,
@@ -416,18 +416,18 @@ def test_against_a_naive_model(seed: int, keep: int, merges: float, rounds: int)
         others = whole | reach(parents, [heads["b" if name == "a" else "a"].id])
         assert all(commit.id in others for commit in rounds_left[keep:])
         for commit in repository.log(name):
-            assert repository.database.commits.read_stored(address_in("o/" + commit.id)).parents == tuple(parents[commit.id])
+            assert repository.database.commits.read_stored(commit.address).parents == tuple(parents[commit.id])
             for parent in commit.parents:
                 assert parent in parents[commit.id]
             assert all(earlier in repository.log(name, include_root=True) for earlier in repository.parents(commit))
         for count in range(len(rounds_left)):
             assert repository.commit(f"{name}~{count}") == rounds_left[count]
-        if rounds_left and rounds_left[-1].cut:
+        if rounds_left and rounds_left[-1].shallow:
             with pytest.raises(UnknownRevisionError):
                 repository.commit(f"{name}~{len(rounds_left)}")
     # Naive ancestry and merge bases over what is left.
-    left = {id: list(repository.database.commits.read(id).parents) for id in {*before[heads["a"].id], *before[heads["b"].id], ROOT_ID}}
-    some = [repository.database.commits.read(id) for id in left]
+    left = {id: list(repository.commit(id).parents) for id in {*before[heads["a"].id], *before[heads["b"].id], ROOT_ID}}
+    some = [repository.commit(id) for id in left]
     for _ in range(30):
         x, y = rng.choice(some), rng.choice(some)
         over_x, over_y = reach(left, [x.id]), reach(left, [y.id])

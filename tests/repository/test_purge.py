@@ -34,7 +34,7 @@ def test_nothing_of_it_is_left_and_all_else_is():
     for name, content in before.items():
         content.get("users", {}).pop("alice", None)
         old = made[name]
-        new = repository.database.commits.read(report.commits.get(old.id, old.id))
+        new = repository.commit(report.commits.get(old.id, old.id))
         assert repository.snapshot(new).copy() == content
         assert (new.time, new.author, new.message, new.generation, new.height) == (
             old.time,
@@ -198,7 +198,7 @@ def test_merges_and_cuts_keep_their_shape():
         state.commit(str(n))
     report = purge(repository.database, "users.alice")
     assert not holds(store)
-    assert repository.database.commits.read(report.commits[merged.id]).parents == (report.commits[main.id], report.commits[side.id])
+    assert repository.commit(report.commits[merged.id]).parents == (report.commits[main.id], report.commits[side.id])
     for n in range(40):
         assert repository.commit(f"main~{n}").message == str(39 - n)
 
@@ -217,7 +217,7 @@ def test_history_that_was_cut_stays_cut(collected):
     assert len(report.commits) == 10
     for each in (repository, Repository(store)):
         assert [commit.message for commit in each.log()] == [str(n) for n in range(39, 29, -1)]
-        assert [commit.cut for commit in each.log()] == [False] * 9 + [True]
+        assert [commit.shallow for commit in each.log()] == [False] * 9 + [True]
         assert len(each.database.commits.shallow) == 1
         assert each.fsck().findings == ()
     state = Versioned(Repository(store))

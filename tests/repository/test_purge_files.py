@@ -108,5 +108,5 @@ def test_a_signature_does_not_stay_on_what_was_not_signed():
     made = agent(repository)
     assert made["before"].signature is not None
     report = purge(repository.database, "users.alice")
-    assert repository.database.commits.read(made["before"].id).signature is not None
-    assert {repository.database.commits.read(new).signature for new in report.commits.values()} == {None}
+    assert repository.commit(made["before"].id).signature is not None
+    assert {repository.commit(new).signature for new in report.commits.values()} == {None}

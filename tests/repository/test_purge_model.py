@@ -68,7 +68,7 @@ def test_against_a_naive_model(seed: int, at: tuple[str, ...]):
         affected[id] = less(content, at) != content or any(affected[parent] for parent in parents)
         new = report.commits.get(id, id)
         assert (new != id) == affected[id]
-        assert fresh.snapshot(fresh.database.commits.read(new)).copy() == less(content, at)
-        assert fresh.database.commits.read(new).parents == tuple(report.commits.get(parent, parent) for parent in parents)
+        assert fresh.snapshot(fresh.commit(new)).copy() == less(content, at)
+        assert fresh.commit(new).parents == tuple(report.commits.get(parent, parent) for parent in parents)
         assert (object_key(Address(bytes.fromhex(id))) in store) == (not affected[id])
     assert set(report.commits) == {id for id, is_affected in affected.items() if is_affected}

@@ -160,11 +160,7 @@ def naive_changed(repository: Repository, head: Commit, count: Callable[[dict[st
     def of(commit: Commit) -> Any:
         return count(dict(repository.snapshot(commit)))
 
-    return [
-        commit
-        for commit in repository.log(head)
-        if all(of(commit) != of(repository.database.commits.read(parent)) for parent in commit.parents)
-    ]
+    return [commit for commit in repository.log(head) if all(of(commit) != of(repository.commit(parent)) for parent in commit.parents)]
 
 
 @given(histories(), st.sampled_from(["needle", "a", "a\nb", "x" * 100, "word 7", "\ud800"]))
@@ -279,9 +275,7 @@ def test_a_commit_touched_a_path_where_its_value_is_not_that_of_any_parent(histo
         except UnknownPathError:
             return None
 
-    expected = [
-        commit for commit in repository.log(head) if all(at(commit) != at(repository.database.commits.read(id)) for id in commit.parents)
-    ]
+    expected = [commit for commit in repository.log(head) if all(at(commit) != at(repository.commit(id)) for id in commit.parents)]
     assert list(repository.log(head, path=path)) == expected
 
 

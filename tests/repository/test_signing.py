@@ -241,7 +241,7 @@ def test_every_field_is_under_the_signature(repository, field):
     intruder = Intruder(repository)
     intruder.put(raw_of(repository, head.parents[0]))
     changed = read_commit(address_of(pack(fields)), pack(fields))
-    check = next(iter_signatures(repository.database, repository.database.commits.read(intruder.put(pack(fields))), keys=[PUBLIC]), None)
+    check = next(iter_signatures(repository.database, repository.commit(intruder.put(pack(fields))), keys=[PUBLIC]), None)
     assert check is not None
     assert check.commit == changed
     assert check.status is (GOOD if pack(fields) == raw else BAD)
@@ -308,7 +308,7 @@ def test_no_change_of_a_byte_leaves_a_good_signature(repository):
             changed = raw[:place] + bytes((raw[place] ^ 1 << bit,)) + raw[place + 1 :]
             id = intruder.put(changed)
             try:
-                commit = repository.database.commits.read(id)
+                commit = repository.database.commits.read(address(id))
                 status = next(iter_signatures(repository.database, commit, keys=[PUBLIC])).status
             except (CorruptObjectError, MissingObjectError):
                 continue

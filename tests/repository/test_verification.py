@@ -31,6 +31,7 @@ from versioned_state.errors import (
 )
 from versioned_state.objects.address import address_of
 from versioned_state.objects.envelope import seal
+from versioned_state.objects.keys import address_in
 from versioned_state.storage import ReadOnly
 
 
@@ -167,7 +168,7 @@ def test_an_object_of_another_kind_is_no_commit_and_no_part_of_a_value():
     leaf = next(key[2:] for key in store.keys("o/") if repository.database.objects.read(bytes.fromhex(key[2:]))[0] == 0x10)  # type: ignore[arg-type]
     assert address is not None
     with pytest.raises(CorruptObjectError, match="commit"):
-        repository.database.commits.read(leaf)
+        repository.database.commits.read(address_in("o/" + leaf))
     with pytest.raises(UnknownRevisionError):
         repository.commit(leaf)
     # A list whose only leaf is a commit.

@@ -301,7 +301,7 @@ class TestMerge:
 
         monkeypatch.setattr(state.repository.database, "publish", slow)
         merged = state.merge("what-if")
-        assert state.repository.database.commits.read(merged.parents[0]).message == "meanwhile"
+        assert state.repository.commit(merged.parents[0]).message == "meanwhile"
         assert (state["score"], state["new"], state["plan"]) == (1, 1, ["two"])
 
     def test_both_ways_give_one_state(self):

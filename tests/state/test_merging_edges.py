@@ -215,7 +215,7 @@ def test_a_conflict_with_what_others_committed_takes_nothing_of_it_in(call, when
     merge_of(caught.value).resolve("x", 3)
     made = merge_of(caught.value).commit()
     assert (state["x"], state["y"], state.head) == (3, 2, made)
-    assert state.repository.database.commits.read(made.parents[0]).message == "others"
+    assert state.repository.commit(made.parents[0]).message == "others"
     assert Versioned(memory).head == made
 
 

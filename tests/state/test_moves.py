@@ -270,7 +270,7 @@ def test_a_branch_that_moves_just_before_a_fast_forward_is_merged():
 
     store.before = others
     merged = state.merge("side")
-    assert [state.repository.database.commits.read(id).message for id in merged.parents] == ["others", there.message]
+    assert [state.repository.commit(id).message for id in merged.parents] == ["others", there.message]
     assert dict(state) == {"x": 1, "y": 1}
 
 

@@ -21,9 +21,9 @@ def test_a_round(state_with_rounds):
     assert (first.generation, second.generation) == (1, 2)
     assert second.short == second.id[:12]
     assert second.datetime.timestamp() == pytest.approx(second.time / 1e6)
-    assert first == Repository(state.repository.store).database.commits.read(first.id)
+    assert first == Repository(state.repository.store).commit(first.id)
     assert first != second
-    assert len({first, state.repository.database.commits.read(first.id)}) == 1
+    assert len({first, state.repository.commit(first.id)}) == 1
     with pytest.raises(AttributeError):
         first.message = "other"
     assert [commit.message for commit in state.log()] == ["two", "one"]
@@ -47,10 +47,10 @@ def test_the_past_of_a_commit_does_not_change(state_with_rounds):
     second.meta["new"] = 1
     again = Repository(state.repository.store)
     for commit in (
-        state.repository.database.commits.read(second.id),
+        state.repository.commit(second.id),
         next(state.log()),
         state.repository.commit("main"),
-        again.database.commits.read(second.id),
+        again.commit(second.id),
     ):
         assert dict(commit.meta) == {"step": 2, "tool": (1, None)}
 

@@ -93,7 +93,7 @@ def _commits() -> Decoder:
         repository = Repository(store)
         address = address_of(raw)
         store.set(object_key(address), seal(raw))
-        commit = repository.database.commits.read(address.hex())
+        commit = repository.database.commits.read(address)
         return repr(commit), commit.datetime, dict(commit.meta)
 
     return Decoder(decode, tuple(raws))

@@ -23,7 +23,7 @@ class Clock:
 def make_graph(repository: Repository, size: int, *, merges: float, seed: int) -> list[Commit]:
     """Commits at random: each on top of an earlier one, or a merge of two."""
     rng = random.Random(seed)
-    commits = [repository.database.commits.read(ROOT_ID)]
+    commits = [repository.commit(ROOT_ID)]
     for n in range(size):
         parents = [rng.choice(commits[-6:])]
         if rng.random() < merges:
@@ -44,5 +44,5 @@ def ancestors(repository: Repository, commit: Commit) -> set[str]:
         id = stack.pop()
         if id not in seen:
             seen.add(id)
-            stack += repository.database.commits.read(id).parents
+            stack += repository.commit(id).parents
     return seen

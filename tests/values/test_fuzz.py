@@ -206,7 +206,7 @@ def test_commits():
 def _commit(repository: Repository, raw: bytes) -> Commit:
     address = address_of(raw)
     repository.store.set(object_key(address), seal(raw))
-    return repository.database.commits.read(address.hex())
+    return repository.database.commits.read(address)
 
 
 def test_log_entries():

@@ -30,7 +30,7 @@ from versioned_state.objects.keys import FORMAT, GC, SHALLOW, RefKind, object_ke
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository.format import FORMAT_VERSION, read_format, write_format
 from versioned_state.repository.history import graph
-from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ID, ROOT_RAW, Commit, new_commit, read_commit
+from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ADDRESS, ROOT_RAW, Commit, new_commit, read_commit
 from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.history.shallow import read_shallow
 from versioned_state.repository.refs.gc_fence import GcFence
@@ -116,7 +116,7 @@ class Database:
         self.fence.learn(found.get(GC))
 
     def _create(self) -> None:
-        root_key = object_key(Address(bytes.fromhex(ROOT_ID)))
+        root_key = object_key(ROOT_ADDRESS)
         # An interrupted creation leaves the root commit and nothing else.
         if any(key != root_key for key in islice(self.store.keys(), 2)):
             if FORMAT in self.store:  # another process created it meanwhile
@@ -161,7 +161,7 @@ class Database:
 
     def reflog(self, ref: Ref) -> Iterator[Position]:
         """Where a ref has pointed, newest first. Cost: one read for each that is taken."""
-        return iter_positions(ref, self.commits.read_at, self.read_log, self.fence.expired)
+        return iter_positions(ref, self.commits.read, self.read_log, self.fence.expired)
 
     def read_log(self, address: Address) -> LogEntry:
         """The log entry at an address. Raises ``MissingObjectError`` or ``CorruptObjectError``."""
@@ -186,7 +186,7 @@ class Database:
         log = staging.add(self.log_entry(ref, commit, action=action, author=author) if entry is None else entry)
 
         def secure() -> None:
-            if commit is not None and commit.id != ROOT_ID:
+            if commit is not None and commit.address != ROOT_ADDRESS:
                 self._secure_history(commit, ref)
 
         return move_ref(self.fence, ref, new, log=log, staging=staging, secure=secure)
@@ -197,23 +197,23 @@ class Database:
         Args:
             action, author: for the reflog, if the commit is not a child of the head.
         """
-        head, log = Address(bytes.fromhex(commit.id)), ref.log
+        head, log = commit.address, ref.log
         if action is not None:
             log = staging.add(self.log_entry(ref, commit, action=action, author=author))
         # Whatever a staging relies on was there when the ref was read that it was first to move, or was sent since.
         since = staging.since = ref.sweeps if staging.since is None else min(ref.sweeps, staging.since)
         made = _made(commit, staging)
-        parents = {Address(bytes.fromhex(id)) for each in made for id in each.parents} - {Address(bytes.fromhex(each.id)) for each in made}
-        reachable = (ref.head, Address(bytes.fromhex(ROOT_ID)))
+        parents = {parent for each in made for parent in each.parent_addresses} - {each.address for each in made}
+        reachable = (ref.head, ROOT_ADDRESS)
         if not all(parent in reachable or self.fence.knows(parent) for parent in parents):
             since = min(since, 0)  # known only if nothing was ever deleted
 
         def secure() -> None:
             for parent in parents:
                 self._secure_history(self.commits.read_stored(parent), ref)
-            own = {each.id: each for each in made}
+            own = {each.address: each for each in made}
             for each in made:
-                stored = (own.get(id) or self.commits.read_stored(Address(bytes.fromhex(id))) for id in each.parents)
+                stored = (own.get(parent) or self.commits.read_stored(parent) for parent in each.parent_addresses)
                 resend_tree(self.objects, each, list(stored), staging)
 
         moved = move_ref(self.fence, ref, head, log=log, staging=staging, parents=parents, since=since, secure=secure)
@@ -224,8 +224,8 @@ class Database:
 
     def _secure_history(self, commit: Commit, ref: Ref) -> None:
         """Make sure that a commit and all that it leads to are stored, before a ref is moved to it. Raises ``MissingObjectError``."""
-        address = Address(bytes.fromhex(commit.id))
-        if commit.id == ROOT_ID or address == ref.head or self.fence.knows(address) or not self.fence.sweeps:
+        address = commit.address
+        if address in (ROOT_ADDRESS, ref.head) or self.fence.knows(address) or not self.fence.sweeps:
             return
         # History may have been pruned before gc ran: by the shallow commits in memory, it would still lead to what is gone.
         shallow = self.commits.refresh_shallow()
@@ -233,7 +233,7 @@ class Database:
         near = []
         for head in heads:
             with suppress(MissingObjectError):  # known by an old record of gc's: then the batch is tried again with the new one
-                near.append(self.commits.read_at(head))
+                near.append(self.commits.read(head))
         resend_history(self.objects, commit, near, shallow, self.commits.read)
 
     # Commits
@@ -250,8 +250,7 @@ class Database:
     ) -> Commit:
         """Stage a commit. It is in the store once a ref was moved to it."""
 
-        def read(id: str) -> Commit:
-            address = Address(bytes.fromhex(id))
+        def read(address: Address) -> Commit:
             return read_commit(address, staging.read(address)) if address in staging else self.commits.read_stored(address)
 
         commit, raw = new_commit(
@@ -287,19 +286,18 @@ class Database:
 
 
 def _address_of(commit: Commit | None) -> Address | None:
-    return None if commit is None else Address(bytes.fromhex(commit.id))
+    return None if commit is None else commit.address
 
 
 def _made(commit: Commit, staging: Staging) -> list[Commit]:
     """A commit that is about to be published, and its staged ancestors."""
-    made = {commit.id: commit}
+    made = {commit.address: commit}
     pending = [commit]
     while pending:
-        for id in pending.pop().parents:
-            address = Address(bytes.fromhex(id))
-            if address in staging and id not in made:
-                made[id] = read_commit(address, staging.read(address))
-                pending.append(made[id])
+        for address in pending.pop().parent_addresses:
+            if address in staging and address not in made:
+                made[address] = read_commit(address, staging.read(address))
+                pending.append(made[address])
     return list(made.values())
 
 

@@ -26,10 +26,9 @@ from versioned_state.errors import (
     UnreachableStoreError,
     UnserializableValueError,
 )
-from versioned_state.objects.address import Address
 from versioned_state.repository.database import backoff
 from versioned_state.repository.history import graph
-from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
 from versioned_state.repository.merging.merge import Merge, Resolutions, merge_trees
 from versioned_state.repository.merging.policies import Policies, Policy, read_policies
 from versioned_state.repository.refs.ref import Ref, ref_at
@@ -88,7 +87,7 @@ class Standing:
 
     def commit_of(self, ref: Ref) -> Commit:
         """The head of a ref; the empty root commit where it has none."""
-        return self.repository.database.commits.read(ROOT_ID) if ref.head is None else self.repository.database.commits.read_at(ref.head)
+        return self.repository.database.commits.read(ROOT_ADDRESS) if ref.head is None else self.repository.database.commits.read(ref.head)
 
     def read_ref(self) -> Ref:
         """The branch's record as it is in the store now."""
@@ -199,7 +198,7 @@ class Standing:
         while True:
             ref = self.read_ref()
             if ref.head is not None and graph.is_ancestor(doubt.commit, self.commit_of(ref), self.repository.database.commits.read):
-                return ref_at(doubt.ref, Address(bytes.fromhex(doubt.commit.id)))
+                return ref_at(doubt.ref, doubt.commit.address)
             if not doubt.under_way or ref.stored != doubt.ref.stored:
                 return None
             # The write may still be on its way, in the buffers of a server or waiting for a lock there. A record that is not the one
@@ -367,7 +366,7 @@ class Standing:
         ref, head = at or (self.ref, self.head)
         for _ in range(2):
             try:
-                if staged is not None and Address(bytes.fromhex(target.id)) in staged.staging:
+                if staged is not None and target.address in staged.staging:
                     moved = self.repository.database.publish(ref, target, staged.staging, action=action, author=self.author)
                 else:
                     moved = self.repository.database.move(ref, target, action=action, author=self.author)

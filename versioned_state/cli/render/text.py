@@ -52,13 +52,13 @@ def commit_json(commit: Commit, names: Names) -> dict[str, Any]:
         "meta": json_value(dict(commit.meta)),
         "branches": [name for kind, name in here if kind == "branch"],
         "tags": [name for kind, name in here if kind == "tag"],
-        **({"cut": True} if commit.cut else {}),
+        **({"cut": True} if commit.shallow else {}),
     }
 
 
 def commit_line(commit: Commit, names: Names) -> Line:
     """A commit on one line: id, names, and the first line of its message."""
-    cut: Line = ["  ", Span("(history was cut here)", "dim")] if commit.cut else []
+    cut: Line = ["  ", Span("(history was cut here)", "dim")] if commit.shallow else []
     return [Span(commit.short, "id"), *_names(commit, names), "  ", first_line(commit.message), *cut]
 
 
@@ -71,7 +71,7 @@ def commit_lines(commit: Commit, names: Names) -> Iterator[Line]:
     yield from message_lines(commit)
     if commit.meta:
         yield ["    ", Span(meta_text(commit), "meta")]
-    if commit.cut:
+    if commit.shallow:
         yield ["    ", Span("history was cut here", "dim")]
 
 
@@ -80,7 +80,7 @@ def commit_header(commit: Commit, names: Names) -> Iterator[Line]:
     yield ["commit  ", Span(commit.id, "id"), *_names(commit, names)]
     for parent in commit.parents:
         yield ["parent  ", Span(parent, "id")]
-    if commit.cut:
+    if commit.shallow:
         yield ["parent  ", Span("history was cut here", "dim")]
     yield ["time    ", Span(human_time(commit) + " UTC", "time")]
     if commit.author:

@@ -74,7 +74,7 @@ def tell_made(output: Output, state: Versioned, head: Commit, *, nothing: str) -
         output.print(f"and {len(made) - _NAMED:,} commits before these:")
     for commit in reversed(made[:_NAMED]):
         output.crop(*head_line(state.branch, commit))
-    _tell_stat(output, state, database.commits.read(made[-1].parents[0]), head)
+    _tell_stat(output, state, database.commits.read(made[-1].parent_addresses[0]), head)
 
 
 def _tell_stat(output: Output, state: Versioned, before: Commit, head: Commit) -> None:

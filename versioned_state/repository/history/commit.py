@@ -36,69 +36,90 @@ LATEST: Final = 253_402_300_799_999_999
 """Microseconds from the start of the year 1 to the end of the year 9999, as far as a datetime goes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Commit:
     """One round. Two commits are equal if their ids are.
 
     Attributes:
-        id: 48 hex digits, the address of the commit.
-        parents: the ids of the commits it came from; none for the empty root commit that every store shares. Where history was cut,
-            those that were kept.
-        root: 48 hex digits, the address of the top node of the state's tree: equal roots, equal states.
+        address: the address of the commit; ``id`` is the same in 48 hex digits.
+        parent_addresses: the commits it was made from; none for the empty root commit that every store shares. In shallow history,
+            only the parents that were kept. ``parents`` has their ids.
         time: microseconds since 1970, UTC.
         author: who made it, or None.
-        message: what it is about; where the caller gave none, a summary of the change.
-        skipped: paths that ``commit(skip_unserializable=True)`` left out; known to that call only, not stored.
-        meta: data of the caller's: task, session, step.
+        message: what it is about; a summary of the change if the caller gave none.
         generation: 1 more than the greatest of its parents; 0 for the root commit.
+        tree: the tree of the state. ``root`` is the address of its top node in hex: equal roots, equal states.
         height: how many first parents lead to the root commit.
-        merge_height: the height of the newest commit with several parents on its line of first parents, itself included; 0: none has.
-        jump: the id of an earlier commit on that line, by which the n-th ancestor is found fast; None where there is none.
-        signature: with which key it was signed, and the signature: see ``signing``; None where it was not signed.
-        cut: whether history was cut here (``prune``), so that parents it was made with are not among ``parents``.
+        merge_height: the height of the newest merge on its line of first parents, itself included; 0 if there is none.
+        jump_address: an earlier commit on that line, from which the n-th ancestor is found fast; None if there is none.
+        meta_cell: the stored form of ``meta``, or None.
+        skipped: paths that ``commit(skip_unserializable=True)`` left out; known to that call only, not stored.
+        shallow: whether ``prune`` ended history here, so that parents it was made from are not among ``parent_addresses``.
+        signature: the id of the signing key, then the signature: see ``signing``; None if it is not signed.
     """
 
-    id: str
-    parents: tuple[str, ...] = field(compare=False)
+    address: Address
+    parent_addresses: tuple[Address, ...] = field(compare=False)
     time: int = field(compare=False)
     author: str | None = field(compare=False)
     message: str = field(compare=False)
     generation: int = field(compare=False)
-    tree: Tree = field(compare=False, repr=False)
-    height: int = field(compare=False, repr=False)
-    merge_height: int = field(compare=False, repr=False)
-    jump: str | None = field(compare=False, repr=False)
-    meta_cell: bytes | None = field(default=None, compare=False, repr=False)
+    tree: Tree = field(compare=False)
+    height: int = field(compare=False)
+    merge_height: int = field(compare=False)
+    jump_address: Address | None = field(compare=False)
+    meta_cell: bytes | None = field(default=None, compare=False)
     skipped: tuple[str, ...] = field(default=(), compare=False)
-    cut: bool = field(default=False, compare=False, repr=False)
-    signature: bytes | None = field(default=None, compare=False, repr=False)
+    shallow: bool = field(default=False, compare=False)
+    signature: bytes | None = field(default=None, compare=False)
+
+    @property
+    def id(self) -> str:
+        """48 hex digits."""
+        return self.address.hex()
+
+    @property
+    def short(self) -> str:
+        """The first 12 digits of the id."""
+        return self.address.hex()[:12]
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The ids of the parents that history still has."""
+        return tuple(address.hex() for address in self.parent_addresses)
+
+    @property
+    def jump(self) -> str | None:
+        """``jump_address`` as an id."""
+        return None if self.jump_address is None else self.jump_address.hex()
 
     @property
     def root(self) -> str:
+        """The address of the top node of the state's tree, in 48 hex digits."""
         top = self.tree.top
         return (top if isinstance(top, bytes) else address_of(write_node(Shape.MAP, top))).hex()
 
     @property
     def meta(self) -> dict[str, Any]:
-        """A dict of your own, decoded anew: changing it changes no commit."""
+        """The caller's own data: task, session, step. Decoded anew each time, so changing the dict changes no commit."""
         if self.meta_cell is None:
             return {}
         meta = decode_inline(self.meta_cell)
         return meta if type(meta) is dict else {"meta": meta}
 
     @property
-    def short(self) -> str:
-        """The first 12 digits of the id."""
-        return self.id[:12]
-
-    @property
     def signed_by(self) -> str | None:
-        """The id of the key that it says it was signed with, 16 hex digits, or None. Whether that is so, ``verify`` finds out."""
+        """The id of the key that the signature names, 16 hex digits, or None. ``verify`` tells whether it is true."""
         return None if self.signature is None else self.signature[:KEY_ID_SIZE].hex()
 
     @property
     def datetime(self) -> datetime:
+        """``time`` as a datetime, UTC."""
         return datetime.fromtimestamp(self.time // 1_000_000, UTC).replace(microsecond=self.time % 1_000_000)
+
+    def __repr__(self) -> str:
+        by = "" if self.author is None else f" by {self.author}"
+        return f"<Commit {self.short} {self.message!r}{by}>"
 
 
 def new_commit(
@@ -109,12 +130,16 @@ def new_commit(
     author: str | None,
     message: str,
     meta_cell: bytes | None,
-    jump: str | None,
+    jump: Address | None,
     sign: Callable[[bytes], bytes] | None = None,
 ) -> tuple[Commit, bytes]:
-    """A commit and its raw bytes, kind first. Raises ``LimitExceededError`` for a text beyond ``MAX_TEXT``.
+    """A commit and its raw bytes, kind first.
 
-    ``sign`` gives the signature of the raw bytes that it would have without one.
+    Args:
+        sign: gives the signature field for the raw bytes of the unsigned commit.
+
+    Raises:
+        LimitExceededError: a text is longer than ``MAX_TEXT``.
     """
     for what, text in (("a message", message), ("an author", author or "")):
         if len(text) > MAX_TEXT // 4 and len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
@@ -124,24 +149,26 @@ def new_commit(
     generation = 1 + max((parent.generation for parent in parents), default=-1)
     height = parents[0].height + 1 if parents else 0
     merge_height = height if len(parents) > 1 else parents[0].merge_height if parents else 0
-    ids = tuple(parent.id for parent in parents)
-    fields = (ids, time, author, message, generation, tree, height, merge_height, jump, meta_cell)
+    addresses = tuple(parent.address for parent in parents)
+    fields = (addresses, time, author, message, generation, tree, height, merge_height, jump, meta_cell)
     raw = _write(fields)
     signature = None if sign is None else sign(raw)
     if signature is not None:
         raw = raw[:1] + _SIGNED + raw[2:] + _SIGNATURE_HEADER + signature
-    return Commit(address_of(raw).hex(), *fields, signature=signature), raw
+    return Commit(address_of(raw), *fields, signature=signature), raw
 
 
-def with_id(commit: Commit) -> tuple[Commit, bytes]:
-    """A commit of these fields under the id that they give it, and its raw bytes, kind first. A signature that it had is left out."""
+def with_address(commit: Commit) -> tuple[Commit, bytes]:
+    """A commit of these fields at the address that they give it, without a signature, and its raw bytes, kind first."""
     c = commit
-    raw = _write((c.parents, c.time, c.author, c.message, c.generation, c.tree, c.height, c.merge_height, c.jump, c.meta_cell))
-    return replace(commit, id=address_of(raw).hex(), signature=None), raw
+    raw = _write(
+        (c.parent_addresses, c.time, c.author, c.message, c.generation, c.tree, c.height, c.merge_height, c.jump_address, c.meta_cell)
+    )
+    return replace(commit, address=address_of(raw), signature=None), raw
 
 
-_Fields = tuple[tuple[str, ...], int, str | None, str, int, Tree, int, int, str | None, bytes | None]
-"""The fields of a ``Commit`` after its id that are stored, in its order, but for the signature."""
+_Fields = tuple[tuple[Address, ...], int, str | None, str, int, Tree, int, int, Address | None, bytes | None]
+"""The stored fields of a ``Commit`` in its order, from the parents to the meta."""
 
 
 def _write(fields: _Fields) -> bytes:
@@ -150,7 +177,7 @@ def _write(fields: _Fields) -> bytes:
     body = [
         tree.count,
         tree.top if isinstance(tree.top, bytes) else [write_node(tree.shape, tree.top)],
-        bytes.fromhex("".join(parents)),
+        b"".join(parents),
         time,
         author,
         message,
@@ -158,7 +185,7 @@ def _write(fields: _Fields) -> bytes:
         generation,
         # Without a merge on the line height and generation are the same.
         [height, merge_height] if merge_height else None,
-        None if jump is None else bytes.fromhex(jump),
+        jump,
     ]
     packed: bytes = msgpack.packb(body, unicode_errors="surrogatepass")
     return bytes((Kind.COMMIT,)) + packed
@@ -189,30 +216,18 @@ def read_commit(address: Address, raw: bytes) -> Commit:
         for value, cls in ((author, str), (meta, bytes), (jump, bytes)):
             if value is not None and type(value) is not cls:
                 raise ValueError(f"a field of type {type(value).__name__}, not {cls.__name__}")
-        ids = tuple(parents[i : i + ADDRESS_SIZE].hex() for i in range(0, len(parents), ADDRESS_SIZE))
+        addresses = tuple(Address(parents[i : i + ADDRESS_SIZE]) for i in range(0, len(parents), ADDRESS_SIZE))
         if len(parents) % ADDRESS_SIZE or (jump is not None and len(jump) != ADDRESS_SIZE):
             raise ValueError("an address of another size")
-        if not 0 <= merge_height <= height <= generation or (height > 0) != bool(ids) or not EARLIEST <= time <= LATEST:
+        if not 0 <= merge_height <= height <= generation or (height > 0) != bool(addresses) or not EARLIEST <= time <= LATEST:
             raise ValueError("its place in history, or its time, cannot be")
-        if (merge_height == 0) != (place is None) or (len(ids) > 1) != (merge_height == height > 0):
+        if (merge_height == 0) != (place is None) or (len(addresses) > 1) != (merge_height == height > 0):
             raise ValueError("its place in history, or its time, cannot be")
         tree = read_tree(Shape.MAP, [count, top])
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptObjectError(address.hex(), f"it does not decode as a commit: {error}") from error
-    return Commit(
-        id=address.hex(),
-        parents=ids,
-        time=time,
-        author=author,
-        message=message,
-        generation=generation,
-        tree=tree,
-        height=height,
-        merge_height=merge_height,
-        jump=None if jump is None else jump.hex(),
-        meta_cell=meta,
-        signature=signature[0] if signature else None,
-    )
+    fields = (addresses, time, author, message, generation, tree, height, merge_height, None if jump is None else Address(jump), meta)
+    return Commit(address, *fields, signature=signature[0] if signature else None)
 
 
 def _is_signature(field: Any, raw: bytes) -> bool:
@@ -226,3 +241,4 @@ ROOT, ROOT_RAW = new_commit(empty(Shape.MAP), (), time=0, author=None, message="
 """The empty commit that every store begins with, so that any two commits have a common ancestor."""
 
 ROOT_ID: Final = ROOT.id
+ROOT_ADDRESS: Final = ROOT.address

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from versioned_state.errors import MissingObjectError, UnknownRevisionError
+from versioned_state.objects.address import Address
 from versioned_state.repository.history.commit import Commit
 
-Read = Callable[[str], Commit]
+Read = Callable[[Address], Commit]
 
 
 def jump_height(height: int) -> int:
@@ -27,7 +28,7 @@ def jump_height(height: int) -> int:
     return height - weight
 
 
-def jump_of(parent: Commit, read: Read) -> str:
+def jump_of(parent: Commit, read: Read) -> Address:
     """Where the jump of a child of ``parent`` goes: two equal jumps in a row are joined into one of twice the length.
 
     Cost: at most one read, or two at a cut. Then any ancestor is O(log n) reads away.
@@ -37,13 +38,13 @@ def jump_of(parent: Commit, read: Read) -> str:
     """
     middle = jump_height(parent.height)
     if not middle or parent.height - middle != middle - jump_height(middle):
-        return parent.id
+        return parent.address
     try:
-        jump = parent.jump or read(parent.id).jump
-        return (jump and read(jump).jump) or parent.id
+        jump = parent.jump_address or read(parent.address).jump_address
+        return (jump and read(jump).jump_address) or parent.address
     except MissingObjectError:
         # Where history was cut, what lies beyond may be gone. A jump that is too short is still a jump to an ancestor.
-        return parent.id
+        return parent.address
 
 
 def parents_of(commit: Commit, read: Read) -> list[Commit]:
@@ -52,25 +53,25 @@ def parents_of(commit: Commit, read: Read) -> list[Commit]:
     Whoever walks history asks here: history may be cut below a commit after that was read, by another process, and be collected.
     """
     try:
-        return [read(id) for id in commit.parents]
+        return [read(address) for address in commit.parent_addresses]
     except MissingObjectError:
-        again = read(commit.id)
-        if again.parents == commit.parents:
+        again = read(commit.address)
+        if again.parent_addresses == commit.parent_addresses:
             raise
-        return [read(id) for id in again.parents]
+        return [read(address) for address in again.parent_addresses]
 
 
 def first_parent_of(commit: Commit, read: Read) -> Commit | None:
     """The first parent of a commit, or None where it has none, or history was cut."""
-    if not commit.parents:
+    if not commit.parent_addresses:
         return None
     try:
-        return read(commit.parents[0])
+        return read(commit.parent_addresses[0])
     except MissingObjectError:
-        again = read(commit.id)
-        if again.parents[:1] == commit.parents[:1]:
+        again = read(commit.address)
+        if again.parent_addresses[:1] == commit.parent_addresses[:1]:
             raise
-        return read(again.parents[0]) if again.parents else None
+        return read(again.parent_addresses[0]) if again.parent_addresses else None
 
 
 def ancestor_at(commit: Commit, height: int, read: Read) -> Commit:
@@ -93,13 +94,13 @@ def cut_reason(commit: Commit) -> str:
 
 def descend(commit: Commit, height: int, read: Read) -> Commit:
     """The ancestor by first parents that has this height, or, where history was cut above it, the cut commit. Cost: O(log n) reads."""
-    while commit.height > height and commit.parents:
-        jump = commit.jump if jump_height(commit.height) >= height else None
+    while commit.height > height and commit.parent_addresses:
+        jump = commit.jump_address if jump_height(commit.height) >= height else None
         try:
-            commit = read(jump or commit.parents[0])
+            commit = read(jump or commit.parent_addresses[0])
         except MissingObjectError:
-            again = read(commit.id)
-            if (again.parents, again.jump) == (commit.parents, commit.jump):
+            again = read(commit.address)
+            if (again.parent_addresses, again.jump_address) == (commit.parent_addresses, commit.jump_address):
                 raise
             commit = again
     return commit
@@ -109,14 +110,16 @@ def _fork(a: Commit, b: Commit, read: Read) -> Commit | None:
     """The newest commit that lies on both lines of first parents, or None where history was cut above it. Cost: O(log n) reads."""
     a, b = descend(a, b.height, read), descend(b, a.height, read)
     while a != b:
-        if a.height != b.height or not a.parents or not b.parents:
+        if a.height != b.height or not a.parent_addresses or not b.parent_addresses:
             return None
         # Where the jumps meet, or are of two lengths, the lines may have met on the way.
-        steps = (a.jump, b.jump) if a.jump != b.jump and a.jump and b.jump else (a.parents[0], b.parents[0])
+        steps = a.parent_addresses[0], b.parent_addresses[0]
+        if a.jump_address and b.jump_address and a.jump_address != b.jump_address:
+            steps = a.jump_address, b.jump_address
         try:
             x, y = map(read, steps)
             if x.height != y.height:
-                x, y = read(a.parents[0]), read(b.parents[0])
+                x, y = read(a.parent_addresses[0]), read(b.parent_addresses[0])
         except MissingObjectError:
             # Cut since it was read, and collected; a walk reads the child again.
             return None
@@ -138,18 +141,18 @@ def walk(
     Args:
         first_parent: follow only the first parent of each.
     """
-    heap = [(order(commit), commit.id, commit) for commit in starts]
+    heap = [(order(commit), commit.address, commit) for commit in starts]
     heapq.heapify(heap)
-    seen = {commit.id for *_, commit in heap}
+    seen = {commit.address for *_, commit in heap}
     while heap:
         *_, commit = heapq.heappop(heap)
         yield commit
-        if seen.issuperset(commit.parents[:1] if first_parent else commit.parents):
+        if seen.issuperset(commit.parent_addresses[:1] if first_parent else commit.parent_addresses):
             continue
         for parent in (first_parent_of(commit, read),) if first_parent else parents_of(commit, read):
-            if parent is not None and parent.id not in seen:
-                seen.add(parent.id)
-                heapq.heappush(heap, (order(parent), parent.id, parent))
+            if parent is not None and parent.address not in seen:
+                seen.add(parent.address)
+                heapq.heappush(heap, (order(parent), parent.address, parent))
 
 
 def first_parents(commit: Commit, read: Read) -> Iterator[Commit]:
@@ -188,13 +191,13 @@ def only_in(head: Commit, other: Commit, read: Read, *, first_parent: bool = Fal
 
 def _first_parents_of(commits: Iterable[Commit], head: Commit) -> Iterator[Commit]:
     """Of some commits, children before parents, those that are on the line of first parents of one of them."""
-    expected = head.id
+    expected = head.address
     for commit in commits:
-        if commit.id == expected:
+        if commit.address == expected:
             yield commit
-            if not commit.parents:
+            if not commit.parent_addresses:
                 return
-            expected = commit.parents[0]
+            expected = commit.parent_addresses[0]
 
 
 def ahead_behind(heads: Sequence[Commit], base: Commit, read: Read) -> list[tuple[int, int]]:
@@ -217,23 +220,23 @@ def _marked(tips: Sequence[Commit], read: Read, awaited: Callable[[int], bool]) 
 
     Every child has a greater generation than its parents, so all bits of a commit are there when its turn comes. They come as in ``walk``.
     """
-    marks: dict[str, int] = {}
+    marks: dict[Address, int] = {}
     for place, tip in enumerate(tips):
-        marks[tip.id] = marks.get(tip.id, 0) | 1 << place
-    heap = [(-tip.generation, -tip.time, tip.id, tip) for tip in {tip.id: tip for tip in tips}.values()]
+        marks[tip.address] = marks.get(tip.address, 0) | 1 << place
+    heap = [(-tip.generation, -tip.time, tip.address, tip) for tip in {tip.address: tip for tip in tips}.values()]
     heapq.heapify(heap)
     left = sum(map(awaited, marks.values()))
     while left:
         *_, commit = heapq.heappop(heap)
-        mark = marks.pop(commit.id)
+        mark = marks.pop(commit.address)
         left -= awaited(mark)
         yield commit, mark
         for parent in parents_of(commit, read):
-            before = marks.get(parent.id)
-            after = marks[parent.id] = mark if before is None else before | mark
+            before = marks.get(parent.address)
+            after = marks[parent.address] = mark if before is None else before | mark
             left += awaited(after)
             if before is None:
-                heapq.heappush(heap, (-parent.generation, -parent.time, parent.id, parent))
+                heapq.heappush(heap, (-parent.generation, -parent.time, parent.address, parent))
             else:
                 left -= awaited(before)
 
@@ -269,24 +272,24 @@ def iter_merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
         yield fork
         return
     ours, theirs, both, below = 1, 2, 3, 4  # below: of one that was found
-    marks = {a.id: ours}
-    marks[b.id] = marks.get(b.id, 0) | theirs
-    heap = [(-commit.generation, -commit.time, commit.id, commit) for commit in {a.id: a, b.id: b}.values()]
+    marks = {a.address: ours}
+    marks[b.address] = marks.get(b.address, 0) | theirs
+    heap = [(-commit.generation, -commit.time, commit.address, commit) for commit in {a.address: a, b.address: b}.values()]
     heapq.heapify(heap)
     open_ends = len(heap)  # of those in the heap, how many are not below one that was found
     while open_ends:
         *_, commit = heapq.heappop(heap)
-        mark = marks[commit.id]
+        mark = marks[commit.address]
         if not mark & below:
             open_ends -= 1
         if mark == both:
             yield commit
             mark |= below
         for parent in parents_of(commit, read):
-            old = marks.get(parent.id)
+            old = marks.get(parent.address)
             if old is None:
-                heapq.heappush(heap, (-parent.generation, -parent.time, parent.id, parent))
+                heapq.heappush(heap, (-parent.generation, -parent.time, parent.address, parent))
                 open_ends += not mark & below
             elif mark & below and not old & below:
                 open_ends -= 1
-            marks[parent.id] = (old or 0) | mark
+            marks[parent.address] = (old or 0) | mark

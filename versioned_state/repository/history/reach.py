@@ -132,9 +132,8 @@ def _guarded(address: Address, find: Callable[[], list[Reference]]) -> list[Refe
 
 
 def _of_commit(commit: Commit) -> list[Reference]:
-    address = Address(bytes.fromhex(commit.id))
-    parents = [Reference(Address(bytes.fromhex(id)), Role.COMMIT) for id in commit.parents]
-    return parents + _guarded(address, lambda: _of_tree(commit.tree))
+    parents = [Reference(address, Role.COMMIT) for address in commit.parent_addresses]
+    return parents + _guarded(commit.address, lambda: _of_tree(commit.tree))
 
 
 def _of_tree(tree: Tree) -> list[Reference]:
@@ -323,7 +322,7 @@ def followed(reference: Reference, raw: bytes, *, shallow: Shallow = _WHOLE, exp
     address, role = reference.address, reference.role
     if role is Role.COMMIT:
         commit = shallow.graft(read_commit(address, raw))
-        jump = [] if commit.jump is None else [Reference(Address(bytes.fromhex(commit.jump)), Role.COMMIT)]
+        jump = [] if commit.jump_address is None else [Reference(commit.jump_address, Role.COMMIT)]
         return jump + _of_commit(commit)
     if role is Role.LOG_ENTRY and expired is not None and read_entry(address, raw).time < expired:
         return []

@@ -31,7 +31,7 @@ class CommitReader:
         self._lock = Lock()  # of the cache
         self._cache: OrderedDict[bytes, Commit] = OrderedDict()
 
-    def read_at(self, address: Address) -> Commit:
+    def read(self, address: Address) -> Commit:
         """The commit at an address, with the parents that history still has. Cost: one read, or none if it was read lately.
 
         Raises:
@@ -44,12 +44,8 @@ class CommitReader:
             self.refresh_shallow()
             raise
 
-    def read(self, id: str) -> Commit:
-        """``read_at``, by the full id."""
-        return self.read_at(Address(bytes.fromhex(id)))
-
     def read_stored(self, address: Address) -> Commit:
-        """The commit at an address as it was made, whether or not history still has its parents. Cost and errors: as ``read_at``."""
+        """The commit at an address as it was made, whether or not history still has its parents. Cost and errors: as ``read``."""
         commit = self._cached(address)
         if commit is None:
             commit = read_commit(address, self._objects.read(address))
@@ -59,7 +55,7 @@ class CommitReader:
     def find(self, address: Address) -> Commit | None:
         """The commit at an address; None if there is no object, or one of another kind. Cost: one read, or none."""
         if self._cached(address) is not None:
-            return self.read_at(address)
+            return self.read(address)
         with suppress(MissingObjectError):
             raw = self._objects.read(address)
             if raw[:1] == bytes((Kind.COMMIT,)):
@@ -96,7 +92,7 @@ class CommitReader:
     def remember(self, commit: Commit) -> None:
         """Keep a commit, as it was made, in the cache."""
         with self._lock:
-            self._cache[bytes.fromhex(commit.id)] = commit
+            self._cache[commit.address] = commit
             if len(self._cache) > _COMMITS_KEPT:
                 self._cache.popitem(last=False)
 

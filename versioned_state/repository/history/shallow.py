@@ -57,12 +57,12 @@ class Shallow(Mapping[bytes, ShallowCommit]):
         """
         if not self._commits:
             return commit
-        shallow = self._commits.get(bytes.fromhex(commit.id))
+        shallow = self._commits.get(commit.address)
         if shallow is not None:
-            parents = tuple(id for index, id in enumerate(commit.parents) if shallow.kept >> index & 1)
-            commit = replace(commit, parents=parents, cut=True)
-        if commit.jump is not None and (not commit.parents or self._passes(commit)):
-            commit = replace(commit, jump=None)
+            kept = tuple(parent for index, parent in enumerate(commit.parent_addresses) if shallow.kept >> index & 1)
+            commit = replace(commit, parent_addresses=kept, shallow=True)
+        if commit.jump_address is not None and (not commit.parent_addresses or self._passes(commit)):
+            commit = replace(commit, jump_address=None)
         return commit
 
     def _passes(self, commit: Commit) -> bool:

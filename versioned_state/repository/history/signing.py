@@ -201,15 +201,14 @@ class _Reading:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._raws: dict[str, bytes] = {}
+        self._raws: dict[Address, bytes] = {}
         self.cut = False
 
-    def read(self, id: str) -> Commit:
-        address = Address(bytes.fromhex(id))
+    def read(self, address: Address) -> Commit:
         raw = self._read(address)
         commit = read_commit(address, raw)
         if commit.signature is not None:
-            self._raws[id] = raw
+            self._raws[address] = raw
         return self._database.commits.shallow.graft(commit)
 
     def _read(self, address: Address) -> bytes:
@@ -221,14 +220,14 @@ class _Reading:
 
     def signed(self, commit: Commit) -> bytes:
         """What the signature of a commit that was read here is over. It is asked for once."""
-        return _PURPOSE + unsigned(self._raws.pop(commit.id))
+        return _PURPOSE + unsigned(self._raws.pop(commit.address))
 
 
 def _checks(reading: _Reading, head: Commit, trusted: Mapping[bytes, Ed25519PublicKey], since: Commit | None) -> Iterator[SignatureCheck]:
-    start = reading.read(head.id)
+    start = reading.read(head.address)
     commits = graph.walk([start], reading.read) if since is None else graph.only_in(start, since, reading.read)
     for commit in commits:
-        reading.cut = reading.cut or commit.cut
+        reading.cut = reading.cut or commit.shallow
         if commit.id != ROOT_ID:
             yield SignatureCheck(commit, _status(commit, reading, trusted))
 
@@ -255,7 +254,7 @@ def _anchor(database: Database, since: str | Commit) -> Commit | None:
     if type(id) is not str or len(id) != HEX_SIZE or not all(digit in "0123456789abcdef" for digit in id):
         raise InvalidArgumentError(f"since={since!r}: it is a commit, or its full id of {HEX_SIZE} hex digits")
     try:
-        return database.commits.read(id)
+        return database.commits.read(Address(bytes.fromhex(id)))
     except MissingObjectError:
         return None
 

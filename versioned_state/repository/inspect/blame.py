@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
@@ -17,7 +17,7 @@ from versioned_state.errors import CorruptObjectError, UnknownPathError
 from versioned_state.objects.address import Address, Kind, expect
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.history.graph import parents_of
+from versioned_state.repository.history.graph import Read, parents_of
 from versioned_state.repository.inspect.places import Place, Places
 from versioned_state.values.cells import Code, code_of, key_of_cell
 from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps
@@ -40,7 +40,7 @@ class Blame:
     Attributes:
         path: where it is: an element of a list, an entry of a dict, or what was asked for, where that has no parts.
         line: of a text of several lines, the number of the line, from 1; otherwise None.
-        commit: where it comes from. ``commit.cut``: or from before, since history was cut there.
+        commit: where it comes from. ``commit.shallow``: or from before, since history was cut there.
     """
 
     __slots__ = ("_decoder", "_part", "commit", "line", "path")
@@ -67,7 +67,7 @@ def blame(
     path: str | StatePath,
     *,
     objects: ObjectStore,
-    read: Callable[[str], Commit],
+    read: Read,
     start: int | None = None,
     end: int | None = None,
 ) -> list[Blame]:
@@ -116,7 +116,7 @@ class _Suspect:
 class _Blamer:
     """One question."""
 
-    def __init__(self, objects: ObjectStore, read: Callable[[str], Commit]) -> None:
+    def __init__(self, objects: ObjectStore, read: Read) -> None:
         self._read = read
         self._places = Places(objects)
         self._nodes = self._places.nodes

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from versioned_state.errors import UnknownPathError
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.history.graph import parents_of
+from versioned_state.repository.history.graph import Read, parents_of
 from versioned_state.repository.inspect.places import Place, Places
 from versioned_state.repository.views.diff import Change
 from versioned_state.values.changes.diff import CellChange, ChangeKind, diff_values
@@ -20,7 +20,7 @@ class Touch:
     """A commit that touched a path.
 
     Attributes:
-        commit: the commit. ``commit.cut``: history was cut there, and it may have been touched before.
+        commit: the commit. ``commit.shallow``: history was cut there, and it may have been touched before.
         path: where it was in that commit; an element of a list may have had another index then.
         kind: ``"added"``, ``"removed"`` or ``"changed"``, against the first parent.
     """
@@ -62,7 +62,7 @@ class Touch:
         return f"<Touch {self.commit.short} {self.kind} {self.path}>"
 
 
-def iter_touches(commit: Commit, path: str | StatePath, *, objects: ObjectStore, read: Callable[[str], Commit]) -> Iterator[Touch]:
+def iter_touches(commit: Commit, path: str | StatePath, *, objects: ObjectStore, read: Read) -> Iterator[Touch]:
     """The commits that touched a path, children before parents, newer ones first among the rest.
 
     Of a merge that left the path as one parent has it, only that parent is followed, as in git. A merge that is unlike all of its parents
@@ -78,7 +78,7 @@ def iter_touches(commit: Commit, path: str | StatePath, *, objects: ObjectStore,
     return _walk(commit, place, places, read)
 
 
-def _walk(start: Commit, place: Place, places: Places, read: Callable[[str], Commit]) -> Iterator[Touch]:
+def _walk(start: Commit, place: Place, places: Places, read: Read) -> Iterator[Touch]:
     waiting: dict[str, dict[Any, Place]] = {start.id: {place.steps: place}}
     heap = [(-start.generation, -start.time, start.id, start)]
     while heap:
@@ -94,9 +94,7 @@ def _walk(start: Commit, place: Place, places: Places, read: Callable[[str], Com
                 waiting[parent.id].setdefault(before.steps, before)
 
 
-def _step(
-    commit: Commit, place: Place, places: Places, read: Callable[[str], Commit]
-) -> tuple[CellChange | None, list[tuple[Commit, Place]]]:
+def _step(commit: Commit, place: Place, places: Places, read: Read) -> tuple[CellChange | None, list[tuple[Commit, Place]]]:
     """What a commit did at a place, and the parents to go on with, each with the place that it had there."""
     followed: list[tuple[Commit, Place]] = []
     old: bytes | None = None

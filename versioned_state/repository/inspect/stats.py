@@ -16,7 +16,7 @@ from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.keys import OBJECTS, RefKind, address_in
 from versioned_state.objects.store import verified
 from versioned_state.repository.history import graph
-from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
 from versioned_state.repository.history.reach import Role, references, references_of_cell
 from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.names.resolve import resolve
@@ -146,7 +146,7 @@ def stats(database: Database, rev: str | Commit = "HEAD", *, depth: int = 1, rou
         if ref.kind == "branch" and ref.head is not None
     ]
     branches.sort(key=lambda branch: (-branch.unique.stored, -branch.total.stored, branch.name))
-    commit = resolve(database, rev) if any(ref.head is not None for ref in refs) else database.commits.read(ROOT_ID)
+    commit = resolve(database, rev) if any(ref.head is not None for ref in refs) else database.commits.read(ROOT_ADDRESS)
     return Stats(
         total=census.size(range(len(census))),
         reachable=census.size(owners),
@@ -201,7 +201,7 @@ class _Census:
     def owners(self, starts: Iterable[Iterable[bytes]]) -> dict[int, int]:
         """Of each reachable object, which of the starts alone reaches it, or ``_SHARED``. Cost: two visits an object at most."""
         owners: dict[int, int] = {}
-        if (root := self._number(bytes.fromhex(ROOT_ID))) is not None:
+        if (root := self._number(ROOT_ADDRESS)) is not None:
             owners[root] = _SHARED
         for index, addresses in enumerate(starts):
             pending = [number for address in addresses if (number := self._number(address)) is not None]
@@ -242,10 +242,10 @@ def _growth(database: Database, census: _Census, commit: Commit, rounds: int) ->
     line = [each for each in islice(graph.first_parents(commit, database.commits.read), rounds + 1) if each.id != ROOT_ID]
     seen: set[int] = set()
     if len(line) > rounds:
-        census.reach([bytes.fromhex(line.pop().id)], seen)
-    census.reach([bytes.fromhex(ROOT_ID)], seen)
+        census.reach([line.pop().address], seen)
+    census.reach([ROOT_ADDRESS], seen)
     for each in reversed(line):
-        yield Growth(each, census.size(census.reach([bytes.fromhex(each.id)], seen)).stored)
+        yield Growth(each, census.size(census.reach([each.address], seen)).stored)
 
 
 def _paths(database: Database, census: _Census, commit: Commit, depth: int) -> list[PathSize]:

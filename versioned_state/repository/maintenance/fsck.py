@@ -16,7 +16,7 @@ from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.keys import FORMAT, GC, MERGE_POLICIES, OBJECTS, SHALLOW, RefKind, address_in, birth_key, object_key, ref_key
 from versioned_state.objects.store import verified
 from versioned_state.repository.format import FORMAT_VERSION, read_format
-from versioned_state.repository.history.commit import ROOT_ID, Commit, read_commit
+from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, read_commit
 from versioned_state.repository.history.graph import jump_height
 from versioned_state.repository.history.reach import BATCH, AddressSet, Reference, Role, check_cells, check_order, followed
 from versioned_state.repository.history.shallow import Shallow, read_shallow
@@ -195,7 +195,7 @@ class _Check:
                 self._gc = found
 
     def _check_refs(self) -> Iterator[_Step]:
-        yield _Step(Reference(Address(bytes.fromhex(ROOT_ID)), Role.COMMIT), "every store", "")
+        yield _Step(Reference(ROOT_ADDRESS, Role.COMMIT), "every store", "")
         for kind in _KINDS:
             start, born = ref_key(kind, ""), birth_key(kind, "")
             lost = {key[len(born) :] for key in self._keys(born)}
@@ -355,12 +355,12 @@ class _Check:
     def _check_commits(self, commits: list[tuple[_Step, Commit]]) -> None:
         """Generation, heights and jump of each, from its parents and the commit that the first of them jumps to."""
         self.commits += len(commits)
-        parents = self._commits_at({id for _, commit in commits for id in commit.parents})
-        middles = self._commits_at({parent.jump for parent in parents.values() if parent.jump is not None})
+        parents = self._commits_at({parent for _, commit in commits for parent in commit.parent_addresses})
+        middles = self._commits_at({parent.jump_address for parent in parents.values() if parent.jump_address is not None})
         for step, commit in commits:
             self._check_cut(step, commit)
-            found = [parents[id] for id in commit.parents if id in parents]
-            if len(found) < len(commit.parents):  # cut away, or missing, which is a finding of its own
+            found = [parents[parent] for parent in commit.parent_addresses if parent in parents]
+            if len(found) < len(commit.parent_addresses):  # cut away, or missing, which is a finding of its own
                 continue
             if commit.generation != 1 + max((parent.generation for parent in found), default=-1):
                 self._find_at(step, "misplaced", f"generation {commit.generation} does not follow from its parents")
@@ -382,29 +382,29 @@ class _Check:
         cut = self._shallow.get(step.reference.address)
         if cut is None:
             return
-        every = (1 << len(commit.parents)) - 1
+        every = (1 << len(commit.parent_addresses)) - 1
         if cut.height != commit.height or not 0 <= cut.kept < every or (cut.kept and not cut.kept & 1):
             self._find("misplaced", "record", SHALLOW, f"history cannot be cut like that at {commit.id}")
 
-    def _jumps_right(self, commit: Commit, parent: Commit, middles: dict[str, Commit]) -> bool:
-        if parent.jump is None:
-            return commit.jump == parent.id
-        middle = middles.get(parent.jump)
+    def _jumps_right(self, commit: Commit, parent: Commit, middles: dict[Address, Commit]) -> bool:
+        if parent.jump_address is None:
+            return commit.jump_address == parent.address
+        middle = middles.get(parent.jump_address)
         if middle is None:
             return True  # cut away, or missing, which is a finding of its own
-        far = middle.jump
-        if self._shallow and commit.jump in (parent.id, far):
+        far = middle.jump_address
+        if self._shallow and commit.jump_address in (parent.address, far):
             return True  # what lies beyond a cut may be gone: a jump that was made then is a short one, and so may be those made from it
         equal = far is not None and parent.height - middle.height == middle.height - jump_height(middle.height)
-        return commit.jump == (far if equal else parent.id)
+        return commit.jump_address == (far if equal else parent.address)
 
-    def _commits_at(self, ids: set[str]) -> dict[str, Commit]:
+    def _commits_at(self, addresses: set[Address]) -> dict[Address, Commit]:
         """Those of these commits that are there and sound."""
         found = {}
-        for address, stored in self._get_many(Address(bytes.fromhex(id)) for id in ids).items():
+        for address, stored in self._get_many(addresses).items():
             try:
                 if isinstance(stored, bytes):
-                    found[address.hex()] = read_commit(address, verified(address, stored))
+                    found[address] = read_commit(address, verified(address, stored))
             except CorruptObjectError:
                 continue
         return found

@@ -26,7 +26,7 @@ from versioned_state.errors import (
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import GC, OBJECTS, RefKind, address_in, object_key
 from versioned_state.objects.store import verified
-from versioned_state.repository.history.commit import ROOT_ID
+from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.reach import AddressSet, Reference, Role, walk
 from versioned_state.repository.maintenance.gc_owner import is_dead, new_owner, retire
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
@@ -209,7 +209,7 @@ class _Marking:
         self.mark(self._roots())
 
     def _roots(self) -> Iterator[Reference]:
-        yield Reference(Address(bytes.fromhex(ROOT_ID)), Role.COMMIT)
+        yield Reference(ROOT_ADDRESS, Role.COMMIT)
         for kind in _KINDS:
             for ref in iter_refs(self._database.store, kind, deleted=True):
                 self.refs += 1

@@ -26,7 +26,7 @@ from versioned_state.objects.address import Address
 from versioned_state.objects.keys import SHALLOW, RefKind
 from versioned_state.repository.arguments import count
 from versioned_state.repository.history import graph
-from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
 from versioned_state.repository.history.shallow import Shallow, ShallowCommit, write_shallow
 from versioned_state.repository.maintenance.gc import DEFAULT_EXPIRE, GcReport, collect
 from versioned_state.repository.refs.ref import Ref, iter_refs
@@ -175,7 +175,7 @@ class _Roots:
     pruned: dict[str, Commit]
     whole: list[Commit]
     tagged: list[Commit]
-    before: set[str]
+    before: set[Address]
 
 
 def _roots(database: Database, retention: _Retention) -> _Roots:
@@ -186,16 +186,16 @@ def _roots(database: Database, retention: _Retention) -> _Roots:
         whole += logged_commits(database, ref, since=retention.entries_since)
         if ref.head is None:
             continue
-        commit = database.commits.read_at(ref.head)
+        commit = database.commits.read(ref.head)
         if ref.kind == "branch" and retention.prunes(ref.name):
             pruned[ref.name] = commit
         else:
             (whole if ref.kind == "branch" else tags).append(commit)
     if retention.keep_tagged:
         whole, tags = whole + tags, []
-    untouched = {commit.id for commit in graph.walk(whole, database.commits.read)} if tags else set()
-    loose = [commit for commit in tags if commit.id not in untouched]
-    before = {commit.id for commit in graph.walk([*pruned.values(), *loose], database.commits.read)}
+    untouched = {commit.address for commit in graph.walk(whole, database.commits.read)} if tags else set()
+    loose = [commit for commit in tags if commit.address not in untouched]
+    before = {commit.address for commit in graph.walk([*pruned.values(), *loose], database.commits.read)}
     return _Roots(pruned, whole, loose, before)
 
 
@@ -210,50 +210,50 @@ def _plan(database: Database, retention: _Retention, *, dry_run: bool) -> _Plan:
             floors[name] = floor, rounds
         else:
             whole.append(head)
-    untouched = {ROOT_ID, *(commit.id for commit in graph.walk(whole, database.commits.read))}
-    within: dict[str, Commit] = {}
+    untouched = {ROOT_ADDRESS, *(commit.address for commit in graph.walk(whole, database.commits.read))}
+    within: dict[Address, Commit] = {}
     for name, (floor, _) in floors.items():
         within.update(_down_to(floor, pruned[name], database))
-    within.update({commit.id: commit for commit in roots.tagged})
+    within.update({commit.address: commit for commit in roots.tagged})
 
     made: dict[bytes, ShallowCommit] = {}
-    for id, commit in within.items():
-        parents = database.commits.read_stored(Address(bytes.fromhex(id))).parents
-        kept = [parent in commit.parents and (parent in untouched or parent in within) for parent in parents]
+    for address, commit in within.items():
+        parents = database.commits.read_stored(address).parent_addresses
+        kept = [parent in commit.parent_addresses and (parent in untouched or parent in within) for parent in parents]
         # Without the first parent a commit would have another one in its place, at another height.
         bits = sum(1 << index for index, keep in enumerate(kept) if keep) if kept and kept[0] else 0
-        if bits != sum(1 << index for index, parent in enumerate(parents) if parent in commit.parents):
-            made[bytes.fromhex(id)] = ShallowCommit(commit.height, bits)
+        if bits != sum(1 << index for index, parent in enumerate(parents) if parent in commit.parent_addresses):
+            made[address] = ShallowCommit(commit.height, bits)
 
     old = database.commits.live_shallow()
     grafted = Shallow(old | made)
 
-    def read_then(id: str) -> Commit:
-        return grafted.graft(database.commits.read_stored(Address(bytes.fromhex(id))))
+    def read_then(address: Address) -> Commit:
+        return grafted.graft(database.commits.read_stored(address))
 
-    heads = [read_then(commit.id) for commit in (*pruned.values(), *whole, *roots.tagged)]
-    after = {commit.id for commit in graph.walk(heads, read_then)}
-    shallow = old | {address: cut for address, cut in made.items() if address.hex() in after}
+    heads = [read_then(commit.address) for commit in (*pruned.values(), *whole, *roots.tagged)]
+    after = {commit.address for commit in graph.walk(heads, read_then)}
+    shallow = old | {address: shallow for address, shallow in made.items() if address in after}
     report = PruneReport(
-        branches=tuple(BranchCut(name, floor, rounds) for name, (floor, rounds) in floors.items() if bytes.fromhex(floor.id) in shallow),
-        kept=len((before & after) - {ROOT_ID}),
-        removed=len(before - after - {ROOT_ID}),
+        branches=tuple(BranchCut(name, floor, rounds) for name, (floor, rounds) in floors.items() if floor.address in shallow),
+        kept=len((before & after) - {ROOT_ADDRESS}),
+        removed=len(before - after - {ROOT_ADDRESS}),
         dry_run=dry_run,
     )
     return _Plan(shallow, report)
 
 
-def _down_to(floor: Commit, head: Commit, database: Database) -> dict[str, Commit]:
+def _down_to(floor: Commit, head: Commit, database: Database) -> dict[Address, Commit]:
     """What a branch keeps: its rounds down to the floor, and what was merged into them, as far back as the floor's generation."""
-    found = {head.id: head}
+    found = {head.address: head}
     pending = [head]
     while pending:
         commit = pending.pop()
         if commit == floor:
             continue
         for parent in database.commits.parents(commit):
-            if parent.id not in found and (parent == floor or parent.generation > floor.generation):
-                found[parent.id] = parent
+            if parent.address not in found and (parent == floor or parent.generation > floor.generation):
+                found[parent.address] = parent
                 pending.append(parent)
     return found
 
@@ -271,5 +271,5 @@ def logged_commits(database: Database, ref: Ref, *, since: int | None = None) ->
         for address in (entry.new, entry.old):
             if address is not None:
                 with suppress(MissingObjectError):
-                    yield database.commits.read_at(address)
+                    yield database.commits.read(address)
         log = entry.previous

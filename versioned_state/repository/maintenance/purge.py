@@ -20,7 +20,7 @@ from versioned_state.objects.address import Address
 from versioned_state.objects.keys import SHALLOW, RefKind, birth_key, ref_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
-from versioned_state.repository.history.commit import ROOT_ID, Commit, with_id
+from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, with_address
 from versioned_state.repository.history.shallow import ShallowCommit, write_shallow
 from versioned_state.repository.maintenance.gc import GcReport, collect
 from versioned_state.repository.merging.policies import read_policies
@@ -233,18 +233,18 @@ class _Pass:
         logs = {(ref.kind, ref.name): list(_iter_log(database, ref)) for ref in every}
         self.erased = [ref for ref in every if ref.kind == "branch" and any(fnmatchcase(ref.name, pattern) for pattern in self._patterns)]
         refs = [ref for ref in every if ref not in self.erased]
-        # Only ids are held, children before parents: a commit is read again when its turn comes.
-        ids = [commit.id for commit in graph.walk(self._named(refs, logs), database.commits.read)]
+        # Only addresses are held, children before parents: a commit is read again when its turn comes.
+        addresses = [commit.address for commit in graph.walk(self._named(refs, logs), database.commits.read)]
         if self.erased:
-            kept = {*ids} - {ROOT_ID}
+            kept = {*addresses} - {ROOT_ADDRESS}
             # A branch may be erased because it is damaged: as far as it can be read.
             with suppress(MissingObjectError, CorruptObjectError):
                 for commit in graph.walk(self._named(self.erased, logs, damaged=True), database.commits.read):
-                    self.shared += [commit.id] if commit.id in kept else []
-        for count, id in enumerate(reversed(ids) if self._rewrites else ()):
-            self._progress("rewriting", count, len(ids))
-            if id not in self._clean:
-                self._rewrite_commit(database.commits.read(id))
+                    self.shared += [commit.id] if commit.address in kept else []
+        for count, address in enumerate(reversed(addresses) if self._rewrites else ()):
+            self._progress("rewriting", count, len(addresses))
+            if address.hex() not in self._clean:
+                self._rewrite_commit(database.commits.read(address))
         for ref in refs:
             head = self._now(ref.head)
             log = self._rewrite_log(ref, logs[ref.kind, ref.name])
@@ -260,7 +260,7 @@ class _Pass:
         found = []
         for address in named:
             try:
-                found += [] if address is None else [self._database.commits.read_at(address)]
+                found += [] if address is None else [self._database.commits.read(address)]
             except (MissingObjectError, CorruptObjectError):
                 if not damaged:
                     raise
@@ -272,11 +272,14 @@ class _Pass:
             raise _SweptError
 
     def _now(self, address: Address | None) -> Address | None:
-        new = None if address is None else self.renamed.get(address.hex())
+        return None if address is None else self._rewritten(address)
+
+    def _rewritten(self, address: Address) -> Address:
+        new = self.renamed.get(address.hex())
         return address if new is None else Address(bytes.fromhex(new))
 
     def _rewrite_commit(self, commit: Commit) -> None:
-        stored = self._database.commits.read_stored(Address(bytes.fromhex(commit.id)))
+        stored = self._database.commits.read_stored(commit.address)
         found = set(self._remover.paths_in(stored.tree))
         texts = self._replaced(stored.author), self._replaced(stored.message), self._replaced_meta(stored)
         self.paths |= found
@@ -293,12 +296,12 @@ class _Pass:
             return
         author, message, meta = texts
         # Each commit has one that stands for it, so generation, height and jump are those of the old one.
-        new, raw = with_id(
+        new, raw = with_address(
             dataclasses.replace(
                 stored,
                 tree=self._remover.without(stored.tree) if found else stored.tree,
-                parents=tuple(self.renamed.get(parent, parent) for parent in stored.parents),
-                jump=stored.jump and self.renamed.get(stored.jump, stored.jump),
+                parent_addresses=tuple(self._rewritten(parent) for parent in stored.parent_addresses),
+                jump_address=None if stored.jump_address is None else self._now(stored.jump_address),
                 author=author,
                 message=message or "",
                 meta_cell=meta,
@@ -307,9 +310,9 @@ class _Pass:
         self._staging.add(raw)
         self.renamed[commit.id] = new.id
         self._clean.add(new.id)
-        cut = self._database.commits.shallow.get(bytes.fromhex(commit.id))
+        cut = self._database.commits.shallow.get(commit.address)
         if cut is not None:
-            self._shallow[bytes.fromhex(new.id)] = cut
+            self._shallow[new.address] = cut
 
     def _replaced(self, text: str | None) -> str | None:
         if text is not None:

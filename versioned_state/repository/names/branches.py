@@ -99,7 +99,7 @@ class Refs(Mapping[str, Commit]):
         self._in_doubt: dict[str, _Move] = {}  # by name, what the store may have done or not
 
     def __getitem__(self, name: str) -> Commit:
-        return self._database.commits.read_at(self._head(self._live(name)))
+        return self._database.commits.read(self._head(self._live(name)))
 
     def __contains__(self, name: object) -> bool:
         return type(name) is str and self._database.ref(self._kind, name).head is not None
@@ -144,9 +144,9 @@ class Refs(Mapping[str, Commit]):
             ref = self._database.ref(self._kind, name)
             doubt = self._in_doubt.get(name)
             if doubt is not None and self._done_before(ref, None, _DELETE):
-                return self._database.commits.read_at(self._head(doubt.ref))
+                return self._database.commits.read(self._head(doubt.ref))
             ref = self._live(name)
-            head = self._database.commits.read_at(self._head(ref))
+            head = self._database.commits.read(self._head(ref))
             may(ref, head)
             if self._move(ref, None, action=_DELETE) is not None:
                 return head
@@ -187,7 +187,7 @@ class Refs(Mapping[str, Commit]):
         if log != done:
             return None
         # Not as it is now: others may have gone on, and whoever stands there is to see that.
-        head = None if move.commit is None else Address(bytes.fromhex(move.commit.id))
+        head = None if move.commit is None else move.commit.address
         return replace(ref, head=head, log=done, stored=write_ref(ref.kind, ref.name, head, done))
 
     def _done_before(self, ref: Ref, commit: Commit | None, action: str) -> Ref | None:
@@ -268,7 +268,7 @@ class Branches(Refs):
                     break
             elif self._create_and_delete(source, target):
                 break
-        return self._database.commits.read_at(self._head(source))
+        return self._database.commits.read(self._head(source))
 
     def _farewell(self, source: Ref, target: Ref) -> bytes:
         # What was at the new name must not go lost, and the log of a record is one list, in order of time: so the names swap their pasts.
@@ -313,7 +313,7 @@ class Branches(Refs):
             compared = resolve(database, name if base is None else base)
         refs = iter_refs(database.store, "branch")
         while some := list(islice(refs, _COMPARED_AT_ONCE)):
-            heads = [database.commits.read_at(self._head(ref)) for ref in some]
+            heads = [database.commits.read(self._head(ref)) for ref in some]
             if compared is None:
                 yield from (BranchInfo(ref.name, head, None, None, None) for ref, head in zip(some, heads, strict=True))
                 continue
@@ -374,25 +374,25 @@ class Tags(Refs):
     def iter_info(self) -> Iterator[TagInfo]:
         """Each tag with its commit and what it says. Cost: two reads for each."""
         for ref in iter_refs(self._database.store, "tag"):
-            yield TagInfo(ref.name, self._database.commits.read_at(self._head(ref)), self._annotation(ref))
+            yield TagInfo(ref.name, self._database.commits.read(self._head(ref)), self._annotation(ref))
 
 
 def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:
     """Whether another branch or a tag leads to the head of this branch."""
     read = database.commits.read
-    seen: set[str] = set()
+    seen: set[Address] = set()
     first = database.ref("branch", default_branch(database))
-    if first.name != ref.name and first.head is not None and _leads_to(database.commits.read_at(first.head), head, read, seen):
+    if first.name != ref.name and first.head is not None and _leads_to(database.commits.read(first.head), head, read, seen):
         return True
-    if not head.parents and not head.cut:
+    if not head.parent_addresses and not head.shallow:
         return True  # the empty root commit, which every store has
     heads = {each.head for kind in _KINDS for each in iter_refs(database.store, kind) if (each.kind, each.name) != ("branch", ref.name)}
     if ref.head in heads:
         return True
-    return any(_leads_to(database.commits.read_at(each), head, read, seen) for each in heads - {first.head} if each is not None)
+    return any(_leads_to(database.commits.read(each), head, read, seen) for each in heads - {first.head} if each is not None)
 
 
-def _leads_to(start: Commit, target: Commit, read: graph.Read, seen: set[str]) -> bool:
+def _leads_to(start: Commit, target: Commit, read: graph.Read, seen: set[Address]) -> bool:
     """``history.is_ancestor``, for many starts: ``seen`` has the commits that are known not to lead there."""
     if target.height <= start.height and graph.descend(start, target.height, read) == target:
         return True
@@ -401,8 +401,8 @@ def _leads_to(start: Commit, target: Commit, read: graph.Read, seen: set[str]) -
         commit = pending.pop()
         if commit == target:
             return True
-        if commit.id not in seen and commit.generation > target.generation:
-            seen.add(commit.id)
+        if commit.address not in seen and commit.generation > target.generation:
+            seen.add(commit.address)
             # The last parent comes first: what was merged lately is found early.
             pending += graph.parents_of(commit, read)
     return False

@@ -33,7 +33,7 @@ def resolve(database: Database, rev: str | Commit, *, head: Commit | None = None
     """The commit that a revision means; see ``Repository.commit``."""
     if isinstance(rev, Commit):
         # History may have been cut at it since it was read.
-        return database.commits.read(rev.id) if bytes.fromhex(rev.id) in database.commits.shallow else rev
+        return database.commits.read(rev.address) if rev.address in database.commits.shallow else rev
     if type(rev) is not str:
         raise InvalidArgumentError(f"a revision is a string or a Commit, not {type(rev).__name__}")
     if not rev.isascii() and has_surrogate(rev):
@@ -85,7 +85,7 @@ def _back(database: Database, rev: str, commit: Commit, count: int) -> Commit:
 def _parent(database: Database, rev: str, commit: Commit, number: int) -> Commit:
     parents = database.commits.parents(commit)
     if number > len(parents):
-        reason = graph.cut_reason(commit) if commit.cut else f"{commit.short} has {len(parents)} parents"
+        reason = graph.cut_reason(commit) if commit.shallow else f"{commit.short} has {len(parents)} parents"
         raise UnknownRevisionError(rev, reason=reason)
     return parents[number - 1]
 
@@ -96,7 +96,7 @@ def _head_of(database: Database, rev: str, branch: str | None) -> Commit:
     if ref.head is None and branch is None:
         ref = database.ref("branch", default_branch(database))
     if ref.head is not None:
-        return database.commits.read_at(ref.head)
+        return database.commits.read(ref.head)
     near = tuple(islice(_names(database), _MOST_SHOWN))
     raise UnknownRevisionError(rev, near=near, reason=f"there is no branch {ref.name!r}" if near else "there are no commits yet")
 
@@ -105,7 +105,7 @@ def _by_name(database: Database, name: str) -> Commit | None:
     for kind in _KINDS:
         ref = database.ref(kind, name)
         if ref.head is not None:
-            return database.commits.read_at(ref.head)
+            return database.commits.read(ref.head)
     return None
 
 

@@ -13,7 +13,7 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, expect
-from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit
 from versioned_state.repository.history.graph import first_parent_of
 from versioned_state.repository.refs.ref import Ref
 
@@ -87,10 +87,10 @@ def iter_positions(
         if head is None:
             return
         commit = read_commit(head)
-        if commit.id == ROOT_ID:
+        if commit.address == ROOT_ADDRESS:
             return
         yield Position(commit, commit.time, "commit")
-        parent = first_parent_of(commit, lambda id: read_commit(Address(bytes.fromhex(id))))
+        parent = first_parent_of(commit, read_commit)
         if parent is None:  # history was cut here
             return
-        head = Address(bytes.fromhex(parent.id))
+        head = parent.address

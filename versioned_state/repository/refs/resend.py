@@ -15,7 +15,7 @@ from versioned_state.objects.envelope import seal
 from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import ObjectStore, Reader, Staging
 from versioned_state.repository.history import graph
-from versioned_state.repository.history.commit import ROOT_ID, Commit, read_commit
+from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit, read_commit
 from versioned_state.repository.history.reach import Reference, iter_new, references_of_tree
 from versioned_state.repository.history.shallow import Shallow
 
@@ -74,17 +74,17 @@ def resend_history(objects: ObjectStore, commit: Commit, heads: Iterable[Commit]
     """
     heads = list(heads)
     sender = _Sender(objects)
-    seen: set[str] = set()
+    seen: set[Address] = set()
     pending = [commit]
     while pending:
         commit = pending.pop()
-        if commit.id in seen or commit.id == ROOT_ID or any(graph.is_ancestor(commit, head, read) for head in heads):
+        address = commit.address
+        if address in seen or address == ROOT_ADDRESS or any(graph.is_ancestor(commit, head, read) for head in heads):
             continue
-        seen.add(commit.id)
-        address = Address(bytes.fromhex(commit.id))
+        seen.add(address)
         raw = objects.read(address)
         sender.send(address, raw)
-        parents = [read(id) for id in shallow.graft(read_commit(address, raw)).parents]
+        parents = [read(parent) for parent in shallow.graft(read_commit(address, raw)).parent_addresses]
         for part, part_raw in _iter_tree(objects, commit, parents):
             sender.send(part, part_raw)
         pending += parents

@@ -72,7 +72,16 @@ def _line(part: Blame, where: str, authors: int) -> Line:
     commit = part.commit
     by: Line = [Span(padded(commit.author or "", authors), "author"), "  "] if authors else []
     value = one_line(part.value, quote=part.line is None)
-    return [Span(f"{'^' if commit.cut else ''}{commit.short}", "id"), "  ", Span(human_time(commit), "time"), "  ", *by, where, "  ", value]
+    return [
+        Span(f"{'^' if commit.shallow else ''}{commit.short}", "id"),
+        "  ",
+        Span(human_time(commit), "time"),
+        "  ",
+        *by,
+        where,
+        "  ",
+        value,
+    ]
 
 
 def _json(part: Blame) -> dict[str, Any]:
@@ -85,7 +94,7 @@ def _json(part: Blame) -> dict[str, Any]:
         "author": commit.author,
         "message": commit.message,
         "value": json_value(part.value),
-        **({"cut": True} if commit.cut else {}),
+        **({"cut": True} if commit.shallow else {}),
     }
 
 

@@ -83,4 +83,4 @@ def print_changes(output: Output, changes: Sequence[Change], *, stat: bool = Fal
 
 def diff_of(repository: Repository, commit: Commit) -> Diff:
     """What a commit changed against its first parent."""
-    return repository.diff(repository.database.commits.read(commit.parents[0]) if commit.parents else commit, commit)
+    return repository.diff(repository.database.commits.read(commit.parent_addresses[0]) if commit.parents else commit, commit)
