@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,16 @@ def look(kind: Kind, place: Path) -> dict[str, Any]:
         return {"opening": error}
 
 
+def overwrite(file: Path, content: bytes) -> None:
+    """Give the file this content without truncating it first, which takes longer than all of the reads."""
+    descriptor = os.open(file, os.O_WRONLY)
+    try:
+        os.write(descriptor, content)
+        os.ftruncate(descriptor, len(content))
+    finally:
+        os.close(descriptor)
+
+
 # In parts, so that workers share them.
 PARTS = 4
 
@@ -79,7 +90,7 @@ def test_no_flipped_bit_gives_a_wrong_answer(tmp_path, kind, part, long_run):
         positions = positions[::4] if kind is DISK else positions[:: 4 * 16]
     for at in positions:
         for bit in range(8) if long_run else (dice.randrange(8),):
-            (place / kind.file).write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+            overwrite(place / kind.file, whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
             found = look(kind, place)
             if "opening" in found:
                 raised += 1
