@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from versioned_state.repository.inspect.bisect import Skip
     from versioned_state.repository.merging.merge import MISSING, Conflict, Merge
     from versioned_state.repository.repository import Repository
-    from versioned_state.repository.views.diff import Change, Diff
+    from versioned_state.repository.views.change import Change
+    from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.state.commit_options import OnMoved
     from versioned_state.state.live import Live
@@ -83,7 +84,7 @@ __getattr__, __dir__ = lazy_names(
         "Conflict": "repository.merging.merge",
         "Merge": "repository.merging.merge",
         "Repository": "repository.repository",
-        "Change": "repository.views.diff",
+        "Change": "repository.views.change",
         "Diff": "repository.views.diff",
         "Snapshot": "repository.views.snapshot",
         "OnMoved": "state.commit_options",

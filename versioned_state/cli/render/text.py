@@ -12,7 +12,8 @@ from versioned_state.cli.render.output import Line, Span, Style, columns, padded
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.diff import Change, DiffStat
+from versioned_state.repository.views.change import Change
+from versioned_state.repository.views.diff import DiffStat
 from versioned_state.repository.views.render import json_value, one_line
 
 Names = Mapping[str, list[tuple[str, str]]]

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from versioned_state.cli.render.output import Line, Part, Span
 from versioned_state.cli.render.text import change_lines
-from versioned_state.repository.views.diff import Change
+from versioned_state.repository.views.change import Change
 from versioned_state.repository.views.render import one_line
 
 _WORD: Final = re.compile(r"\w+|\s+|[^\w\s]")

@@ -11,7 +11,7 @@ from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.history.graph import Read, parents_of
 from versioned_state.repository.inspect.places import Place, Places
-from versioned_state.repository.views.diff import Change
+from versioned_state.repository.views.change import Change
 from versioned_state.values.changes.diff import CellChange, ChangeKind, diff_values
 from versioned_state.values.paths.path import StatePath, as_path
 
@@ -43,20 +43,21 @@ class Touch:
     @property
     def old(self) -> Any:
         """The value before, read when asked for; None where there was none. An object shows as ``ObjectInfo``: nothing is unpickled."""
-        return Change(self._change, self._places.decoder).old
+        return Change(self._change, self._places.nodes, self._places.decoder).old
 
     @property
     def new(self) -> Any:
         """The value after, likewise."""
-        return Change(self._change, self._places.decoder).new
+        return Change(self._change, self._places.nodes, self._places.decoder).new
 
     @property
     def changes(self) -> list[Change]:
         """What changed at the path and below it. Cost: what differs."""
         change = self._change
         if change.old is None or change.new is None:
-            return [Change(change, self._places.decoder)]
-        return [Change(each, self._places.decoder) for each in diff_values(self._places.composer, change.old, change.new, change.path)]
+            return [Change(change, self._places.nodes, self._places.decoder)]
+        places = self._places
+        return [Change(each, places.nodes, places.decoder) for each in diff_values(places.composer, change.old, change.new, change.path)]
 
     def __repr__(self) -> str:
         return f"<Touch {self.commit.short} {self.kind} {self.path}>"

@@ -12,17 +12,15 @@ import binascii
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from versioned_state.errors import InvalidArgumentError, InvalidPathError, PickleRefusedError, StateError
+from versioned_state.repository.views.change import Change
 from versioned_state.values.changes.diff import ChangeKind
 from versioned_state.values.codec.pickles import ObjectInfo
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.encode.inline import InlineEncoder
 from versioned_state.values.paths.path import StatePath
-
-if TYPE_CHECKING:
-    from versioned_state.repository.views.diff import Change
 
 _CELL: Final = "$cell"
 _SAFE_INT: Final = 1 << 53

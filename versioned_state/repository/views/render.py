@@ -1,10 +1,11 @@
-"""Values as text and as JSON, for whoever looks at them: short, on one line, without control characters. Layer: repository."""
+"""Values as text and as JSON for display: short, on one line, without control characters. Layer: repository."""
 
 from __future__ import annotations
 
 import base64
 import json
 import math
+from collections.abc import Iterable
 from contextlib import suppress
 from fractions import Fraction
 from typing import Any, Final
@@ -13,14 +14,14 @@ from versioned_state.values.codec.arrays import is_array
 from versioned_state.values.codec.pickles import ObjectInfo, type_name_of
 from versioned_state.values.codec.registry import NotPlainDataError, Tagged, find_by_type
 
-_WIDTH: Final = 100
+WIDTH: Final = 100
 
 _LONG_INT: Final = 4096
-"""Bits beyond which an int shows in hex: Python refuses to write out, or to read, some 14,000 in decimal."""
+"""Bits beyond which an int shows in hex: Python refuses to write or read about 14,000 bits in decimal."""
 
 
 def escape(text: str) -> str:
-    """Text with every control character written out, so that no value can drive the terminal that shows it."""
+    """A text with every control character written out, so that no value can drive the terminal that shows it."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char == " " else _written_out(char) for char in text)
@@ -30,30 +31,30 @@ def _written_out(char: str) -> str:
     return char.encode("unicode_escape").decode() if not "\ud800" <= char <= "\udfff" else f"\\u{ord(char):04x}"
 
 
-def one_line(value: Any, *, width: int = _WIDTH, quote: bool = True) -> str:
-    """A value's repr on one line, cut to about ``width`` characters with what was left out named. Cost: what it shows."""
+def one_line(value: Any, *, width: int = WIDTH, quote: bool = True) -> str:
+    """A value's repr on one line, cut to about ``width`` characters, and the size of the rest. Cost: the characters shown."""
     if type(value) is str:
         cut = value[: width + 1]
         text = escape(repr(cut)) if quote else escape(cut)
         return text if len(value) <= width else f"{text[:width]}… ({len(value)} characters)"
     if type(value) in (bytes, bytearray) and len(value) > width:
         return f"{value[: width // 4]!r}… ({len(value)} bytes)"
-    text = escape(_repr(value, width))
+    text = escape(short_repr(value, width))
     return text if len(text) <= width else text[:width] + "…"
 
 
-def _repr(value: Any, budget: int) -> str:
-    """Like ``repr``, but stops once it has enough; a value of a million elements is not written out to show the first ten."""
+def short_repr(value: Any, budget: int) -> str:
+    """Like ``repr``, but it stops after about ``budget`` characters: no million elements are written out to show the first ten."""
     cls = type(value)
     if cls is dict:
-        return _join("{", "}", (f"{_repr(k, budget)}: {_repr(v, budget)}" for k, v in value.items()), len(value), budget)
+        return joined("{", "}", (f"{short_repr(k, budget)}: {short_repr(v, budget)}" for k, v in value.items()), len(value), budget)
     if cls is list:
-        return _join("[", "]", (_repr(part, budget) for part in value), len(value), budget)
+        return joined("[", "]", (short_repr(part, budget) for part in value), len(value), budget)
     if cls is tuple:
-        return _join("(", ",)" if len(value) == 1 else ")", (_repr(part, budget) for part in value), len(value), budget)
+        return joined("(", ",)" if len(value) == 1 else ")", (short_repr(part, budget) for part in value), len(value), budget)
     if cls in (set, frozenset) and value:
-        # Sorted: the order of a set is another one in every process.
-        text = _join("{", "}", sorted(_repr(part, budget) for part in value), len(value), budget)
+        # Sorted, since the order of a set differs from process to process.
+        text = joined("{", "}", sorted(short_repr(part, budget) for part in value), len(value), budget)
         return text if cls is set else f"frozenset({text})"
     if cls is str and len(value) > budget:
         return repr(value[:budget]) + "…"
@@ -64,7 +65,7 @@ def _repr(value: Any, budget: int) -> str:
     if cls is int:
         return _int(value)
     if cls is Tagged:
-        return f"Tagged(name={value.name!r}, data={_repr(value.data, budget)})"
+        return f"Tagged(name={value.name!r}, data={short_repr(value.data, budget)})"
     try:
         return repr(value).replace("\n", " ")
     except Exception as error:  # noqa: BLE001 - code of the value's own type, over a value that may hold anything
@@ -76,15 +77,16 @@ def _int(value: int) -> str:
 
 
 def _described(value: Any, budget: int, error: Exception) -> str:
-    """A value whose own repr raises: its data, where its type is registered."""
+    """A value whose own repr raises: its data if its type is registered, else its type."""
     registration = find_by_type(type(value))
     if registration is not None:
         with suppress(Exception):
-            return f"{type(value).__name__}({_repr(registration.to_data(value), budget)})"
+            return f"{type(value).__name__}({short_repr(registration.to_data(value), budget)})"
     return f"<{type_name_of(value)}, whose repr raises {type(error).__name__}>"
 
 
-def _join(start: str, end: str, parts: Any, count: int, budget: int) -> str:
+def joined(start: str, end: str, parts: Iterable[str], count: int, budget: int) -> str:
+    """Parts between brackets, as many as the budget takes, and their count if there are more."""
     shown: list[str] = []
     size = 0
     for part in parts:
@@ -96,7 +98,7 @@ def _join(start: str, end: str, parts: Any, count: int, budget: int) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """A value in JSON types. What JSON has no type for becomes ``{"$<type>": …}``, so that nothing passes for something else."""
+    """A value in JSON types. A type that JSON lacks becomes ``{"$<type>": …}``, so that no value passes for another."""
     cls = type(value)
     if cls is int and value.bit_length() > _LONG_INT:
         return {"$int": hex(value)}
@@ -128,7 +130,7 @@ def _other(value: Any) -> Any:
     if hasattr(value, "isoformat"):
         return {f"${name}": value.isoformat()}
     if is_array(value):
-        # Numbers as numbers; what JSON has no numbers for, by its bytes.
+        # Numbers as numbers; other elements as bytes.
         plain = value.dtype.kind in "biuf"
         data = {"data": json_value(value.tolist())} if plain else {"bytes": base64.b64encode(value.tobytes()).decode()}
         return {"$ndarray": {"dtype": str(value.dtype), "shape": list(value.shape), **data}}
@@ -139,8 +141,8 @@ def _other(value: Any) -> Any:
     if type(value) is Fraction:
         return {"$Fraction": _int(value.numerator) + (f"/{_int(value.denominator)}" if value.denominator != 1 else "")}
     if type(value) is range:
-        return {"$range": _repr(value, _WIDTH)}
+        return {"$range": short_repr(value, WIDTH)}
     try:
         return {f"${name}": str(value)}
-    except Exception as error:  # noqa: BLE001 - the same as in _repr
-        return {f"${name}": _described(value, _WIDTH, error)}
+    except Exception as error:  # noqa: BLE001 - the same as in short_repr
+        return {f"${name}": _described(value, WIDTH, error)}

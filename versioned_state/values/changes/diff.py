@@ -26,6 +26,10 @@ ChangeKind = Literal["added", "removed", "changed"]
 _ALIGN_FULLY: Final = 400
 """Elements of a gap up to which the alignment is by longest common runs; beyond, by elements that occur once."""
 
+_ALIGN_AT_ALL: Final = 100_000
+"""Elements of a gap, on both sides, beyond which it is not aligned: a list of a million in another order would take ten seconds and a
+gigabyte. A list with such a gap is one change."""
+
 
 @dataclass(frozen=True, slots=True)
 class CellChange:
@@ -202,6 +206,9 @@ def _diff_gap(nodes: Nodes, a: Tree, b: Tree, gap: Replaced) -> Iterator[Replace
         if gap.old_start != gap.old_end or gap.new_start != gap.new_end:
             yield gap
         return
+    if min(gap.old_end - gap.old_start, gap.new_end - gap.new_start) > _ALIGN_AT_ALL:
+        yield gap
+        return
     old = list(iter_cells(nodes, a, gap.old_start, gap.old_end))
     new = list(iter_cells(nodes, b, gap.new_start, gap.new_end))
     for part in diff_lists(old, new):
@@ -273,14 +280,18 @@ def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> 
         if not composer.same(old, new):
             yield CellChange(path, "changed", old, new)
     elif a.tree.shape is Shape.SEQUENCE:
-        yield from _diff_elements(composer, a.tree, b.tree, path)
+        parts = list(diff_sequences(composer.nodes, a.tree, b.tree))
+        if any(min(part.old_end - part.old_start, part.new_end - part.new_start) > _ALIGN_AT_ALL for part in parts):
+            yield CellChange(path, "changed", old, new)
+        else:
+            yield from _diff_elements(composer, a.tree, b.tree, parts, path)
     else:
         yield from _diff_entries(composer, a, b, path)
 
 
-def _diff_elements(composer: Composer, a: Tree, b: Tree, path: StatePath) -> Iterator[CellChange]:
+def _diff_elements(composer: Composer, a: Tree, b: Tree, parts: list[Replaced], path: StatePath) -> Iterator[CellChange]:
     nodes = composer.nodes
-    for part in diff_sequences(nodes, a, b):
+    for part in parts:
         olds = list(iter_cells(nodes, a, part.old_start, part.old_end))
         news = list(iter_cells(nodes, b, part.new_start, part.new_end))
         both = min(len(olds), len(news))

@@ -14,7 +14,8 @@ from versioned_state.cli.shared.settings import Settings, full_option, json_opti
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.diff import Change, Diff, DiffStat
+from versioned_state.repository.views.change import Change
+from versioned_state.repository.views.diff import Diff, DiffStat
 from versioned_state.repository.views.patch import write_patch
 
 
@@ -55,7 +56,7 @@ def diff(
         a, b = split_range(a) or (a, None)
     with settings.reading() as repository, output.paged(unless=as_json or how == "patch"):
         found = repository.diff(a or "HEAD~1", b or "HEAD")
-        changes = found.changes if path is None else found.under(path)
+        changes = found.changes if path is None else found.under(path).changes
         if how == "patch":
             output.json(write_patch(changes))
         elif not as_json:

@@ -1,0 +1,256 @@
+"""Which lines of a text, and which elements of an array, differ between two cells. Layer: repository.
+
+Small values are decoded. Of a large one only the chunks that differ are read, and of these at most ``_READ`` bytes are shown.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from itertools import accumulate
+from math import prod
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from versioned_state.errors import LimitExceededError
+from versioned_state.objects.address import Address, Kind, expect
+from versioned_state.repository.views.preview import WHOLE, array_type, describe
+from versioned_state.repository.views.render import one_line
+from versioned_state.values.cells import Code, code_of, is_text, key_of_cell, payload_of, split_cells
+from versioned_state.values.changes.diff import Replaced, align_unique, diff_lists
+from versioned_state.values.codec.arrays import read_array
+from versioned_state.values.decode.decoder import Decoder
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.references import tree_of
+from versioned_state.values.trees.tree import Tree, nodes_from
+
+Line = tuple[str, str]
+"""``"-"`` or ``"+"`` and a line that was removed or added; ``"@"`` and where a stretch of them begins."""
+
+_READ: Final = 1 << 18
+"""Bytes of a large text that are read to be shown line by line; what differs beyond them is only measured."""
+
+_ALIGNED: Final = 2000
+"""Lines up to which every line is aligned; beyond, lines that occur once are the anchors."""
+
+_ELEMENTS: Final = 5
+"""Elements of an array that are shown; the others are counted."""
+
+_CHUNKS: Final = 1 << 21
+"""Chunks of a blob that are compared: 4 GiB hold half as many at most."""
+
+
+def text_lines(nodes: Nodes, decoder: Decoder, old: bytes, new: bytes) -> list[Line]:
+    """The lines that differ between two texts; none unless both are texts, and one has several lines.
+
+    Cost: the texts up to ``WHOLE`` bytes, else the addresses of their chunks and ``_READ`` bytes.
+    """
+    if not (is_text(old) and is_text(new)):
+        return []
+    if max(_size(old), _size(new)) > WHOLE:
+        return list(_large_text_lines(nodes, old, new))
+    a, b = decoder.decode(old), decoder.decode(new)
+    if "\n" not in a and "\n" not in b:
+        return []
+    return list(_differing(a.split("\n"), b.split("\n"), lambda line: f"line {line + 1}"))
+
+
+def _size(cell: bytes) -> int:
+    tree = tree_of(cell)
+    return len(cell) if tree is None else tree.count
+
+
+def _differing(a: list[str], b: list[str], where: Any) -> Iterator[Line]:
+    for part in _replaced(a, b):
+        yield "@", where(part.new_start)
+        yield from (("-", line) for line in a[part.old_start : part.old_end])
+        yield from (("+", line) for line in b[part.new_start : part.new_end])
+
+
+def _replaced(a: list[str], b: list[str]) -> Iterator[Replaced]:
+    if len(a) > _ALIGNED or len(b) > _ALIGNED:
+        yield from diff_lists(a, b)
+        return
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if tag != "equal":
+            yield Replaced(i1, i2, j1, j2)
+
+
+# Large texts
+
+
+class _Chunk(NamedTuple):
+    """A chunk of a blob by its address; a text that has no chunks is one, with its bytes for an address."""
+
+    address: bytes
+    size: int
+
+
+class _Chunks:
+    """The chunks of a blob and their bytes; ``inline`` are the bytes of a value that has no chunks."""
+
+    def __init__(self, nodes: Nodes, tree: Tree | None, inline: bytes = b"") -> None:
+        self._nodes = nodes
+        self._inline = inline if tree is None else None
+        self.chunks = [_Chunk(inline, len(inline))] if tree is None else list(_chunks_of(nodes, tree))
+        self.starts = list(accumulate((chunk.size for chunk in self.chunks), initial=0))
+
+    def size(self, start: int, end: int) -> int:
+        return self.starts[end] - self.starts[start]
+
+    def read(self, start: int, end: int) -> bytes:
+        if self._inline is not None:
+            return self._inline if start < end else b""
+        addresses = [Address(chunk.address) for chunk in self.chunks[start:end]]
+        raws = self._nodes.reader.read_many(addresses)
+        for address in addresses:
+            expect(raws[address], address, Kind.CHUNK)
+        return b"".join(raws[address][1:] for address in addresses)
+
+    def read_bytes(self, start: int, end: int) -> bytes:
+        """The bytes [start, end), whatever chunks they lie in."""
+        first, last = bisect_right(self.starts, start) - 1, bisect_left(self.starts, end)
+        return self.read(first, last)[start - self.starts[first] : end - self.starts[first]]
+
+
+def _chunks_of(nodes: Nodes, tree: Tree) -> Iterator[_Chunk]:
+    """The chunks of a blob by address and size. Cost: the nodes above them. Raises ``LimitExceededError`` beyond ``_CHUNKS``."""
+    node = nodes.get(Shape.BLOB, tree.top)
+    if not node.level:
+        if isinstance(tree.top, bytes):
+            yield _Chunk(tree.top, tree.count)
+        return
+    found = 0
+    for _, inner in nodes_from(nodes, Shape.BLOB, node, 1, 0):
+        found += len(inner.items)
+        if found > _CHUNKS:
+            raise LimitExceededError("the number of chunks of a stored value", limit=_CHUNKS)
+        yield from map(_Chunk, inner.items, inner.counts or ())
+
+
+def _large_text_lines(nodes: Nodes, old: bytes, new: bytes) -> Iterator[Line]:
+    a, b = (_Chunks(nodes, tree_of(cell), key_of_cell(cell)[1:] if tree_of(cell) is None else b"") for cell in (old, new))
+    left = _READ
+    for gap in _replaced_chunks(a.chunks, b.chunks):
+        size = a.size(gap.old_start, gap.old_end) + b.size(gap.new_start, gap.new_end)
+        if size > left:
+            yield "@", f"byte {b.starts[gap.new_start]:,}"
+            for mark, side, start, end in (("-", a, gap.old_start, gap.old_end), ("+", b, gap.new_start, gap.new_end)):
+                if start < end:
+                    head = side.read(start, start + 1)[:400].decode("utf-8", "replace").partition("\n")[0]
+                    yield mark, f"{head[:100]}… ({side.size(start, end):,} bytes)"
+            continue
+        left -= size
+        before, after = _rest_of_lines(a, gap)
+        texts = [
+            (before + side.read(start, end) + after).decode("utf-8", "surrogatepass")
+            for side, start, end in ((a, gap.old_start, gap.old_end), (b, gap.new_start, gap.new_end))
+        ]
+        start = b.starts[gap.new_start] - len(before)
+        olds, news = ([*text.removesuffix("\n").split("\n")] if text else [] for text in texts)
+        offsets = list(accumulate((len(line.encode("utf-8", "surrogatepass")) + 1 for line in news), initial=start))
+        yield from _differing(olds, news, lambda line, offsets=offsets: f"byte {offsets[line]:,}")
+
+
+def _replaced_chunks(a: list[_Chunk], b: list[_Chunk]) -> Iterator[Replaced]:
+    least = min(len(a), len(b))
+    prefix = next((i for i in range(least) if a[i] != b[i]), least)
+    suffix = next((i for i in range(least - prefix) if a[-1 - i] != b[-1 - i]), least - prefix)
+    olds, news = a[prefix : len(a) - suffix], b[prefix : len(b) - suffix]
+    i = j = 0
+    for p, q in [*align_unique(olds, news), (len(olds), len(news))]:
+        if i < p or j < q:
+            yield Replaced(prefix + i, prefix + p, prefix + j, prefix + q)
+        i, j = p + 1, q + 1
+
+
+def _rest_of_lines(a: _Chunks, gap: Replaced) -> tuple[bytes, bytes]:
+    """The beginning of the line before a gap, and the end of the line after it, as both texts have them: long lines are cut within."""
+    before = a.read(gap.old_start - 1, gap.old_start).rpartition(b"\n")[2] if gap.old_start else b""
+    after = b""
+    if gap.old_end < len(a.chunks) and not a.read(max(gap.old_end - 1, 0), gap.old_end).endswith(b"\n"):
+        head, newline, _ = a.read(gap.old_end, gap.old_end + 1).partition(b"\n")
+        after = head + newline
+    return before, after
+
+
+# Arrays
+
+
+def is_array_cell(cell: bytes) -> bool:
+    """Whether a cell is a numpy array."""
+    return code_of(cell) in (Code.NUMPY_ARRAY, Code.ARRAY_BLOB)
+
+
+def array_lines(nodes: Nodes, decoder: Decoder, old: bytes, new: bytes) -> list[Line]:
+    """How two arrays differ: in type and shape, or in how many elements, and the first of these.
+
+    None unless both are arrays that are too long to be shown whole. Cost: the chunks that differ, some at a time.
+    """
+    if not (is_array_cell(old) and is_array_cell(new)):
+        return []
+    types = [array_type(decoder, cell) for cell in (old, new)]
+    if types[0] != types[1]:
+        return [(mark, describe(*each)) for mark, each in zip("-+", types, strict=True)]
+    if all(_size(cell) <= WHOLE for cell in (old, new)):
+        shown = [one_line(decoder.decode(cell)) for cell in (old, new)]
+        if shown[0] != shown[1] and not any("..." in text or "…" in text for text in shown):
+            return []
+    try:
+        return _element_lines(nodes, old, new, *types[0])
+    except ImportError:  # arrays show as ``Tagged`` without numpy
+        return []
+
+
+def _element_lines(nodes: Nodes, old: bytes, new: bytes, descr: Any, shape: list[int]) -> list[Line]:
+    total = prod(shape)
+    a, b = (_array_chunks(nodes, cell) for cell in (old, new))
+    size = a.starts[-1] // max(total, 1)
+    found = 0
+    lines: list[Line] = []
+    for start, end in _differing_ranges(a, b, size):
+        olds, news = (read_array(descr, [end - start], side.read_bytes(start * size, end * size)) for side in (a, b))
+        differing = _differing_elements(olds, news)
+        for index in differing[: max(_ELEMENTS - found, 0)]:
+            at = ", ".join(map(str, _position(start + int(index), shape)))
+            lines += [("-", f"[{at}] {one_line(olds[index])}"), ("+", f"[{at}] {one_line(news[index])}")]
+        found += len(differing)
+    more = [("@", f"and {found - _ELEMENTS:,} more")] if found > _ELEMENTS else []
+    return [("@", f"{found:,} of {total:,} elements"), *lines, *more]
+
+
+def _array_chunks(nodes: Nodes, cell: bytes) -> _Chunks:
+    if code_of(cell) == Code.ARRAY_BLOB:
+        return _Chunks(nodes, tree_of(cell))
+    return _Chunks(nodes, None, msgpack.unpackb(split_cells(payload_of(cell))[2]))
+
+
+def _differing_ranges(a: _Chunks, b: _Chunks, size: int) -> Iterator[tuple[int, int]]:
+    """Ranges of elements of ``size`` bytes that hold all that differ: those of the chunks that do, a few chunks at a time."""
+    count = min(len(a.chunks), len(b.chunks))
+    differing = [index for index in range(count) if a.chunks[index] != b.chunks[index]] if a.starts == b.starts else [0]
+    done = 0
+    for index in differing:
+        end = a.starts[index + 1] if a.starts == b.starts else a.starts[-1]
+        first, last = max(done, a.starts[index] // size), -(-end // size)
+        if first < last:
+            yield first, last
+        done = last
+
+
+def _differing_elements(olds: Any, news: Any) -> Any:
+    """The indexes at which two arrays of one type differ, by their bytes, so that a NaN equals itself."""
+    numpy = sys.modules["numpy"]
+    a, b = (side.view(numpy.uint8).reshape(len(side), -1) for side in (olds, news))
+    return numpy.nonzero((a != b).any(axis=1))[0]
+
+
+def _position(index: int, shape: Sequence[int]) -> list[int]:
+    position: list[int] = []
+    for length in reversed(shape):
+        index, at = divmod(index, length)
+        position.append(at)
+    return position[::-1]
