@@ -94,7 +94,7 @@ def test_where_others_did_it_first_nothing_is_claimed(vstate: Vstate, store: Pat
 
     for command, said in [
         ("merge idea", "already up to date"),
-        ("revert HEAD~1", "none of that"),
+        ("revert HEAD~1", "none of these changes"),
         ("restore notes --from HEAD~1", "no commit"),
     ]:
         monkeypatch.setattr(

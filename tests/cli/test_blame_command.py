@@ -21,10 +21,10 @@ def test_what_may_be_older_than_a_cut_is_marked(own_trip: Trip, vstate: Vstate):
     third = own_trip.commits[2]
     assert [line.split()[0] for line in lines] == [f"^{third.short}"] * 4
     found = [json.loads(line) for line in vstate("blame", "--json", store=own_trip.path).stdout.splitlines()]
-    assert {part["path"]: part.get("cut", False) for part in found}["budget"] is True
-    assert {part["path"]: part.get("cut", False) for part in found}["price"] is False
+    assert {part["path"]: part.get("shallow", False) for part in found}["budget"] is True
+    assert {part["path"]: part.get("shallow", False) for part in found}["price"] is False
     shown = vstate("history", "budget", store=own_trip.path).stdout
-    assert "history was cut here" in shown
+    assert "older history was pruned" in shown
     assert "+ budget = " in shown
 
 

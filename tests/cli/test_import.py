@@ -76,7 +76,7 @@ def test_every_message_of_every_round_is_read_back_equal(real_conversations: lis
     seconds = time.perf_counter() - start
     rounds = sum(map(len, real_conversations))
     assert result.code == 0
-    assert f"imported {rounds:,} rounds onto 200 branches, tau_airline/001 to tau_airline/200" in result.stderr
+    assert f"imported {rounds:,} commits onto 200 branches, tau_airline/001 to tau_airline/200" in result.stderr
     assert seconds < 15  # 1.3 s alone on 2 cores; here other tests run beside it
 
     with reopened(tmp_path / "store") as repository:
@@ -255,7 +255,7 @@ def test_a_branch_that_exists_is_refused_before_anything_is_written(vstate: Vsta
     assert result.stderr.splitlines() == [
         "nothing was imported",
         "error: branch 'chat/002' exists already; it was not changed",
-        "hint: it is no beginning of what is imported; --append adds to it; --branch or --branch-prefix names another",
+        "hint: it is not the beginning of this conversation; --append adds to it; --branch or --branch-prefix names another",
     ]
     assert result.code == 1
     assert vstate("log", "--all", store=store).stdout == before
@@ -267,9 +267,9 @@ def test_an_import_that_was_interrupted_goes_on(vstate: Vstate, tmp_path: Path):
     assert vstate("import", "chat.jsonl", store=store).code == 1
     file.write_bytes(lines(HI, YES, HI, BYE))
     result = vstate("import", "chat.jsonl", store=store)
-    assert (result.code, result.stderr.partition(", in")[0]) == (0, "imported 2 rounds onto main")
+    assert (result.code, result.stderr.partition(", in")[0]) == (0, "imported 2 commits onto main")
     assert "(2 were there already)" in result.stderr
-    assert vstate("import", "chat.jsonl", store=store).stderr.startswith("imported 0 rounds onto main")
+    assert vstate("import", "chat.jsonl", store=store).stderr.startswith("imported 0 commits onto main")
     with reopened(store) as repository:
         assert repository.snapshot("main").copy() == {"messages": [HI, YES, HI, BYE]}
         assert repository.commit("main").height == 4
@@ -323,7 +323,7 @@ def test_append_wants_a_list(vstate: Vstate, tmp_path: Path):
     store = tmp_path / "store"
     vstate("import", "-", "--per-item", store=store, stdin=b'[{"messages": {}}]')
     result = vstate("import", "-", "--append", store=store, stdin=lines(HI, YES))
-    assert "the key 'messages' of branch 'main' holds no list, but a dict" in result.stderr
+    assert "the key 'messages' of branch 'main' holds a dict, not a list" in result.stderr
     assert result.code == 1
 
 
@@ -400,12 +400,12 @@ def test_an_error_in_the_middle_says_how_far_it_came(vstate: Vstate, tmp_path: P
     content = lines([HI, YES], [BYE]) + b"{oops\n"
     result = vstate("import", "-", "--branch-prefix", "c", store=tmp_path / "store", stdin=content)
     assert result.stderr.splitlines()[:2] == [
-        "imported so far, and kept: 3 rounds on 2 branches",
+        "imported so far, and kept: 3 commits on 2 branches",
         "error: standard input, line 3, column 2: not JSON: Expecting property name enclosed in double quotes",
     ]
     result = vstate("import", "-", "--branch", "long", store=tmp_path / "store", stdin=lines(HI, YES) + b"17\n")
     assert result.stderr.splitlines()[:2] == [
-        "imported so far, and kept: 2 rounds on 1 branch; long is not complete",
+        "imported so far, and kept: 2 commits on 1 branch; long is not complete",
         "error: standard input: line 3 is not a message as those before it, but 17",
     ]
     with reopened(tmp_path / "store") as repository:
@@ -423,7 +423,7 @@ def test_a_store_that_is_full_says_how_far_it_came(vstate: Vstate, tmp_path: Pat
     with reopened(tmp_path / "store") as repository:
         height = repository.commit("main").height
         assert repository.snapshot("main")["messages"] == messages[:height]
-    assert f"{height:,} rounds" in far
+    assert f"{height:,} commits" in far
 
 
 # Where it goes
@@ -431,7 +431,7 @@ def test_a_store_that_is_full_says_how_far_it_came(vstate: Vstate, tmp_path: Pat
 
 def test_without_a_store_it_goes_here(vstate: Vstate, tmp_path: Path):
     result = vstate("import", "-", stdin=lines(HI, YES))
-    assert result.stderr.startswith("imported 2 rounds onto main, in ")
+    assert result.stderr.startswith("imported 2 commits onto main, in ")
     assert result.stderr.endswith("see: vstate log main\n")
     assert [file.name for file in tmp_path.iterdir()] == [".vstate"]
     assert vstate("get", "messages[0].content").stdout == "Hi\n"
@@ -454,7 +454,7 @@ def test_ctrl_c_keeps_what_is_imported_and_says_so(tmp_path: Path):
     told, error = [line for line in stderr.splitlines() if line]
     assert error == "error: interrupted"
     assert (
-        told == "imported so far, and kept: {:,} rounds on {:,} branches".format(*counts_in(tmp_path / "store")) + told.partition("es")[2]
+        told == "imported so far, and kept: {:,} commits on {:,} branches".format(*counts_in(tmp_path / "store")) + told.partition("es")[2]
     )
 
 

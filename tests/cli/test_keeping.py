@@ -21,18 +21,18 @@ def test_prune_says_what_it_would_do_then_does_it_and_the_log_says_so(vstate: Vs
     dry = vstate(*args, "--dry-run", store=own_trip.path)
     assert dry.code == 0
     assert "would be cut" in dry.stdout
-    assert "history was cut" not in vstate("log", store=own_trip.path).stdout
+    assert "history was pruned" not in vstate("log", store=own_trip.path).stdout
     done = vstate(*args, "--gc", store=own_trip.path)
     assert done.code == 0
-    assert "main  keeps 2 rounds, from" in done.stdout
+    assert "main  keeps 2 commits, from" in done.stdout
     assert re.search(r"freed \d+ objects", done.stdout)
     log = vstate("log", store=own_trip.path).stdout
-    assert log.count("history was cut here") == 1
+    assert log.count("older history was pruned") == 1
     assert "Book the train" in log
     assert "Begin" not in log
-    assert vstate("log", "--oneline", store=own_trip.path).stdout.splitlines()[-1].endswith("(history was cut here)")
-    assert [json.loads(line).get("cut") for line in vstate("log", "--json", store=own_trip.path).stdout.splitlines()] == [None, True]
-    assert "history was cut here" in vstate("show", "main~1", store=own_trip.path).stdout
+    assert vstate("log", "--oneline", store=own_trip.path).stdout.splitlines()[-1].endswith("(older history was pruned)")
+    assert [json.loads(line).get("shallow") for line in vstate("log", "--json", store=own_trip.path).stdout.splitlines()] == [None, True]
+    assert "older history was pruned" in vstate("show", "main~1", store=own_trip.path).stdout
     gone = vstate("show", "main~2", store=own_trip.path)
     assert gone.code == 1
     assert "history was cut at" in gone.stderr
@@ -49,7 +49,7 @@ def test_prune_as_json(vstate: Vstate, own_trip: Trip):
         (["prune"], "--keep-last or --older-than"),
         (["prune", "main", "--gc"], "--keep-last or --older-than"),
         (["prune", "--keep-last", "0"], "0"),
-        (["prune", "--older-than", "soon"], "no age"),
+        (["prune", "--older-than", "soon"], "not an age"),
         (["purge", "--yes"], "needs a path"),
         (["purge", "users["], "bad path"),
         (["purge", "budget"], "--yes"),

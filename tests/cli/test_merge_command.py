@@ -63,22 +63,22 @@ def test_conflicts_are_settled(options: list[str], limit: Any, said: list[str] |
     [
         (["--ours", "budget.limt"], "no conflict at budget.limt", 1),
         (["--set", "budget", "1"], "no conflict at budget", 1),
-        (["--set", "budget.limit", "{"], "is no JSON", 1),
-        (["--set", "budget.limit", "[" * 100_000], "is no JSON", 1),
+        (["--set", "budget.limit", "{"], "is not JSON", 1),
+        (["--set", "budget.limit", "[" * 100_000], "is not JSON", 1),
         (["--set", "budget.limit"], "requires 2 arguments", 2),
         (["--ours", "a["], "bad path", 1),
-        (["--ours", "messages", "--theirs", "messages"], "messages is settled twice, by --ours and by --theirs", 2),
-        (["--theirs", "**", "--ours", "**"], "** is settled twice", 2),
-        (["--ours", 'budget["limit"]', "--set", "budget.limit", "1"], "budget.limit is settled twice, by --ours and by --set", 2),
-        (["--set", "budget.limit", "1", "--set", "budget.limit", "2"], "budget.limit is settled twice", 2),
-        (["--policy", "messages=union", "--policy", "messages=append"], "messages is settled twice", 2),
+        (["--ours", "messages", "--theirs", "messages"], "messages is resolved twice, by --ours and by --theirs", 2),
+        (["--theirs", "**", "--ours", "**"], "** is resolved twice", 2),
+        (["--ours", 'budget["limit"]', "--set", "budget.limit", "1"], "budget.limit is resolved twice, by --ours and by --set", 2),
+        (["--set", "budget.limit", "1", "--set", "budget.limit", "2"], "budget.limit is resolved twice", 2),
+        (["--policy", "messages=union", "--policy", "messages=append"], "messages is resolved twice", 2),
         (
             ["--ours", "messages", "--ours", "budget.*", "--theirs", "*.limit"],
-            "--ours budget.* and --theirs *.limit both settle budget.limit",
+            "--ours budget.* and --theirs *.limit both resolve budget.limit",
             2,
         ),
         (["--policy", "messages"], "PATTERN=NAME", 2),
-        (["--policy", "messages=best"], "no merge policy", 1),
+        (["--policy", "messages=best"], "is not a merge policy", 1),
         (["--ours", "messages"], "1 conflict in merging what-if into main", 1),
     ],
 )
@@ -126,5 +126,5 @@ def test_objects_are_merged_without_being_unpickled(vstate: Vstate, tmp_path: Pa
         assert sorted(shown) == ["both", "list", "ours", "theirs"]
         assert len(shown["list"]) == 6
         assert not repository.diff("main", "other").under("both")
-    assert_error(vstate("restore", "both", "--from", "main~1", store=store), "refused", "hint: vstate never unpickles")
+    assert_error(vstate("restore", "both", "--from", "main~1", store=store), "would have to be unpickled", "hint: vstate never unpickles")
     assert not target.exists()

@@ -37,7 +37,7 @@ def test_the_store_is_in_the_environment_or_here(vstate: Vstate, trip: Trip, tmp
     assert vstate("log", "--oneline").stdout == expected
     assert_error(vstate("log", store=tmp_path / "other"), "other")  # the option wins
     monkeypatch.setenv("VSTATE_STORE", "")
-    assert_error(vstate("log"), "./.vstate")
+    assert_error(vstate("log"), "there is no .vstate in this folder or above it")
     (tmp_path / ".vstate").symlink_to(trip.path)
     assert vstate("log", "--oneline").stdout == expected
 

@@ -136,10 +136,10 @@ def test_an_import_shows_its_progress_and_leaves_none_of_it(tmp_path: Path):
     screen = run_in_terminal("--store", "store", "import", "chat.jsonl", cwd=tmp_path)
     assert screen.code == 0
     shown = COLOR.sub("", screen.text)
-    assert re.search(r"importing [━╸╺ ]+ +100% [\d,]+ rounds", shown)
-    assert "imported 3,000 rounds onto 150 branches" in shown
-    assert "\x1b[2K" in screen.text.partition("imported ")[0].rpartition("rounds")[2]  # the bar's line was erased
+    assert re.search(r"importing [━╸╺ ]+ +100% [\d,]+ commits", shown)
+    assert "imported 3,000 commits onto 150 branches" in shown
+    assert "\x1b[2K" in screen.text.partition("imported ")[0].rpartition("commits")[2]  # the bar's line was erased
     piped = run("--store", "piped", "import", "chat.jsonl", cwd=tmp_path)
     assert piped.stdout == b""
-    assert piped.stderr.decode().splitlines()[0].startswith("imported 3,000 rounds onto 150 branches")
+    assert piped.stderr.decode().splitlines()[0].startswith("imported 3,000 commits onto 150 branches")
     assert b"\x1b" not in piped.stderr

@@ -13,7 +13,7 @@ from tests.support.examples import START, Trip, control_characters
 from versioned_state.cli.importing.writer import clean
 from versioned_state.cli.render import text
 from versioned_state.cli.render.output import Output, Span, columns, crop, join, to_json
-from versioned_state.cli.shared.place import split_place
+from versioned_state.cli.shared.place import path_in
 from versioned_state.repository.refs.ref import check_name
 
 PLAIN = st.recursive(
@@ -101,7 +101,7 @@ def test_a_time_beyond_the_calendar_is_shown(trip: Trip):
     ],
 )
 def test_places(place: str, rev: str, path: str):
-    assert split_place(place) == (rev, path)
+    assert path_in(place) == (rev, path)
 
 
 @given(st.text())

@@ -66,7 +66,7 @@ def assert_error(result: Result, *words: str) -> None:
 def test_import_and_look_across_a_network(url: str, vstate: Vstate, monkeypatch: pytest.MonkeyPatch):
     assert_error(vstate("--store", url, "log"), "vstate --store PATH")
     imported = vstate("--store", url, "import", "-", "--branch", "main", stdin=MESSAGES)
-    assert "imported 2 rounds onto main" in imported.stderr
+    assert "imported 2 commits onto main" in imported.stderr
     assert imported.code == 0
     monkeypatch.setenv("VSTATE_STORE", url)
     looked = [vstate("log", "--oneline"), vstate("get", "messages[1].content"), vstate("diff", "HEAD~1"), vstate("status")]

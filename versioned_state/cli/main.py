@@ -1,64 +1,34 @@
-"""``vstate``: the group of all commands, and what becomes of errors. Layer: cli.
+"""``vstate``: the group of all commands, and how errors end it. Layer: cli.
 
-Exit codes: 0 all is well, 1 the command failed (or ``diff --exit-code`` found changes, ``grep`` nothing, or ``bisect`` not the one
-round), 2 it was not understood, 130 Ctrl-C.
+Exit codes: 0 success; 1 the command failed, or ``diff --exit-code`` found changes, ``grep`` found nothing, or ``bisect`` could not
+name one commit; 2 the command line was not understood; 130 Ctrl-C.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import io
 import os
+import re
 import sys
-from typing import Any, NoReturn
+from difflib import get_close_matches
+from typing import Any, Final, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
-from versioned_state.cli.commands.change.apply import apply
-from versioned_state.cli.commands.change.import_ import import_
-from versioned_state.cli.commands.change.merge import merge
-from versioned_state.cli.commands.change.picks import cherry_pick, revert
-from versioned_state.cli.commands.change.rebase import rebase
-from versioned_state.cli.commands.change.reset import reset
-from versioned_state.cli.commands.change.restore import restore
-from versioned_state.cli.commands.change.squash import squash
-from versioned_state.cli.commands.change.switch import switch
-from versioned_state.cli.commands.change.undo import redo, undo
-from versioned_state.cli.commands.names.branch import branch
-from versioned_state.cli.commands.names.policy import policy
-from versioned_state.cli.commands.names.reflog import reflog
-from versioned_state.cli.commands.names.sign import sign
-from versioned_state.cli.commands.names.tag import tag
-from versioned_state.cli.commands.names.verify import verify
-from versioned_state.cli.commands.read.bisect import bisect
-from versioned_state.cli.commands.read.blame import blame
-from versioned_state.cli.commands.read.diff import diff
-from versioned_state.cli.commands.read.export import export
-from versioned_state.cli.commands.read.get import get
-from versioned_state.cli.commands.read.grep import grep
-from versioned_state.cli.commands.read.history import history
-from versioned_state.cli.commands.read.keys import keys
-from versioned_state.cli.commands.read.log import log
-from versioned_state.cli.commands.read.show import show
-from versioned_state.cli.commands.read.stats import stats
-from versioned_state.cli.commands.read.status import status
-from versioned_state.cli.commands.store.completion import completion
-from versioned_state.cli.commands.store.fsck import fsck
-from versioned_state.cli.commands.store.gc import gc
-from versioned_state.cli.commands.store.prune import prune
-from versioned_state.cli.commands.store.purge import purge
-from versioned_state.cli.demo.demo import demo
-from versioned_state.cli.shared.hints import hint_of, message_of
+from versioned_state.cli.commands import catalog
 from versioned_state.cli.shared.settings import Settings, Verbs
 from versioned_state.errors import StateError
-from versioned_state.repository.format import FORMAT_VERSION
+
+_NO_COMMAND: Final = re.compile(r"No such command '([^']*)'")
+_EXTRA: Final = re.compile(r"Got unexpected extra arguments? \((\S+)")
 
 
 class Main(Verbs):
-    """The group of all commands. Every way out of it is here."""
+    """The group of all commands, which imports a command when it is asked for; and the one place where errors end."""
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Run a command line and exit. Errors are one line, and a hint where there is a way out; never a traceback unless --debug."""
+        """Run a command line and exit. An error is one line, and a hint if there is a way out; never a traceback without --debug."""
         settings = Settings()
         kwargs["standalone_mode"] = False
         try:
@@ -74,18 +44,33 @@ class Main(Verbs):
             result = super().invoke(context)
             sys.stdout.flush()
         except OSError as error:
-            _drop_what_cannot_be_written()
-            if isinstance(error, BrokenPipeError):  # whoever read from us has seen enough, as in `vstate log | head`
+            _discard_buffered_output()
+            if isinstance(error, BrokenPipeError):  # the reader has seen enough, as in `vstate log | head`
                 return 0
             raise
         return result
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(self.commands)  # in the order in which one comes to need them
+        return catalog.names()
+
+    def get_command(self, context: click.Context, cmd_name: str) -> click.Command | None:
+        return catalog.load(cmd_name)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, catalog.names()))
+        for title, rows in catalog.sections():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in rows])
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        commands = [
+            CompletionItem(name, help=summary) for _, rows in catalog.sections() for name, summary in rows if name.startswith(incomplete)
+        ]
+        return commands + click.Command.shell_complete(self, context, incomplete)
 
 
-def _drop_what_cannot_be_written() -> None:
-    """Make sure that what is still in the buffer of stdout does not raise again when Python exits."""
+def _discard_buffered_output() -> None:
+    """Keep the rest of stdout's buffer from raising again when Python exits."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -100,11 +85,12 @@ def _report(settings: Settings, error: Exception) -> int:
             output.error("interrupted")
             return 130
         case click.UsageError():
-            path = error.ctx.command_path if error.ctx else "vstate"
             message = error.format_message().removesuffix(".")
-            output.error(message[:1].lower() + message[1:], f"{path} --help shows how it is used")
+            output.error(message[:1].lower() + message[1:], _hint_of_usage(error))
             return error.exit_code
         case StateError():
+            from versioned_state.cli.shared.hints import hint_of, message_of
+
             output.error(message_of(error), hint_of(error))
         case OSError():
             reason = error.strerror or str(error)
@@ -116,16 +102,32 @@ def _report(settings: Settings, error: Exception) -> int:
     return 1
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("versioned-state")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
+def _hint_of_usage(error: click.UsageError) -> str:
+    """The right form of a command line: for a command that only git has, for one argument too many; else the command's help."""
+    message = error.message
+    if unknown := _NO_COMMAND.match(message):
+        if unknown[1] in catalog.ELSEWHERE:
+            return catalog.ELSEWHERE[unknown[1]]
+        if near := get_close_matches(unknown[1], catalog.names(), n=3):
+            return f"did you mean {', '.join(near)}?"
+    command = error.ctx.command if error.ctx else None
+    if command is not None and (extra := _EXTRA.match(message)) and any("--path" in param.opts for param in command.params):
+        return f"--path {extra[1].strip(',)')} names a path; or write it as REV:PATH"
+    path = error.ctx.command_path if error.ctx else "vstate"
+    return f"{path} --help shows how it is used"
 
 
 def _print_version(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
     if value:
-        click.echo(f"vstate {_version()}, store format {FORMAT_VERSION}")
+        from importlib.metadata import PackageNotFoundError, version
+
+        from versioned_state.repository.format import FORMAT_VERSION
+
+        try:
+            number = version("versioned-state")
+        except PackageNotFoundError:
+            number = "(not installed)"
+        click.echo(f"vstate {number}, store format {FORMAT_VERSION}")
         context.exit()
 
 
@@ -133,60 +135,21 @@ def _print_version(context: click.Context, _: click.Parameter, value: bool) -> N
     "vstate",
     cls=Main,
     invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="\b\nRevisions: main, v1, HEAD, main~3, main^2, main@{2}, main@{2026-11-01}, or 4 digits or more of an id.\n"
-    'Paths: messages[17].content, prefs["a.b"], @namespace.key.\n\n\b\nExample:\n  vstate --store ./agent-state log --stat',
+    'Paths: messages[17].content, prefs["a.b"], @namespace.key. REV:PATH is a path in a revision.\n\n'
+    "\b\nExample:\n  vstate --store ./agent-state log --stat",
 )
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version and exit.")
 @click.pass_context
 def vstate(context: click.Context) -> None:
-    """Git for the state of AI agents: look at what an agent knew, round by round.
+    """Git for the state of AI agents: look at what an agent knew, commit by commit.
 
     No command executes what is in a store: nothing is ever unpickled.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-for command in (
-    log,
-    show,
-    diff,
-    get,
-    keys,
-    blame,
-    history,
-    status,
-    grep,
-    bisect,
-    branch,
-    tag,
-    switch,
-    merge,
-    cherry_pick,
-    revert,
-    rebase,
-    squash,
-    reset,
-    undo,
-    redo,
-    reflog,
-    restore,
-    apply,
-    policy,
-    sign,
-    verify,
-    import_,
-    export,
-    gc,
-    fsck,
-    prune,
-    purge,
-    stats,
-    demo,
-    completion,
-):
-    vstate.add_command(command)
 
 
 def main() -> None:

@@ -19,10 +19,11 @@ from typing import Any, Final
 import click
 import zstandard
 
-from versioned_state.cli.commands.read.diff import diff_of, print_changes
+from versioned_state.cli.commands.read.diff import diff_of
 from versioned_state.cli.demo.trip_agent import TripAgent
+from versioned_state.cli.render.changes import print_changes, stat_line
 from versioned_state.cli.render.output import Output, Span
-from versioned_state.cli.render.text import commit_header, commit_lines, names_of, size, stat_line
+from versioned_state.cli.render.text import commit_header, commit_lines, message_lines, names_of, size
 from versioned_state.cli.shared.settings import Settings, program, verb
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import Commit
@@ -155,14 +156,16 @@ def _show_log(output: Output, run: _Run) -> None:
     for count, commit in enumerate(run.state.log(limit=3)):
         if count:
             output.print()
-        output.lines(commit_lines(commit, names))
+        output.wrapped(commit_lines(commit, names))
 
 
 def _show_diff(output: Output, run: _Run) -> None:
     commit = next(commit for commit in run.commits if "cancelled" in commit.meta)
     back = run.state.head.height - commit.height
     _title(output, f"{program()} show main~{back}      What did it change when the traveller changed his mind?")
-    output.lines(commit_header(commit, {}))
+    output.wrapped(commit_header(commit, {}), indent=8)
+    output.print()
+    output.wrapped(message_lines(commit))
     output.print()
     print_changes(output, diff_of(run.state.repository, commit).changes)
 

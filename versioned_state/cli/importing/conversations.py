@@ -1,4 +1,4 @@
-"""Items of JSON as conversations: where the messages are, what else there is, and what a message says in a line. Layer: cli."""
+"""Items of JSON as conversations: their messages, their other fields, and a summary of a message. Layer: cli."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MESSAGES_KEYS: Final = (
     "chat",
     "transcript",
 )
-"""Keys under which people keep a list of messages; what comes first wins."""
+"""Keys under which people keep a list of messages; the first one found wins."""
 
 _SPEAKERS: Final = ("role", "from", "speaker", "sender", "author", "type")
 _TEXTS: Final = ("content", "value", "text", "message", "parts", "tool_calls", "function_call")
@@ -33,12 +33,12 @@ _SUMMARY: Final = 72  # columns of a commit's message
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages, and the other fields of the object that they were found in.
+    """Messages, and the other fields of their object.
 
     Attributes:
-        messages: any values of JSON; of a stream, once.
-        length: how many they are, where that is known.
-        where: where it stood in the file.
+        messages: any values of JSON; those of a stream can be read once.
+        length: the number of messages, if it is known.
+        where: its position in the file.
     """
 
     messages: Iterable[Any]
@@ -48,12 +48,12 @@ class Conversation:
 
 
 def single_conversation(source: Source, messages_key: str | None) -> tuple[Conversation | None, Iterator[Item]]:
-    """The one conversation that a source is: a list of messages, or one object with such a list; None where it is several.
+    """The conversation of a source that is one list of messages, or one object with such a list; None if it holds several.
 
-    The items come back whole, the one that was looked at included.
+    The second value is all items again.
 
     Raises:
-        InvalidArgumentError: there is nothing in it.
+        InvalidArgumentError: the source is empty.
     """
     first = next(source.items, None)
     if first is None:
@@ -71,10 +71,10 @@ def single_conversation(source: Source, messages_key: str | None) -> tuple[Conve
 
 
 def conversation_in(source: Source, item: Item, messages_key: str | None) -> Conversation:
-    """The conversation that an item is: a list of messages, or an object that has one.
+    """The conversation of an item that is a list of messages, or an object with one.
 
     Raises:
-        InvalidArgumentError: it is none; says what it is.
+        InvalidArgumentError: the item is something else; the message says what.
     """
     value = item.value
     key = None
@@ -101,7 +101,7 @@ def _message_in(source: Source, item: Item) -> Any:
 
 
 def find_messages_key(value: dict[str, Any]) -> str | None:
-    """The key of an object's list of messages: one of the usual, or else the only key with a list of what looks like messages."""
+    """The key of an object's list of messages: a usual one, or else the only key whose list looks like messages."""
     for key in MESSAGES_KEYS:
         if _is_list_of_dicts(value.get(key)):
             return key
@@ -116,7 +116,7 @@ def _is_list_of_dicts(value: Any) -> bool:
 
 
 def is_message(value: Any) -> bool:
-    """Whether a value looks like a message: an object that says who speaks and what."""
+    """Whether a value looks like a message: an object with a speaker and a text."""
     if not isinstance(value, dict) or any(_is_list_of_dicts(value.get(key)) for key in MESSAGES_KEYS):
         return False
     return isinstance(value.get("role"), str) or (
@@ -125,7 +125,7 @@ def is_message(value: Any) -> bool:
 
 
 def summarize(message: Any) -> str:
-    """A message in one line, as git would have it: who, and how the text begins."""
+    """A message in one line, as git has it: the speaker and the beginning of the text."""
     if not isinstance(message, dict):
         return _shorten(str(message))
     who = next((message[key] for key in _SPEAKERS if isinstance(message.get(key), str)), "message")

@@ -22,7 +22,7 @@ from versioned_state.errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A value of JSON, and where it stood: ``item 3`` or ``line 4``."""
+    """A value of JSON, and its position: ``item 3`` or ``line 4``."""
 
     value: Any
     where: str
@@ -30,14 +30,14 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is in a file.
+    """The content of a file.
 
     Attributes:
-        name: what to call the file.
-        items: the elements of a list, the lines of a JSONL file, or one document that is no list.
-        is_list: False for the one document.
-        in_memory: whether all of it was read; the lines of a JSONL file come as they are asked for.
-        fraction: how much of the file was read, 0 to 1; None where nobody knows.
+        name: the file's name in messages.
+        items: the elements of a list, the lines of a JSONL file, or a single document that is not a list.
+        is_list: False for the single document.
+        in_memory: whether all of it was read; the lines of a JSONL file are read as they are taken.
+        fraction: the part of the file that was read, 0 to 1; None if that is unknown.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Source:
     fraction: Callable[[], float | None]
 
 
-# What a compressed file begins with.
+# The first bytes of compressed files.
 _OPENERS: Final[dict[bytes, Callable[[BinaryIO], Any]]] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
     b"BZh": bz2.BZ2File,
@@ -60,8 +60,8 @@ def open_source(path: str) -> Iterator[Source]:
     """Open a file, or with ``-`` standard input.
 
     Raises, here or while items are taken:
-        OSError: it cannot be read.
-        InvalidArgumentError: it is damaged, or holds no JSON; says where.
+        OSError: the file cannot be read.
+        InvalidArgumentError: the file is damaged or is not JSON; the message says where.
     """
     if path == "-":
         stdin: Any = sys.stdin.buffer
@@ -78,7 +78,7 @@ def open_source(path: str) -> Iterator[Source]:
 
 
 def _plain(file: io.BufferedReader[Any]) -> BinaryIO:
-    """The file itself, or what is in it where it is compressed."""
+    """The file itself, or its content if it is compressed."""
     opener = next((opener for magic, opener in _OPENERS.items() if file.peek(8).startswith(magic)), None)
     if opener is None:
         return file
@@ -93,7 +93,7 @@ def _lines(name: str, file: BinaryIO) -> Iterator[bytes]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise InvalidArgumentError(
-            f"{name} is damaged, or was cut short: {error}", hint="decompress it by hand to see how much is good"
+            f"{name} is damaged, or was cut short: {error}", hint="decompress it by hand to see how much is intact"
         ) from error
 
 
@@ -131,7 +131,7 @@ def _parse(name: str, text: bytes, line: int) -> Any:
     except json.JSONDecodeError as error:
         raise InvalidArgumentError(
             f"{name}, line {line + error.lineno - 1}, column {error.colno}: not JSON: {error.msg}",
-            hint="it takes JSON or JSON lines, plain or compressed with gzip, bzip2 or xz",
+            hint="import takes JSON or JSON lines, plain or compressed with gzip, bzip2 or xz",
         ) from error
-    except (ValueError, RecursionError) as error:  # no text, a number of thousands of digits, brackets without end
+    except (ValueError, RecursionError) as error:  # not text, a number of thousands of digits, or endless brackets
         raise InvalidArgumentError(f"{name}, line {line}: not JSON that can be read: {json_reason(error)}") from error

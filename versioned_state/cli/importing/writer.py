@@ -17,13 +17,13 @@ _NOTHING: Final = object()
 
 
 class Writer:
-    """Writes branches, and counts. Every commit is complete: what was counted is in the store, whatever happens next.
+    """Writes branches and counts commits. Every counted commit is complete in the store, whatever happens next.
 
     Args:
-        key: the key of the state that messages go under.
-        append: add to a branch that is there. Without it, one that holds the beginning of its conversation gets the rest (an import
+        key: the key of the state for the messages.
+        append: add to a branch that exists. Without it, a branch that holds the beginning of its conversation gets the rest (an import
             was interrupted, or the file has grown), and any other is refused.
-        told: called after every round.
+        told: called after every commit.
     """
 
     def __init__(self, repository: Repository, *, key: str, author: str | None, append: bool, told: Callable[[], None]) -> None:
@@ -33,15 +33,15 @@ class Writer:
         self._append = append
         self._told = told
         self.branches: list[str] = []
-        self.rounds = 0
-        self.skipped = 0  # messages that were there already
-        self.complete = True  # the last branch has all that was to go there
-        self._began = 0, 0  # rounds written, and height of the last branch, before it
+        self.commits = 0
+        self.skipped = 0  # messages that the branch had already
+        self.complete = True  # the last branch has its whole conversation
+        self._began = 0, 0  # commits written, and height of the last branch, before it
 
     def check_free(self, branch: str, conversation: Conversation | None = None) -> None:
-        """Raise ``RefExistsError`` where a branch is there and is neither to be appended to nor the beginning of this conversation.
+        """Raise ``RefExistsError`` if a branch exists that is neither appended to nor the beginning of this conversation.
 
-        A conversation that comes as a stream, once, is looked at when it is written.
+        A conversation that comes as a stream, once, is compared when it is written.
         """
         if self._append or branch not in self._repository.branches:
             return
@@ -53,19 +53,21 @@ class Writer:
 
     def _exists(self, branch: str) -> RefExistsError:
         error = RefExistsError("branch", branch)
-        error.hint = "it is no beginning of what is imported; --append adds to it; --branch or --branch-prefix names another"
+        error.hint = "it is not the beginning of this conversation; --append adds to it; --branch or --branch-prefix names another"
         return error
 
     def _skip(self, branch: str, conversation: Conversation, messages: Iterator[Any]) -> int | None:
-        """Take those messages that a branch has; None where it is not the beginning of this conversation. Cost: reads the branch."""
+        """Take the messages that a branch has already; None if it is not the beginning of this conversation. Cost: reads the branch."""
         found = self._repository.snapshot(branch, describe=True).copy()
         held = found.pop(self._key, None)
-        if type(held) is not list or not _is_same(found, {_free_key(name, self._key): part for name, part in conversation.fields.items()}):
+        fields = _keys_of(conversation.fields, self._key)
+        # Keys of a state have an order of their own, so they are compared one by one.
+        if type(held) is not list or found.keys() != fields.keys() or not all(_is_same(found[key], fields[key]) for key in fields):
             return None
         for message in held:
             if not _is_same(message, next(messages, _NOTHING)):
                 return None
-        # An empty list is what a branch for anything else may begin with.
+        # An empty list may be the beginning of anything.
         return len(held) if held or next(messages, _NOTHING) is _NOTHING else None
 
     def write_conversation(self, branch: str, conversation: Conversation) -> None:
@@ -83,10 +85,9 @@ class Writer:
         key = self._key
         messages = state.setdefault(key, [])
         if not isinstance(messages, list):
-            raise InvalidArgumentError(f"the key {key!r} of branch {branch!r} holds no list, but a {type(messages).__name__}")
+            raise InvalidArgumentError(f"the key {key!r} of branch {branch!r} holds a {type(messages).__name__}, not a list")
         if skipped is None:
-            for name, value in conversation.fields.items():
-                state[_free_key(name, key)] = value
+            state.update(_keys_of(conversation.fields, key))
         is_empty = skipped is None
         for message in incoming:
             is_empty = False
@@ -114,35 +115,41 @@ class Writer:
         state = Versioned(self._repository, branch=branch, author=self._author)
         self.branches.append(branch)
         self.complete = False
-        self._began = self.rounds, state.head.height
+        self._began = self.commits, state.head.height
         return state
 
     def recount(self) -> None:
-        """Count what there is: an interrupt may have come after a round was written, and before it was counted."""
+        """Count again from the store: an interrupt may have come after a commit was written, and before it was counted."""
         if self.branches:
-            rounds, height = self._began
+            commits, height = self._began
             head = self._repository.branches.get(self.branches[-1])
-            self.rounds = rounds + (0 if head is None else head.height - height)
+            self.commits = commits + (0 if head is None else head.height - height)
             if head is None:
                 self.branches.pop()
 
     def _commit(self, state: Versioned, message: str) -> None:
-        # An item that equals the one before is a round all the same.
+        # An item that equals the one before is a commit all the same.
         state.commit(message, allow_empty=True)
-        self.rounds += 1
+        self.commits += 1
         self._told()
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """Whether two values are of JSON types, and the same as JSON: 1, 1.0 and True are three."""
+    """Whether two values are the same JSON; 1, 1.0 and True are different."""
     try:
         return json.dumps(a) == json.dumps(b)
     except (TypeError, ValueError, RecursionError):
         return False
 
 
-def _free_key(name: str, taken: str) -> str:
-    return f"{name}_field" if name == taken else name
+def _keys_of(fields: dict[str, Any], taken: str) -> dict[str, Any]:
+    """The fields by keys of the state: the one that has the key of the messages gets a name that no other field has."""
+    if taken not in fields:
+        return fields
+    free = f"{taken}_field"
+    while free in fields:
+        free += "_field"
+    return {free if name == taken else name: value for name, value in fields.items()}
 
 
 class BranchNames:
@@ -159,7 +166,7 @@ class BranchNames:
         """The name of the index-th conversation, counted from 0.
 
         Raises:
-            InvalidArgumentError: the field is not there, or is no text or number.
+            InvalidArgumentError: the field is missing, or is not text or a number.
         """
         if self._name_key is None:
             return f"{self._prefix}{index + 1:0{self._digits}}"
@@ -174,6 +181,6 @@ class BranchNames:
 
 
 def clean(text: str) -> str:
-    """A text as a branch may be named: what is not allowed there becomes a hyphen, and what is too long is cut."""
+    """A text as the name of a branch: forbidden characters become hyphens, and a long text is shortened."""
     named = re.sub(r"[^\w./+=,()-]+|\.{2,}|/{2,}", "-", text)
     return named.encode()[:120].decode(errors="ignore").strip("-/.")

@@ -22,7 +22,7 @@ class Age(click.ParamType[timedelta]):
             return value
         match = _AGE.fullmatch(str(value).strip())
         if not match:
-            self.fail(f"{value!r} is no age: a number and s, m, h, d or w, such as 90d", param, ctx)
+            self.fail(f"{value!r} is not an age: write a number and s, m, h, d or w, such as 90d", param, ctx)
         return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 

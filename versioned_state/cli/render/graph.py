@@ -18,13 +18,13 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 
 
 class Graph:
-    """Draws commits as they come."""
+    """Draws the lanes beside commits, one commit after the other."""
 
     def __init__(self) -> None:
         self._lanes: list[str] = []
 
     def draw(self, id: str, parents: Sequence[str]) -> tuple[list[str], str]:
-        """What stands left of a commit's lines: of its first lines, at least one; and of all others. All are equally wide."""
+        """The lanes left of a commit: a row for each of its first lines, at least one, and the row of all others, all equally wide."""
         lanes = self._lanes
         if id not in lanes:
             lanes.append(id)
@@ -37,13 +37,13 @@ class Graph:
         return [row.ljust(width) for row in rows], rest.ljust(width)
 
     def _close(self, lane: int) -> Iterator[str]:
-        """A lane ends; those right of it move to the left."""
+        """End a lane; those right of it move to the left."""
         del self._lanes[lane]
         if lane < len(self._lanes):
             yield _row("|" for _ in range(lane)) + "".join(" /" for _ in self._lanes[lane:])
 
     def _branch(self, lane: int, parents: Sequence[str]) -> Iterator[str]:
-        """A commit's lane goes on to its first parent, and each of the others has one."""
+        """Continue a commit's lane to its first parent, and give each other parent a lane."""
         lanes = self._lanes
         left = _row("|" for _ in lanes[:lane])
         right = lanes[lane + 1 :]
@@ -60,7 +60,7 @@ class Graph:
             lanes.insert(lane + 1, parent)
 
     def _join(self) -> Iterator[str]:
-        """Lanes that wait for one commit become one."""
+        """Join lanes that wait for the same commit."""
         lanes = self._lanes
         while True:
             found = next((index for index, id in enumerate(lanes) if id in lanes[:index]), None)
@@ -82,12 +82,12 @@ def _row(marks: Iterable[str]) -> str:
 
 
 def beside(first: Sequence[str], rest: str, count: int) -> list[str]:
-    """What stands left of so many lines of a commit, and below them, where more must be drawn."""
+    """The lanes left of ``count`` lines of a commit, and of further rows if the drawing needs them."""
     return [*first, *[rest] * (count - len(first))]
 
 
 def shown_parents(history: Sequence[tuple[str, Sequence[str]]], shown: Container[str]) -> dict[str, list[str]]:
-    """What each commit that is shown is to be connected with: the nearest ones that are shown, down each way.
+    """The commits that each shown commit's lanes lead to: the nearest shown ancestors.
 
     Args:
         history: the ids of all commits and of their parents, children before parents.

@@ -1,13 +1,14 @@
-"""What is printed, and where: data to stdout, notes and errors to stderr, colours and a pager where there is a terminal. Layer: cli.
+"""Printing: data to stdout, notes and errors to stderr, with colours and a pager on a terminal. Layer: cli.
 
-Every text passes through ``escape`` here, so nothing that is stored can drive the terminal that shows it. Only
-``Output.write_bytes`` writes what it is given; ``get --raw`` and ``export --output`` ask for that.
+Every text passes through ``escape`` here, so stored data cannot drive the terminal. Only ``Output.write_bytes`` writes bytes
+unchanged; ``get --raw`` uses it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -24,7 +25,7 @@ ColorMode = Literal["auto", "always", "never"]
 
 Style = Literal["id", "ref", "time", "author", "meta", "path", "added", "removed", "changed", "dim", "title", "error", "hint"]
 
-# The 16 colours of the terminal, which its user chose, and no others.
+# Only the 16 colours of the terminal, which its user chose.
 _STYLES: dict[Style, dict[str, Any]] = {
     "id": {"fg": "yellow"},
     "ref": {"fg": "green", "bold": True},
@@ -51,17 +52,17 @@ class Span:
 
 
 Part = str | Span
-"""A piece of a line. Line breaks in it are written out, like all control characters."""
+"""A piece of a line. Line breaks in it are escaped, like all control characters."""
 
 Line = list[Part]
 
 
 class Output:
-    """Where a command prints.
+    """The output of a command.
 
     Args:
-        color: ``"auto"``: where stdout is a terminal and ``NO_COLOR`` is not set.
-        pager: page long output where stdout is a terminal.
+        color: ``"auto"``: if stdout is a terminal and ``NO_COLOR`` is not set.
+        pager: page long output if stdout is a terminal.
     """
 
     def __init__(self, *, color: ColorMode = "auto", pager: bool = True) -> None:
@@ -73,7 +74,7 @@ class Output:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether stdout is one."""
+        """Whether stdout is a terminal."""
         return _is_terminal(sys.stdout)
 
     @property
@@ -87,9 +88,14 @@ class Output:
         return _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
 
     @property
+    def columns(self) -> int | None:
+        """Columns of the terminal that stdout is; None if it is not one, and lines may be of any length."""
+        return max(20, shutil.get_terminal_size((100, 24)).columns) if self.is_terminal else None
+
+    @property
     def width(self) -> int:
-        """Columns of the terminal; 100 where there is none."""
-        return max(20, shutil.get_terminal_size((100, 24)).columns) if self.is_terminal else 100
+        """Columns for values on several lines: those of the terminal, or 100."""
+        return self.columns or 100
 
     # Data, to stdout
 
@@ -102,8 +108,14 @@ class Output:
         for line in lines:
             self.print(*line)
 
+    def wrapped(self, lines: Iterable[Line], *, indent: int = 4) -> None:
+        """Several, broken between words at the width of the terminal, and continued with that many blanks."""
+        for line in lines:
+            for row in [line] if self.columns is None else wrap(line, self.columns, indent):
+                self.print(*row)
+
     def crop(self, *parts: Part) -> None:
-        """One line, cut to the width of the terminal where there is one."""
+        """One line, shortened to the width of the terminal; whole if stdout is not a terminal."""
         self.print(*(crop(parts, self.width) if self.is_terminal else parts))
 
     def json(self, data: Any) -> None:
@@ -111,7 +123,7 @@ class Output:
         self._write(to_json(data) + "\n")
 
     def text(self, text: str) -> None:
-        """A text of several lines: its line breaks and tabs are kept, every other control character is written out."""
+        """A text of several lines: its line breaks and tabs are kept, every other control character is escaped."""
         for line in text.split("\n"):
             self._write("\t".join(map(escape, line.split("\t"))) + "\n")
 
@@ -126,10 +138,10 @@ class Output:
 
     @contextmanager
     def paged(self, *, unless: bool = False) -> Iterator[None]:
-        """Send what is printed in the block through the user's pager, where stdout is a terminal. The pager starts with the first line.
+        """Page the output of the block if stdout is a terminal. The pager starts with the first line.
 
         Args:
-            unless: print it without a pager all the same; for JSON, which is for programs.
+            unless: do not page; for JSON, which is for programs.
         """
         command = find_pager() if self._pager and self.is_terminal and not unless else None
         if command is None:
@@ -145,19 +157,19 @@ class Output:
     # Notes and errors, to stderr
 
     def note(self, *parts: Part) -> None:
-        """One line of what is no data."""
+        """One line that is not data, to stderr."""
         print(join(parts, color=self._colors(sys.stderr)), file=sys.stderr, flush=True)
 
     def error(self, message: str, hint: str = "") -> None:
-        """An error on one line, and on another the way out, where there is one."""
+        """An error on one line, and the way out, if there is one, on another."""
         self.note(Span("error: ", "error"), message)
         if hint:
             self.note(Span("hint: ", "hint"), hint)
 
     def console(self, *, stderr: bool = False) -> Any:
-        """A console of rich's, for what needs more than lines: tables, panels and progress bars. It knows the same colours.
+        """A console of rich, for tables, panels and progress bars, with the same colours.
 
-        Imported here, since the commands that print lines start in half the time without it.
+        Rich is imported here because commands that print lines start in half the time without it.
         """
         from rich.console import Console
 
@@ -185,12 +197,13 @@ def _show(part: Part, *, color: bool) -> str:
 
 
 def crop(parts: Iterable[Part], width: int) -> Line:
-    """The parts that fit into so many columns; where not all do, the last one is cut, with an ellipsis."""
+    """The parts that fit into ``width`` columns; if not all do, the last one is shortened, with an ellipsis."""
     line: Line = list(parts)
     if sum(columns(_text(part)) for part in line) <= width:
         return line
     shown: Line = []
-    room = width - 1
+    ellipsis = "…" if is_utf8() else "..."
+    room = max(0, width - len(ellipsis))
     for part in line:
         whole = escape(_text(part))
         text = _cut(whole, room)
@@ -198,7 +211,37 @@ def crop(parts: Iterable[Part], width: int) -> Line:
         if text != whole:
             break
         room -= columns(text)
-    return [*shown, "…"]
+    return [*shown, ellipsis[:width]]
+
+
+def wrap(parts: Iterable[Part], width: int, indent: int) -> Iterator[Line]:
+    """A line broken between words, if it is wider than ``width`` columns. A word that is wider than that stays whole."""
+    line: Line = []
+    used = 0
+    for blanks, word in _words(parts):
+        taken = sum(columns(_text(piece)) for piece in word)
+        if line and used + blanks + taken > width and used > indent:
+            yield line
+            line, used = [" " * indent, *word], indent + taken
+        else:
+            line += [" " * blanks, *word] if blanks else word
+            used += blanks + taken
+    yield line
+
+
+def _words(parts: Iterable[Part]) -> Iterator[tuple[int, list[Part]]]:
+    """The words of a line, each with the number of blanks before it; a word may be of several parts."""
+    blanks, word = 0, list[Part]()
+    for part in parts:
+        for piece in re.findall(" +|[^ ]+", _text(part)):
+            if not piece.startswith(" "):
+                word.append(piece if isinstance(part, str) else Span(piece, part.style))
+                continue
+            if word:
+                yield blanks, word
+                blanks, word = 0, []
+            blanks += len(piece)
+    yield blanks, word
 
 
 def _text(part: Part) -> str:
@@ -206,7 +249,7 @@ def _text(part: Part) -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal a text takes once control characters are written out: a Chinese character takes two."""
+    """The columns of a terminal that a text takes with its control characters escaped: a Chinese character takes two."""
     text = escape(text)
     if text.isascii():
         return len(text)
@@ -216,7 +259,7 @@ def columns(text: str) -> int:
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
-    """A text with as many blanks behind it as it has fewer columns; ``right``: before it."""
+    """A text filled with blanks to ``width`` columns, behind it or, with ``right``, before it."""
     blanks = " " * (width - columns(text))
     return blanks + text if right else text + blanks
 
@@ -228,14 +271,15 @@ def _cut(text: str, width: int) -> str:
 
 
 def to_json(data: Any, *, indent: int | None = None) -> str:
-    """Data of JSON's types as JSON. What does not print is written as an escape, which means the same to whoever parses it."""
-    text = json.dumps(data, ensure_ascii=not _is_utf8(), indent=indent)
+    """Data of JSON's types as JSON. A character that does not print becomes an escape, which means the same to a parser."""
+    text = json.dumps(data, ensure_ascii=not is_utf8(), indent=indent)
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
 
 
-def _is_utf8() -> bool:
+def is_utf8() -> bool:
+    """Whether stdout takes every character; else bars and ellipses are drawn in ASCII."""
     return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
 
 

@@ -12,7 +12,7 @@ from typing import Self
 
 
 def find_pager() -> list[str] | None:
-    """The command of ``VSTATE_PAGER``, ``PAGER``, or ``less``; None where output is better not paged."""
+    """The command of ``VSTATE_PAGER``, ``PAGER``, or ``less``; None if output is better not paged."""
     if os.environ.get("TERM", "") in ("", "dumb"):
         return None
     chosen = next((os.environ[name] for name in ("VSTATE_PAGER", "PAGER") if name in os.environ), "less")
@@ -28,7 +28,7 @@ def find_pager() -> list[str] | None:
 class Pager:
     """A pager that starts with the first text written to it, so that an error before that is not hidden by an empty screen.
 
-    Leaving the block waits until the user has left the pager; that he leaves it early is no error.
+    Leaving the block waits until the user has left the pager. To leave it early is not an error.
     """
 
     def __init__(self, command: list[str]) -> None:
@@ -38,7 +38,7 @@ class Pager:
     def write(self, text: str) -> None:
         """Raises ``BrokenPipeError`` once the user has left; the block is left with it."""
         if self._process is None:
-            # As git does: colours pass, and what fits on one screen is just printed.
+            # As git does: colours pass, and output that fits on one screen is just printed.
             environment = {"LESS": "FRX", "LV": "-c", **os.environ}
             self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's own choice
         assert self._process.stdin is not None
@@ -53,7 +53,7 @@ class Pager:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
             while True:
-                # Ctrl-C is the pager's business while it has the screen.
+                # While the pager has the screen, Ctrl-C is for the pager.
                 with suppress(KeyboardInterrupt):
                     self._process.wait()
                     break

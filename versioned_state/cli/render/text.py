@@ -1,4 +1,4 @@
-"""Commits, changes and values as lines of text, and as JSON: one way to show each, for all commands. Layer: cli."""
+"""Commits, times, values and numbers as text and as JSON: one way to show each, for all commands. Layer: cli."""
 
 from __future__ import annotations
 
@@ -8,29 +8,24 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
-from versioned_state.cli.render.output import Line, Span, Style, columns, padded
+from versioned_state.cli.render.output import Line, Span
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.change import Change
-from versioned_state.repository.views.diff import DiffStat
 from versioned_state.repository.views.render import json_value, one_line
 
 Names = Mapping[str, list[tuple[str, str]]]
-"""Of a commit's id, the branches and tags that point to it: kind and name."""
+"""The branches and tags that point to a commit, as kind and name, by the commit's id."""
 
 _NAMES_SHOWN: Final = 1000
-"""Branches and tags that a log looks at to name commits: enough for people, and never a scan of a service."""
-
-_SIGNS: Final[dict[str, tuple[str, Style]]] = {"added": ("+", "added"), "removed": ("-", "removed"), "changed": ("~", "changed")}
-_MARKS: Final[dict[str, Style]] = {"+": "added", "-": "removed", "@": "dim"}
+"""Branches and tags that a log reads to name commits: enough for people, and never a scan of a service's store."""
 
 
 # Commits
 
 
 def names_of(repository: Repository) -> Names:
-    """Which branches and tags point where. Cost: one listing of at most a thousand of each."""
+    """The branches and tags by the commit they point to. Cost: one listing of at most a thousand of each."""
     names: dict[str, list[tuple[str, str]]] = {}
     for kind in ("branch", "tag"):
         for ref in islice(iter_refs(repository.store, kind), _NAMES_SHOWN):
@@ -53,14 +48,14 @@ def commit_json(commit: Commit, names: Names) -> dict[str, Any]:
         "meta": json_value(dict(commit.meta)),
         "branches": [name for kind, name in here if kind == "branch"],
         "tags": [name for kind, name in here if kind == "tag"],
-        **({"cut": True} if commit.shallow else {}),
+        **({"shallow": True} if commit.shallow else {}),
     }
 
 
 def commit_line(commit: Commit, names: Names) -> Line:
     """A commit on one line: id, names, and the first line of its message."""
-    cut: Line = ["  ", Span("(history was cut here)", "dim")] if commit.shallow else []
-    return [Span(commit.short, "id"), *_names(commit, names), "  ", first_line(commit.message), *cut]
+    pruned: Line = ["  ", Span("(older history was pruned)", "dim")] if commit.shallow else []
+    return [Span(commit.short, "id"), *_names(commit, names), "  ", first_line(commit.message), *pruned]
 
 
 def commit_lines(commit: Commit, names: Names) -> Iterator[Line]:
@@ -73,26 +68,23 @@ def commit_lines(commit: Commit, names: Names) -> Iterator[Line]:
     if commit.meta:
         yield ["    ", Span(meta_text(commit), "meta")]
     if commit.shallow:
-        yield ["    ", Span("history was cut here", "dim")]
+        yield ["    ", Span("older history was pruned", "dim")]
 
 
 def commit_header(commit: Commit, names: Names) -> Iterator[Line]:
-    """A commit as ``show`` shows it: everything that is known of it."""
+    """A commit as ``show`` shows it: all of it but its message."""
     yield ["commit  ", Span(commit.id, "id"), *_names(commit, names)]
     for parent in commit.parents:
         yield ["parent  ", Span(parent, "id")]
     if commit.shallow:
-        yield ["parent  ", Span("history was cut here", "dim")]
-    yield ["time    ", Span(human_time(commit) + " UTC", "time")]
+        yield ["parent  ", Span("older history was pruned", "dim")]
+    yield ["time    ", Span(human_time(commit), "time")]
     if commit.author:
         yield ["author  ", Span(commit.author, "author")]
     if commit.signed_by:
         yield ["signed  by key ", Span(commit.signed_by, "id"), ", as it says; vstate verify checks it"]
     if commit.meta:
         yield ["meta    ", Span(meta_text(commit), "meta")]
-    if commit.message:
-        yield []
-        yield from message_lines(commit)
 
 
 def message_lines(commit: Commit) -> Iterator[Line]:
@@ -139,30 +131,30 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-def human_time(commit: Commit) -> str:
-    """When it was made: UTC, to the second."""
-    return human_instant(commit.time)
+def human_time(commit: Commit, *, seconds: bool = True) -> str:
+    """The time of a commit for people, in UTC, as revisions such as ``main@{2026-11-01}`` have it."""
+    return human_instant(commit.time, seconds=seconds)
 
 
 def iso_time(commit: Commit) -> str:
-    """When it was made: ISO 8601, UTC, to the microsecond."""
+    """The time of a commit in ISO 8601, UTC, to the microsecond."""
     return iso_instant(commit.time)
 
 
-def human_instant(time: int) -> str:
-    """A time in microseconds: UTC, to the second."""
-    return _instant(time, lambda at: f"{at:%Y-%m-%d %H:%M:%S}")
+def human_instant(time: int, *, seconds: bool = True) -> str:
+    """A time in microseconds since 1970 for people, in UTC."""
+    return _instant(time, lambda at: f"{at:%Y-%m-%d %H:%M:%S} UTC" if seconds else f"{at:%Y-%m-%d %H:%M} UTC")
 
 
 def iso_instant(time: int) -> str:
-    """A time in microseconds: ISO 8601, UTC, to the microsecond."""
+    """A time in microseconds since 1970 in ISO 8601, UTC, to the microsecond."""
     return _instant(time, lambda at: at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z")
 
 
 def _instant(time: int, show: Callable[[datetime], str]) -> str:
     try:
         return show(_EPOCH + timedelta(microseconds=time))
-    except (ValueError, OverflowError, OSError):  # beyond the years that a datetime knows; a clock may say anything
+    except (ValueError, OverflowError, OSError):  # beyond the years that a datetime can hold: a clock may say anything
         return f"{time} microseconds"
 
 
@@ -174,69 +166,6 @@ def age(commit: Commit) -> str:
         if count:
             return f"{count:,} {unit}{'s' * (count > 1)} ago"
     return "just now"
-
-
-# Changes
-
-
-def change_lines(change: Change) -> Iterator[Line]:
-    """A change: its sign and path, then its values, on one line; of a long text, the lines that changed."""
-    sign, style = _SIGNS[change.kind]
-    first, *rest = str(change).split("\n")
-    path = f"{sign} {change.path}"
-    yield [Span(path, style), first.removeprefix(path)]
-    for line in rest:
-        yield [Span(line, _MARKS.get(line.lstrip()[:1], "dim"))]
-
-
-def change_in_full(change: Change, width: int) -> Iterator[Line]:
-    """The same with whole values, on as many lines as they take."""
-    sign, style = _SIGNS[change.kind]
-    yield [Span(f"{sign} {change.path}", style), " keys in another order" if change.reordered else ""]
-    lines = change.lines()
-    if not lines:
-        old = [] if change.kind == "added" else value_lines(change.old, width - 6)
-        new = [] if change.kind == "removed" else value_lines(change.new, width - 6)
-        lines = [*(("-", line) for line in old), *(("+", line) for line in new)]
-    for mark, line in lines:
-        yield [Span(f"    {mark} {line}", _MARKS[mark])]
-
-
-def stat_lines(stat: DiffStat) -> Iterator[Line]:
-    """How much changed under each key, then in all."""
-    shown = [one_line(key, quote=False) for key in stat.keys]
-    width = max(map(columns, shown), default=0)
-    for key, counts in zip(shown, stat.keys.values(), strict=True):
-        yield [" ", Span(padded(key, width), "path"), "  ", *_counts(counts)]
-    total = ", ".join(
-        f"{count:,} {kind}" for kind, count in (("added", stat.added), ("removed", stat.removed), ("changed", stat.changed)) if count
-    )
-    yield [f" {plural(len(stat.keys), 'key')}: {total or 'no changes'}"]
-
-
-def stat_line(stat: DiffStat) -> Line:
-    """The same on one line."""
-    line: Line = []
-    for key, counts in stat.keys.items():
-        line += [", " if line else "", Span(one_line(key, quote=False), "path"), " ", *_counts(counts)]
-    return line or ["no changes"]
-
-
-def _counts(counts: tuple[int, int, int]) -> Line:
-    spans = [Span(f"{sign}{count:,}", style) for count, (sign, style) in zip(counts, _SIGNS.values(), strict=True) if count]
-    line: Line = []
-    for span in spans:
-        line += [" ", span] if line else [span]
-    return line
-
-
-def stat_json(stat: DiffStat) -> dict[str, Any]:
-    """The same in JSON types."""
-
-    def counts(added: int, removed: int, changed: int) -> dict[str, int]:
-        return {"added": added, "removed": removed, "changed": changed}
-
-    return {**counts(stat.added, stat.removed, stat.changed), "keys": {key: counts(*of_key) for key, of_key in stat.keys.items()}}
 
 
 # Values

@@ -1,4 +1,4 @@
-"""Changes word by word: what went and what came within a value, in its place. Layer: cli.
+"""Changes word by word: removed and added words within a text. Layer: cli.
 
 As ``git diff --word-diff`` shows it: ``Lisbon by [-train-]{+plane+}``.
 """
@@ -11,24 +11,24 @@ from difflib import SequenceMatcher
 from itertools import takewhile
 from typing import Any, Final
 
+from versioned_state.cli.render.changes import change_lines
 from versioned_state.cli.render.output import Line, Part, Span
-from versioned_state.cli.render.text import change_lines
 from versioned_state.repository.views.change import Change
 from versioned_state.repository.views.render import one_line
 
 _WORD: Final = re.compile(r"\w+|\s+|[^\w\s]")
 _AROUND: Final = 40
-"""Characters that are shown of what stayed, on either side of what did not."""
+"""Unchanged characters that are shown on either side of a change."""
 
 _WORDS: Final = 20_000
-"""Words beyond which two texts are not compared by word: the comparison is quadratic at worst."""
+"""Longer texts are not compared by word: the comparison is quadratic at worst."""
 
 
 def word_lines(change: Change, *, full: bool = False) -> Iterator[Line]:
-    """A change with both sides of it in one text. What is added or removed as a whole is shown as ever.
+    """A change with both sides in one text. A value that is added or removed as a whole is shown as in any diff.
 
     Args:
-        full: leave nothing out of what stayed the same.
+        full: show all of the unchanged text.
     """
     old, new = change.old, change.new
     if change.kind != "changed" or change.reordered:
@@ -52,9 +52,9 @@ def _marked(sign: str, text: str) -> list[Part]:
 
 
 def _parts(old: str, new: str, *, full: bool) -> Iterator[Part]:
-    """The pieces of both texts in order: what stayed plain, what went and what came marked."""
+    """The pieces of both texts in order: unchanged ones plain, removed and added ones marked."""
     a, b = _WORD.findall(old), _WORD.findall(new)
-    # What is alike at both ends is set aside first, so that a change within a long text costs no more than one in a short one.
+    # Equal words at both ends are set aside first, so that a change within a long text costs no more than one in a short text.
     start = _count_alike(a, b)
     end = _count_alike(a[: start - 1 if start else None : -1], b[: start - 1 if start else None : -1])
     yield from _kept("".join(a[:start]), full=full, first=True)
@@ -80,13 +80,13 @@ def _kept(text: str, *, full: bool, first: bool = False, last: bool = False) -> 
 
 
 def _abridged(text: str, *, first: bool, last: bool) -> str:
-    """A text with its middle left out, or its beginning or end where nothing changed beyond it."""
+    """An unchanged text without its middle; at the ends of the value, without its beginning or end."""
     before, after = ("" if first else text[:_AROUND]), ("" if last else text[-_AROUND:])
     return text if len(text) <= len(before) + len(after) + _AROUND else f"{before}…{after}"
 
 
 def _text_lines(old: str, new: str, *, full: bool) -> Iterator[Line]:
-    """The lines of a text in which something changed, each with what went and what came; with ``full`` the others too."""
+    """The changed lines of a text, each with its removed and added words; with ``full`` the unchanged lines too."""
     a, b = old.split("\n"), new.split("\n")
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, a, b, autojunk=len(a) > 2000).get_opcodes():
         if tag == "equal":
@@ -99,7 +99,7 @@ def _text_lines(old: str, new: str, *, full: bool) -> Iterator[Line]:
 
 
 def _broken(parts: Iterator[Part]) -> Iterator[Line]:
-    """The parts as lines: a mark that runs over the end of a line is closed there and opened again on the next, as in git."""
+    """The parts as lines. As in git, a mark that spans lines is closed at the end of each and opened again on the next."""
     line: Line = []
     for part in parts:
         if isinstance(part, str):

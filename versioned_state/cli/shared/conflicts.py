@@ -1,6 +1,6 @@
-"""Conflicts: the options that settle them, and how those that are left are shown. For merge, cherry-pick, revert, rebase. Layer: cli.
+"""Conflicts of merge, cherry-pick, revert and rebase: the options that resolve them, and how the rest is shown. Layer: cli.
 
-Nothing is kept of a merge that stopped: the command is given again, with what settles it.
+A merge that stops leaves nothing behind: the command is given again, with the resolutions.
 """
 
 from __future__ import annotations
@@ -31,57 +31,57 @@ Side = Literal["ours", "theirs"]
 _T = TypeVar("_T")
 
 Attempt = Callable[[Mapping[str, Policy], Mapping[StatePath, Any]], _T]
-"""Does all that was asked, with these policies and values by path; or raises ``MergeConflictError``, and then it did nothing."""
+"""Does the whole of a command with these policies and values by path, or raises ``MergeConflictError`` and does nothing."""
 
 _SIDES: tuple[tuple[str, Style], ...] = (("base", "dim"), ("ours", "author"), ("theirs", "time"))
 
 
-# What settles them
+# How they are resolved
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What a command line says: policies, and for the conflicts that they leave, sides by pattern and values by path."""
+    """The resolutions of a command line: policies, and for the remaining conflicts, sides by pattern and values by path."""
 
     policies: Mapping[str, Policy] = field(default_factory=dict)
     sides: tuple[tuple[Pattern, Side], ...] = ()
     values: Mapping[StatePath, Any] = field(default_factory=dict)
 
     def run(self, attempt: Attempt[_T]) -> _T:
-        """Do something, with what settles its conflicts.
+        """Make an attempt, and resolve its conflicts.
 
         Raises:
-            MergeConflictError: some are left.
-            InvalidArgumentError: some are left, and for one that never was there something was chosen: a slip, it seems.
+            MergeConflictError: some conflicts are not resolved.
+            InvalidArgumentError: the same, and a resolution names a path without a conflict: probably a slip.
         """
         policies, values = dict(self.policies), dict[StatePath, Any]()
-        settled: set[StatePath] = set()
+        resolved: set[StatePath] = set()
         while True:
             try:
                 return attempt(policies, values)
             except MergeConflictError as error:
                 # A range of commits shows the conflicts of one after the other.
-                left = [conflict.path for conflict in error.conflicts if conflict.path not in settled]
-                new = [path for path in left if self._settle(path, policies, values)]
+                left = [conflict.path for conflict in error.conflicts if conflict.path not in resolved]
+                new = [path for path in left if self._resolve(path, policies, values)]
                 if not new:
-                    self._check([*settled, *left], left)
+                    self._check([*resolved, *left], left)
                     raise
-                settled.update(new)
+                resolved.update(new)
 
-    def _settle(self, path: StatePath, policies: dict[str, Policy], values: dict[StatePath, Any]) -> bool:
+    def _resolve(self, path: StatePath, policies: dict[str, Policy], values: dict[StatePath, Any]) -> bool:
         if path in self.values:
             values[path] = self.values[path]
             return True
         found = [(pattern, side) for pattern, side in self.sides if pattern.matches(path)]
         if not found:
             return False
-        said = [sum(type(step) is not str for step in pattern.steps) for pattern, _ in found]
-        most = [each for each, count in zip(found, said, strict=True) if count == max(said)]  # those with the fewest stars
+        whole = [sum(type(step) is not str for step in pattern.steps) for pattern, _ in found]
+        most = [each for each, count in zip(found, whole, strict=True) if count == max(whole)]  # the patterns with the fewest stars
         pattern, side = most[0]
         for other, another in most[1:]:
             if another != side:
-                raise click.UsageError(f"--{side} {pattern} and --{another} {other} both settle {path}")
-        # By a policy the side is taken as it is stored, without being read. It is the last one, so it goes before the others.
+                raise click.UsageError(f"--{side} {pattern} and --{another} {other} both resolve {path}")
+        # A policy takes the side as it is stored, without reading it. The last policy that matches wins, so this one is added last.
         policies.pop(str(path), None)
         policies[str(path)] = side
         return True
@@ -91,10 +91,10 @@ class Choices:
         wrong += [str(path) for path in self.values if path not in seen]
         if wrong:
             shown = ", ".join(map(str, left[:5])) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
-            raise InvalidArgumentError(f"there is no conflict at {wrong[0]}; nothing was changed", hint=f"conflicts: {shown}")
+            raise InvalidArgumentError(f"there is no conflict at {wrong[0]}", remains="nothing was changed", hint=f"conflicts: {shown}")
 
 
-def settle_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def resolution_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--policy``, ``--ours``, ``--theirs`` and ``--set``, which a command takes as one argument, ``chosen``."""
 
     @wraps(command)
@@ -102,17 +102,19 @@ def settle_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, chosen=_choices(policies, ours, theirs, values), **rest)
 
     for option in (
-        click.option("--set", "values", nargs=2, multiple=True, metavar="PATH JSON", help="Settle a conflict with a value."),
-        click.option("--theirs", multiple=True, metavar="PATH", help="Settle conflicts there with their side."),
-        click.option("--ours", multiple=True, metavar="PATH", help="Settle conflicts there with our side; ** means everywhere."),
-        click.option("--policy", "policies", multiple=True, metavar="PATTERN=NAME", help="How such paths are merged; see vstate policy."),
+        click.option("--set", "values", nargs=2, multiple=True, metavar="PATH JSON", help="Resolve the conflict at PATH with a value."),
+        click.option("--theirs", multiple=True, metavar="PATH", help="Resolve conflicts at PATH with their side."),
+        click.option("--ours", multiple=True, metavar="PATH", help="Resolve conflicts at PATH with our side; ** is every path."),
+        click.option(
+            "--policy", "policies", multiple=True, metavar="PATTERN=NAME", help="Merge paths that match by this policy; see vstate policy."
+        ),
     ):
         option(run)
     return run
 
 
 def _choices(policies: Iterable[str], ours: Iterable[str], theirs: Iterable[str], values: Iterable[tuple[str, str]]) -> Choices:
-    """What the options say. Raises ``InvalidArgumentError`` or ``UsageError`` for what they cannot mean."""
+    """The resolutions that the options name. Raises ``InvalidArgumentError`` or ``UsageError`` for options that make no sense."""
     named = [_parse_policy(text) for text in policies]
     _check_once((pattern, "--policy", name) for pattern, name in named)
     sides: list[tuple[Pattern, Side]] = [(Pattern.parse(text), "ours") for text in ours]
@@ -123,12 +125,12 @@ def _choices(policies: Iterable[str], ours: Iterable[str], theirs: Iterable[str]
 
 
 def _check_once(choices: Iterable[tuple[Pattern | StatePath, str, str]]) -> None:
-    """Raise ``UsageError`` where one pattern or path is settled in two ways: which of them was meant, nobody knows."""
+    """Raise ``UsageError`` if one pattern or path is resolved in two ways."""
     known: dict[tuple[Any, ...], tuple[str, str]] = {}
     for place, option, value in choices:
         before = known.setdefault(place.steps, (option, value))
         if before != (option, value):
-            raise click.UsageError(f"{place} is settled twice, by {before[0]} and by {option}")
+            raise click.UsageError(f"{place} is resolved twice, by {before[0]} and by {option}")
 
 
 def _parse_policy(text: str) -> tuple[Pattern, Any]:
@@ -136,7 +138,7 @@ def _parse_policy(text: str) -> tuple[Pattern, Any]:
     if not equals:
         raise click.UsageError(f"--policy takes PATTERN=NAME, such as messages=append, not {text!r}")
     if name not in NAMES:
-        raise InvalidArgumentError(f"no merge policy: {name!r} for {pattern!r}", hint=f"there are {', '.join(NAMES)}")
+        raise InvalidArgumentError(f"{name!r} for {pattern!r} is not a merge policy", hint=f"the policies are {', '.join(NAMES)}")
     return Pattern.parse(pattern), name
 
 
@@ -145,7 +147,7 @@ def _parse_value(path: StatePath, text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(
-            f"--set {path}: {text!r} is no JSON: {json_reason(error)}", hint=f"a text is written {json.dumps(text)!r}"
+            f"--set {path}: {text!r} is not JSON: {json_reason(error)}", hint=f"a string is written {json.dumps(text)!r}"
         ) from error
 
 
@@ -153,7 +155,7 @@ def attempt_of(call: Callable[[Mapping[str, Policy]], Commit]) -> Attempt[Commit
     """An attempt by a method of ``Versioned`` that takes policies; values are given to the merge that stopped."""
 
     def attempt(policies: Mapping[str, Policy], values: Mapping[StatePath, Any]) -> Commit:
-        resolved: set[StatePath] = set()
+        taken: set[StatePath] = set()
 
         def run() -> Commit:
             return call(policies)
@@ -163,12 +165,12 @@ def attempt_of(call: Callable[[Mapping[str, Policy]], Commit]) -> Attempt[Commit
                 return run()
             except MergeConflictError as error:
                 merge = error.merge
-                found = {conflict.path for conflict in error.conflicts} & values.keys() - resolved
+                found = {conflict.path for conflict in error.conflicts} & values.keys() - taken
                 if merge is None or not found:
                     raise
                 for path in found:
                     merge.resolve(path, values[path])
-                resolved |= found
+                taken |= found
                 run = merge.commit
 
     return attempt
@@ -177,11 +179,11 @@ def attempt_of(call: Callable[[Mapping[str, Policy]], Commit]) -> Attempt[Commit
 # How they are shown
 
 
-def settled(output: Output, what: str, chosen: Choices, attempt: Attempt[_T]) -> _T:
-    """Do something with what settles its conflicts. Those that are left are printed, and raised as one line.
+def resolved(output: Output, what: str, chosen: Choices, attempt: Attempt[_T]) -> _T:
+    """Make an attempt and resolve its conflicts. The remaining ones are printed, and raised as an error of one line.
 
     Args:
-        what: what was to be done, such as ``merging idea into main``.
+        what: the attempt in words, such as ``merging idea into main``.
     """
     try:
         return chosen.run(attempt)
@@ -191,18 +193,18 @@ def settled(output: Output, what: str, chosen: Choices, attempt: Attempt[_T]) ->
 
 
 def explained(error: MergeConflictError, what: str) -> StateError:
-    """Conflicts as an error of one line for a terminal, which has options and no methods; to be raised."""
-    notes = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
-    message = f"{plural(len(error.conflicts), 'conflict')} in {what}{notes}; nothing was changed"
+    """Conflicts as an error of one line, to be raised, whose hint names options instead of methods."""
+    notes = "".join(f", {note}" for note in getattr(error, "__notes__", ()) if not note.startswith("hint: "))
+    message = f"{plural(len(error.conflicts), 'conflict')} in {what}{notes}"
     path = shlex.quote(str(error.conflicts[0].path))
     appended = next((each.path for each in error.conflicts if each.both_appended), None)
-    way_out = f"give it again with --ours {path}, --theirs {path} or --set {path} JSON"
+    way_out = f"repeat the command with --ours {path}, --theirs {path} or --set {path} JSON"
     hint = way_out if appended is None else f"--policy {shlex.quote(f'{appended}=append')} keeps what both appended; or {way_out}"
-    return StateError(message, hint=hint)
+    return StateError(message, remains="nothing was changed", hint=hint)
 
 
 def conflict_lines(conflicts: Iterable[Conflict], width: int) -> Iterator[Line]:
-    """Each with its path, and what the merge base, ours and theirs have there, on a line each."""
+    """Each conflict with its path, and its values in the merge base, in ours and in theirs, on a line each."""
     for conflict in conflicts:
         yield [Span(f"! {conflict.path}", "changed")]
         sides = {name: getattr(conflict, name) for name, _ in _SIDES}
@@ -221,17 +223,17 @@ def _side(value: Any, alike: int, width: int) -> Line:
 
 
 def _alike(sides: list[Any]) -> int:
-    """With how many equal elements lists begin: those are not what the conflict is about."""
+    """The number of equal elements that all lists begin with: the conflict is behind them."""
     if any(type(side) is not list for side in sides):
         return 0
     return sum(1 for _ in takewhile(lambda row: all(map(partial(_is_same, row[0]), row[1:])), zip(*sides, strict=False)))
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and repr(a) == repr(b)  # whatever a == b gives: an array of them, or True for 1 and True
+    return type(a) is type(b) and repr(a) == repr(b)  # a == b may be an array, and is True for 1 and True
 
 
 def conflict_json(conflict: Conflict) -> dict[str, Any]:
-    """The path and the three sides in JSON types; a side that has nothing there is left out."""
+    """The path and the three sides in JSON types; a side that has no value there is left out."""
     sides = {name: getattr(conflict, name) for name, _ in _SIDES}
     return {"path": str(conflict.path), **{name: json_value(value) for name, value in sides.items() if value is not MISSING}}

@@ -14,11 +14,12 @@ import click
 
 from versioned_state.cli.render import text
 from versioned_state.cli.render.ages import AGE
+from versioned_state.cli.shared.settings import path_option
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.inspect.log_filters import Filters, When, compiled, instants
 from versioned_state.values.changes.pickaxe import Needle
 
-_LITERALLY: Final = "a backslash before a character takes it as it is: \\( and \\["
+_LITERALLY: Final = "a backslash before a character takes it literally: \\( and \\["
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,20 +45,24 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, filters=filters, **rest)
 
     for option in (
-        click.option("-S", "changed", metavar="VALUE", help="Where VALUE came or went: a text in strings, or a value in JSON."),
-        click.option("--path", metavar="PATH", help="That changed what is there, such as plan, messages[3] or @worker."),
-        click.option("--meta", multiple=True, metavar="KEY=VALUE", help="With this in their meta; KEY alone: with any value."),
-        click.option("--grep", "message", metavar="REGEX", help="Whose message matches."),
-        click.option("--until", metavar="WHEN", help="Made then or before."),
-        click.option("--since", metavar="WHEN", help="Made then or later: 2026-11-21, 2026-11-21T12:00 (UTC), or 2h for two hours ago."),
-        click.option("--author", metavar="REGEX", help="Whose author matches."),
+        click.option(
+            "-S", "changed", metavar="VALUE", help="Show commits that added or removed VALUE: a text in strings, or a value in JSON."
+        ),
+        path_option("Show commits that changed PATH, such as plan, messages[3] or @worker."),
+        click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Show commits with this in their meta; KEY alone: with any value."),
+        click.option("--grep", "message", metavar="REGEX", help="Show commits whose message matches."),
+        click.option("--until", metavar="WHEN", help="Show commits made then or earlier."),
+        click.option(
+            "--since", metavar="WHEN", help="Show commits made then or later: 2026-11-21, 2026-11-21T12:00 (UTC), or 2h for two hours ago."
+        ),
+        click.option("--author", metavar="REGEX", help="Show commits whose author matches."),
     ):
         option(run)
     return run
 
 
 def regex(text: str, flags: int = 0, *, hint: str) -> re.Pattern[str]:
-    """A regular expression. Raises ``InvalidArgumentError`` for what is none, with that hint."""
+    """A regular expression. Raises ``InvalidArgumentError`` with this hint if it does not parse."""
     try:
         return compiled(text, flags)
     except InvalidArgumentError as error:
@@ -66,7 +71,7 @@ def regex(text: str, flags: int = 0, *, hint: str) -> re.Pattern[str]:
 
 
 def _when(given: str) -> When:
-    """A date or time as it was given, or an age as the time that it was then."""
+    """A date or time as given, or an age as the time it was then."""
     with suppress(click.BadParameter):
         return text.now() - AGE.convert(given, None, None) // timedelta(microseconds=1)
     try:
@@ -86,7 +91,7 @@ def _meta(pairs: Iterable[str]) -> dict[str, Callable[[Any], bool]]:
 
 
 def _is(typed: str) -> Callable[[Any], bool]:
-    """Whether a value is what was typed: as a text, or as JSON."""
+    """Whether a value is the typed one, as a text or as JSON."""
     parsed: Any = typed
     with suppress(ValueError, RecursionError):
         parsed = json.loads(typed)

@@ -1,4 +1,4 @@
-"""A state on the current branch, for the commands that move it; and how they tell where it stands then. Layer: cli."""
+"""A state on the current branch, for the commands that move it, and the lines that tell of the move. Layer: cli."""
 
 from __future__ import annotations
 
@@ -10,36 +10,41 @@ from itertools import takewhile
 
 import click
 
+from versioned_state.cli.render.changes import stat_line
 from versioned_state.cli.render.output import Line, Output, Span
-from versioned_state.cli.render.text import first_line, stat_line
+from versioned_state.cli.render.text import first_line
 from versioned_state.cli.shared.settings import Settings
 from versioned_state.cli.shared.store import Recorder
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.history.graph import first_parents
 from versioned_state.state.versioned import Versioned
 
-author_option = click.option("--author", metavar="NAME", help="Who commits.  [default: $VSTATE_AUTHOR, or your name here]")
+author_option = click.option("--author", metavar="NAME", help="The author of the commit.  [default: $VSTATE_AUTHOR, or your login name]")
 
 message_option = click.option("-m", "--message", default="", metavar="TEXT", help="The message of the commit.")
 
 _NAMED = 20
-"""Commits that are told one by one; more are counted."""
+"""Commits that are listed one by one; more are counted."""
 
 
 @contextmanager
-def handle(settings: Settings, author: str | None = None) -> Iterator[Versioned]:
-    """A state on the current branch, which must have commits, for writing. What it merges it does not unpickle.
+def handle(settings: Settings, author: str | None = None, *, begin: bool = False) -> Iterator[Versioned]:
+    """A state on the current branch, for writing. Merging unpickles nothing.
+
+    Args:
+        begin: a store without commits gets its first one.
 
     Raises:
-        UnknownRevisionError: there is no such branch. Nothing was made.
+        UnknownRevisionError: there is no such branch. Nothing was changed.
     """
     with settings.changing() as repository:
-        repository.commit("HEAD")  # a handle on a branch that is not there would begin one
+        if not begin or next(iter(repository.branches), None) is not None:
+            repository.commit("HEAD")  # a handle on a branch that does not exist would begin it
         yield Versioned(repository, branch=repository.default_branch(), author=author or user())
 
 
 def user() -> str | None:
-    """Who commits, unless an option says otherwise: ``VSTATE_AUTHOR``, or the name by which this user logged in."""
+    """The author of commits unless an option names one: ``VSTATE_AUTHOR``, or the login name of this user."""
     try:
         return os.environ.get("VSTATE_AUTHOR") or getpass.getuser()
     except (OSError, KeyError, ImportError):  # a user without a name, as in a container
@@ -47,10 +52,10 @@ def user() -> str | None:
 
 
 def tell_move(output: Output, state: Versioned, before: Commit, head: Commit, *, nothing: str) -> None:
-    """``[main 3f9c…] message``, then how much changed; or, where the branch did not move, a note that says why.
+    """Print ``[main 3f9c…] message`` and the number of changes; or, if the branch did not move, a note that says why.
 
     Args:
-        head: what the call returned that may have moved the branch. Where others move it as well, it need not be there any more.
+        head: the commit that the call returned. Others may have moved the branch again since.
     """
     if head == before:
         output.note(nothing)
@@ -60,9 +65,9 @@ def tell_move(output: Output, state: Versioned, before: Commit, head: Commit, *,
 
 
 def tell_made(output: Output, state: Versioned, head: Commit, *, nothing: str) -> None:
-    """The same for a call that may have made commits on top of what was there: each on a line, oldest first.
+    """The same for a call that may have made several commits: each on a line, oldest first.
 
-    What others committed meanwhile, and the call put its own on top of, is not told.
+    Commits that others made meanwhile, below those of the call, are left out.
     """
     database = state.repository.database
     assert isinstance(database, Recorder)
@@ -84,5 +89,5 @@ def _tell_stat(output: Output, state: Versioned, before: Commit, head: Commit) -
 
 
 def head_line(branch: str, commit: Commit) -> Line:
-    """A branch, and a commit that it got, on one line."""
+    """A branch and its new commit on one line."""
     return ["[", Span(branch, "ref"), " ", Span(commit.short, "id"), "] ", first_line(commit.message)]

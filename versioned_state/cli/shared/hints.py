@@ -1,77 +1,68 @@
-"""What an error says in a terminal, where there are commands and options, and no calls. Layer: cli.
+"""Errors in the words of a terminal, which has commands and options, and no calls. Layer: cli.
 
-The engine speaks to those who write Python. Its errors carry facts, and here are the words for these, by type. Where a command knows
-better, it raises a plain ``StateError``; that, and every type which is not here, is shown as it is.
+The engine's hints are for those who write Python. Its errors carry facts as attributes, and here is a hint for each type that a
+command can meet. A command that knows better raises a plain ``StateError``; every type that is not listed keeps its own hint.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from shlex import quote
-from typing import Final
+from typing import Any, Final
 
 from versioned_state.errors import (
+    STAGED,
     BranchMovedError,
     CommitInDoubtError,
     MergeConflictError,
     PatchConflictError,
     PickleRefusedError,
+    ReadOnlyError,
     StateError,
+    StorageError,
     StorageFullError,
+    StoreBusyError,
     UnknownRevisionError,
     UnmergedBranchError,
     UnsafeStoreError,
+    UnserializableValueError,
     WrongKeyError,
 )
 
-_OF_A_HANDLE: Final = re.compile(r"(?:, and |^)the staged changes are still there")
-"""The part of ``remains`` that is about a handle: with the command, the handle ends."""
+_FEW_DIGITS: Final = re.compile("[0-9a-f]{1,3}")
 
-_ANOTHER_FOLDER: Final = "; allow_network="
-"""Behind it, what only a program can say of a folder across a network."""
+_ONE_MACHINE: Final = "; allow_network="
+"""Behind it, the hint names an argument that only a program can give."""
+
+_REMAINS: Final = {STAGED: "nothing was committed", "the staged changes are still there": ""}
+"""What remains of a handle: it ends with the command."""
 
 
 def message_of(error: StateError) -> str:
     """What went wrong, and what remains."""
-    what, remains = error.what, _OF_A_HANDLE.sub("", error.remains)
-    if isinstance(error, PickleRefusedError):
-        what = what.replace(f" by pickle={error.policy!r}", "")
+    what, remains = error.what, _REMAINS.get(error.remains, error.remains)
+    if isinstance(error, PickleRefusedError) and error.type_name:
+        what = (
+            f"{error.path} of type {error.type_name} is not data, and vstate never pickles"
+            if error.path
+            else f"an object of type {error.type_name} would have to be unpickled, which vstate never does"
+        )
     return f"{what}; {remains}" if remains else what
 
 
 def json_reason(error: Exception) -> str:
-    """Why a text is no JSON, or none that can be read."""
+    """Why a text is not JSON, or cannot be read."""
     return error.msg if isinstance(error, json.JSONDecodeError) else str(error).partition("; use sys.")[0]
 
 
 def hint_of(error: StateError) -> str:
-    """The way out, by commands and options; empty where there is none."""
-    match error:
-        case UnknownRevisionError():
-            return _of_revision(error)
-        case UnmergedBranchError(branch=branch):
-            return f"merge it first, or vstate branch -D {quote(branch)}: its reflog keeps them for a while"
-        case BranchMovedError(branch=branch, actual=None):
-            return _back("branch", branch)
-        case BranchMovedError():
-            return "somebody else committed to it meanwhile: look at vstate log, and give the command again"
-        case MergeConflictError():
-            return "somebody else changed it meanwhile: vstate log shows what"
-        case CommitInDoubtError():
-            return "once the store can be reached, vstate log shows whether it was made"
-        case PatchConflictError():
-            return "the patch was made against another state; in one store, vstate cherry-pick merges by path"
-        case PickleRefusedError() if error.hint:
-            return "vstate never pickles or unpickles; a program that trusts all who write to the store can"
-        case WrongKeyError():
-            return "--key-file, or VSTATE_KEY_FILE, names the file with the key that it was made with"
-        case StorageFullError(limit=int()):
-            return "vstate prune and vstate gc make room; a program that opens the store can raise its limit"
-        case UnsafeStoreError():
-            return error.hint.partition(_ANOTHER_FOLDER)[0]
-        case _:
-            return error.hint
+    """The way out, by commands and options; empty if there is none."""
+    hint = next((_HINTS[cls] for cls in type(error).__mro__ if cls in _HINTS), None)
+    if hint is None:
+        return error.hint
+    return hint if isinstance(hint, str) else hint(error)
 
 
 def _of_revision(error: UnknownRevisionError) -> str:
@@ -83,8 +74,59 @@ def _of_revision(error: UnknownRevisionError) -> str:
         return f"name a branch, such as {error.near[0]}; vstate status lists them, vstate switch chooses one"
     if error.near:
         return f"did you mean {', '.join(error.near)}?"
+    if _FEW_DIGITS.fullmatch(error.revision):
+        return "an abbreviated id needs 4 digits or more"
     return error.hint or "vstate log shows commits, vstate status branches and tags"
 
 
 def _back(kind: str, name: str) -> str:
     return f"vstate {kind} {quote(name)} {quote(name + '@{1}')} brings it back"
+
+
+def _of_moved_branch(error: BranchMovedError) -> str:
+    if error.actual is None:
+        return _back("branch", error.branch)
+    return "somebody else committed to it meanwhile: look at vstate log, and repeat the command"
+
+
+def _of_unmerged_branch(error: UnmergedBranchError) -> str:
+    return f"merge it first, or vstate branch -D {quote(error.branch)}: its reflog keeps the commits for a while"
+
+
+def _of_refused_pickle(error: PickleRefusedError) -> str:
+    return "a program that trusts everybody who writes to the store can read and write it" if error.hint else ""
+
+
+def _of_full_store(error: StorageFullError) -> str:
+    return error.hint if error.limit is None else "vstate prune and vstate gc make room; a program that opens the store can raise its limit"
+
+
+def _of_unsafe_store(error: UnsafeStoreError) -> str:
+    return error.hint.partition(_ONE_MACHINE)[0]
+
+
+def _of_busy_store(error: StoreBusyError) -> str:
+    return error.hint if "vstate" in error.hint else "another process holds the store: repeat the command"
+
+
+def _of_storage(error: StorageError) -> str:
+    cannot_open = getattr(error.__cause__, "sqlite_errorname", "").startswith("SQLITE_CANTOPEN")
+    return "check that your user may read and write the folder of the store" if cannot_open else error.hint
+
+
+_HINTS: Final[dict[type[BaseException], str | Callable[[Any], str]]] = {
+    UnknownRevisionError: _of_revision,
+    UnmergedBranchError: _of_unmerged_branch,
+    BranchMovedError: _of_moved_branch,
+    MergeConflictError: "somebody else changed it meanwhile: vstate log shows the commits",
+    CommitInDoubtError: "once the store can be reached, vstate log shows whether the commit was made",
+    PatchConflictError: "the patch was made from another state; in one store, vstate cherry-pick merges by path",
+    PickleRefusedError: _of_refused_pickle,
+    UnserializableValueError: "vstate takes JSON; a program can store any value",
+    WrongKeyError: "--key-file, or VSTATE_KEY_FILE, names the file with the key of the store",
+    StorageFullError: _of_full_store,
+    UnsafeStoreError: _of_unsafe_store,
+    ReadOnlyError: "vstate can still read it; to change it, your user must be allowed to write to the store",
+    StoreBusyError: _of_busy_store,
+    StorageError: _of_storage,
+}

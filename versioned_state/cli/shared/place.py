@@ -1,57 +1,117 @@
-"""``[REV:]PATH``, which names a value in a commit. Layer: cli."""
+"""``REV:PATH``, which names a value in a commit, and the way out of an error in one. Layer: cli."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
+from shlex import quote
 from typing import Any, Final
 
+import click
+
 from versioned_state.cli.render.text import plural
-from versioned_state.errors import InvalidPathError, UnknownPathError
+from versioned_state.errors import InvalidArgumentError, InvalidPathError, StateError, UnknownPathError, UnknownRevisionError
+from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.values.paths.path import Namespace, StatePath
 
 # A revision holds a colon only between the braces of main@{2026-11-01T12:00}, and never [ " or {, with which keys are quoted.
 _PLACE: Final = re.compile(r'(?P<rev>(?:@\{[^}]*\}|[^:\["{])+):(?P<path>.*)', re.DOTALL)
 
+_NEAR: Final = 1000
+"""Keys of a state that are searched for similar ones."""
+
 NAMESPACES: Final = "$namespaces"
 """The key under which a whole state shows its namespaces."""
 
 
-def split_place(text: str) -> tuple[str, str]:
-    """The revision, ``HEAD`` where none is given, and the path, which is empty for the whole state."""
+def parse_place(text: str) -> tuple[str | None, str]:
+    """The revision before the colon, None without a colon; and the path, which is empty for the whole state."""
     match = _PLACE.fullmatch(text)
-    return (match["rev"], match["path"]) if match else ("HEAD", text)
+    return (match["rev"], match["path"]) if match else (None, text)
+
+
+def path_in(text: str, rev: str | None = None) -> tuple[str, str]:
+    """The revision and path of ``[REV:]PATH``, or of a path and a revision in two arguments; the revision is HEAD if there is none."""
+    found, path = parse_place(text)
+    if found is not None and rev is not None:
+        raise click.UsageError(f"{text!r} names a revision, and {rev!r} another one")
+    return found or rev or "HEAD", path
+
+
+def revision_and_path(text: str, path: str | None = None) -> tuple[str, str]:
+    """The revision and path of ``REV[:PATH]``, or of a revision and the option ``--path``; the path is empty if there is none."""
+    rev, found = parse_place(text)
+    if rev is None:
+        return text, path or ""
+    if path and found:
+        raise click.UsageError(f"{text!r} names a path, and --path another one")
+    return rev, found or path or ""
+
+
+@contextmanager
+def explained(repository: Repository, form: str, rev: str, path: str) -> Iterator[None]:
+    """Point at the right form if a path stands in the place of a revision or the other way round, and else at similar paths.
+
+    Args:
+        form: the command up to the place, such as ``vstate get``.
+    """
+    try:
+        yield
+    except UnknownRevisionError as error:
+        if _is_path(repository, error.revision):
+            hint = f"{form} {quote('HEAD:' + error.revision)}"
+            raise InvalidArgumentError(f"{error.revision} is a path, not a revision", hint=hint) from error
+        raise
+    except (InvalidPathError, UnknownPathError) as error:
+        if _is_revision(repository, path):
+            raise InvalidArgumentError(f"{path} is a revision, not a path", hint=f"{form} {quote(path)}:PATH") from error
+        if _namespaces(path) is None:
+            error.hint = _hint(repository.snapshot(rev, describe=True), path, error) or error.hint
+        raise
+
+
+def _is_path(repository: Repository, text: str) -> bool:
+    try:
+        repository.snapshot("HEAD", describe=True).cell_at(text)
+    except StateError:
+        return False
+    return True
+
+
+def _is_revision(repository: Repository, text: str) -> bool:
+    try:
+        repository.commit(text)
+    except StateError:
+        return False
+    return True
 
 
 def value_at(snapshot: Snapshot, path: str, convert: Callable[[Any], Any] = lambda value: value) -> Any:
     """The value at a path, or the whole state for an empty one, as ``convert`` gives it. Nothing is unpickled.
 
     Raises:
-        InvalidPathError: with the right spelling as its hint, where the text is a key of the state.
+        InvalidPathError: with the right spelling as its hint, if the text is a key of the state.
         UnknownPathError: there is nothing there.
     """
-    if not path:
-        return dict(entries(snapshot, convert))
-    try:
-        return convert(snapshot.at(path))
-    except InvalidPathError as error:
-        if path in snapshot:
-            error.hint = f"the key {path!r} is written '{StatePath().key(path)}'"
-        raise
-    except UnknownPathError as error:
-        error.hint = error.hint or _near(snapshot, StatePath.parse(error.path))
-        raise
+    return convert(snapshot.at(path)) if path else dict(entries(snapshot, convert))
+
+
+def _hint(snapshot: Snapshot, path: str, error: InvalidPathError | UnknownPathError) -> str:
+    """How the path is written, or the paths near it."""
+    if isinstance(error, InvalidPathError):
+        return f"the key {path!r} is written '{StatePath().key(path)}'" if path in snapshot else ""
+    return error.hint or _near(snapshot, StatePath.parse(error.path))
 
 
 def _near(snapshot: Snapshot, missing: StatePath) -> str:
-    """What there is beside a path that leads nowhere."""
-    *parent, _ = missing.steps
-    if all(isinstance(step, Namespace) for step in parent):
-        return "vstate keys lists the keys"
-    above = StatePath(tuple(parent))
+    above = StatePath(missing.steps[:-1])
+    if all(isinstance(step, Namespace) for step in above.steps):
+        near = get_close_matches(str(missing), map(str, islice(paths_below(snapshot, str(above)), _NEAR)), n=3)
+        return f"did you mean {', '.join(near)}?" if near else "vstate keys lists the keys"
     found = snapshot.keys_at(above)
     if isinstance(found, int):
         return f"{above} has {plural(found, 'element')}"
@@ -67,3 +127,41 @@ def entries(snapshot: Snapshot, convert: Callable[[Any], Any]) -> Iterator[tuple
     names = snapshot.namespaces()
     if names:
         yield NAMESPACES, {name: dict(entries(snapshot.namespace(name), convert)) for name in names}
+
+
+def paths_below(snapshot: Snapshot, path: str) -> Iterator[StatePath]:
+    """The keys of the state, of a namespace such as ``@worker``, or of a dict or list in it. Cost: the keys; no value is read.
+
+    Raises:
+        UnknownPathError: there is nothing at the path, or a value without keys.
+    """
+    if not path:
+        yield from _keys_of(snapshot, StatePath())
+        return
+    if (namespaces := _namespaces(path)) is not None:
+        for step in namespaces.steps:
+            assert isinstance(step, Namespace)
+            snapshot = snapshot.namespace(step.name)
+        yield from _keys_of(snapshot, namespaces)
+        return
+    above = StatePath.parse(path)
+    found = snapshot.keys_at(above)
+    if found is None:
+        raise UnknownPathError(f"{path}.KEY", hint=f"{path} is a single value; vstate get shows it")
+    yield from (above.index(index) for index in range(found)) if isinstance(found, int) else (above.key(key) for key in found)
+
+
+def _namespaces(path: str) -> StatePath | None:
+    """The path of a namespace, which ends without a key; None for any other."""
+    try:
+        *steps, _ = StatePath.parse(f"{path}.key").steps if path.startswith("@") else ()
+    except (InvalidPathError, ValueError):
+        return None
+    return StatePath(tuple(steps)) if all(isinstance(step, Namespace) for step in steps) else None
+
+
+def _keys_of(snapshot: Snapshot, above: StatePath) -> Iterator[StatePath]:
+    for key in snapshot:
+        yield above.key(key)
+    for name in snapshot.namespaces():
+        yield from _keys_of(snapshot.namespace(name), above.namespace(name))

@@ -1,4 +1,4 @@
-"""A progress bar for work with several stages, on stderr where that is a terminal. Layer: cli."""
+"""A progress bar for work with several stages, on stderr if that is a terminal. Layer: cli."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from versioned_state.cli.render.output import Output
 
 @contextmanager
 def progress_bar(output: Output) -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """What to tell it of: the stage, how much of it is done, and out of how much. None where nobody looks. It leaves nothing behind."""
+    """A function of the stage, the work done, and the total; None if stderr is not a terminal. The bar is erased at the end."""
     console = output.console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         yield None

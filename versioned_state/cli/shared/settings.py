@@ -1,38 +1,39 @@
-"""The options that every command takes, and what a command gets from them: its output and its repository. Layer: cli."""
+"""The options that every command takes, and what a command gets from them: its output and its repository. Layer: cli.
+
+Nothing of the engine is imported until a command opens a store: ``--help`` and ``--version`` need none of it.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
-import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
-from itertools import chain, islice
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from versioned_state.cli.render.output import ColorMode, Output
-from versioned_state.cli.shared import current, store
-from versioned_state.errors import UnknownRevisionError
-from versioned_state.repository.repository import Repository
+from versioned_state.cli.shared import completion
 
-_STEPS: Final = re.compile(r"[~^@]|\.\.")
-"""What no name has, or few have: a revision with steps, or a range."""
+if TYPE_CHECKING:
+    from versioned_state.cli.render.output import ColorMode, Output
+    from versioned_state.repository.repository import Repository
+
+_STEPS: Final = re.compile(r"[~^@:]|\.\.")
+"""Characters of a revision with steps, of a range, or of a place; few names have them."""
 
 _NEAR: Final = 1000
-"""Branches and tags that are looked at for names that come close: enough to help, and never a scan of a service."""
+"""Branches and tags that are searched for similar names: enough to help, and never a scan of a service's store."""
+
+_COUNT: Final = re.compile(r"-\d{1,9}")
 
 
 @dataclass
 class Settings:
-    """What the options say. They may stand before the command or behind it; behind it wins."""
+    """The values of the common options. They may stand before the command or behind it; behind it wins."""
 
     store: str | None = None
     branch: str | None = None
@@ -44,42 +45,59 @@ class Settings:
 
     @cached_property
     def output(self) -> Output:
+        from versioned_state.cli.render.output import Output
+
         return Output(color=self.color, pager=self.pager)
 
     @contextmanager
     def reading(self) -> Iterator[Repository]:
         """The repository of the store, for reading."""
+        from versioned_state.cli.shared import store
+
         with store.reading(self.store, self.key_file) as repository, _near(repository):
             repository.current_branch = self.current_branch()
             yield repository
 
     @contextmanager
     def changing(self) -> Iterator[Repository]:
-        """The repository of the store, which must be there, for writing."""
+        """The repository of the store, which must exist, for writing."""
+        from versioned_state.cli.shared import store
+
         with store.changing(self.store, self.key_file) as repository, _near(repository):
             repository.current_branch = self.current_branch()
             repository.signer = store.read_signer(self.sign_key)
             yield repository
 
     def current_branch(self, url: str | None = None) -> str | None:
-        """The branch that ``HEAD`` means: of ``--branch``, of ``VSTATE_BRANCH``, or of the last ``switch``; None: nobody chose one."""
+        """The branch that ``HEAD`` means: of ``--branch``, of ``VSTATE_BRANCH``, or of the last ``switch``; None if nobody chose one."""
+        from versioned_state.cli.shared import current, store
+
         return self.branch or os.environ.get("VSTATE_BRANCH") or current.chosen(url or store.locate(self.store))
 
 
 @contextmanager
 def _near(repository: Repository) -> Iterator[None]:
-    """Find what comes close to a name that there is not: a lookup by exact name does not, since it costs one read."""
+    """Add similar names to the error for an unknown one: a lookup by exact name does not, since it costs one read."""
+    from versioned_state.errors import UnknownRevisionError
+
     try:
         yield
     except UnknownRevisionError as error:
         if not error.near and not error.deleted and not _STEPS.search(error.revision):
+            from difflib import get_close_matches
+            from itertools import chain, islice
+
             names = islice(chain(repository.branches, repository.tags), _NEAR)
             error.near = tuple(get_close_matches(error.revision, names, n=4))
         raise
 
 
 def program() -> str:
-    """How this program is called again: by its name where the shell finds it, or else by its path."""
+    """How to call this program again: by its name if the shell finds it, else by its path."""
+    import shlex
+    import shutil
+    from pathlib import Path
+
     called = Path(sys.argv[0])
     if shutil.which("vstate") or called.name != "vstate":
         return "vstate"
@@ -102,30 +120,61 @@ def _options(*, hidden: bool) -> list[click.Option]:
         )
 
     return [
-        option("--store", "The store: a folder or a URL. Else $VSTATE_STORE, else ./.vstate.", "store", metavar="PATH"),
+        option(
+            "--store",
+            "The store: a folder or a URL. Default: $VSTATE_STORE, or the .vstate of this folder or the nearest one above it.",
+            "store",
+            metavar="PATH",
+            shell_complete=completion.store,
+        ),
         option(
             "-b --branch",
-            "The branch that HEAD means. Else $VSTATE_BRANCH, else that of vstate switch.",
+            "The branch that HEAD means. Default: $VSTATE_BRANCH, or the branch of vstate switch.",
             "branch",
             metavar="NAME",
-            shell_complete=complete_branch,
+            shell_complete=completion.branch,
         ),
-        option("--key-file", "A file with the key of an encrypted store. Else $VSTATE_KEY_FILE.", "key_file", metavar="PATH"),
-        option("--sign-key", "A file with the private key that signs commits. Else $VSTATE_SIGN_KEY.", "sign_key", metavar="PATH"),
-        option("--color", "When to use colours; auto heeds $NO_COLOR.", "color", type=click.Choice(["auto", "always", "never"])),
+        option("--key-file", "A file with the key of an encrypted store. Default: $VSTATE_KEY_FILE.", "key_file", **_FILE),
+        option("--sign-key", "A file with the private key that signs commits. Default: $VSTATE_SIGN_KEY.", "sign_key", **_FILE),
+        option("--color", "When to use colours; auto respects $NO_COLOR.", "color", type=click.Choice(["auto", "always", "never"])),
         option("--pager/--no-pager", "Page long output on a terminal.", "pager", is_flag=True),
         option("--debug", "Show the traceback of an error.", "debug", is_flag=True, flag_value=True),
     ]
 
 
+_FILE: Final[dict[str, Any]] = {"metavar": "PATH", "shell_complete": completion.file}
+
+
 class Verb(click.Command):
-    """A command. It takes the common options too, and shows an example under its help."""
+    """A command. It takes the common options too, ``-5`` for ``-n 5``, and shows an example below its help."""
 
     def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         own = {flag for param in self.params for flag in param.opts}
         self.params += [option for option in _options(hidden=True) if own.isdisjoint(option.opts)]
         self.epilog = f"\b\nExample:\n  {example}\n\nvstate --help shows the options that every command takes."
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(context, self._with_counts(args))
+
+    def _with_counts(self, args: list[str]) -> list[str]:
+        """The arguments with ``-n 5`` for each ``-5``, as git has it, if the command takes ``-n``."""
+        values = {
+            flag: param.nargs for param in self.params if isinstance(param, click.Option) and not param.is_flag for flag in param.opts
+        }
+        if "-n" not in values:
+            return args
+        rewritten: list[str] = []
+        rest = iter(args)
+        for arg in rest:
+            if _COUNT.fullmatch(arg):
+                rewritten += ["-n", arg[1:]]
+                continue
+            rewritten.append(arg)
+            if arg == "--":
+                break
+            rewritten += [value for _, value in zip(range(values.get(arg, 0)), rest, strict=False)]
+        return [*rewritten, *rest]
 
 
 class Verbs(click.Group):
@@ -137,43 +186,33 @@ class Verbs(click.Group):
 
 
 def verb(name: str, summary: str, *, example: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command: what it does in a few words, and a command line that shows what it is for."""
+    """Make a function a command, with its summary for ``vstate --help`` and a typical command line."""
     return click.command(name, cls=Verb, short_help=summary, example=example)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-full_option = click.option("--full", is_flag=True, help="Show whole values, not their beginnings.")
+full_option = click.option("--full", is_flag=True, help="Show whole values, and every change.")
+
+
+def limit_option(text: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``-n COUNT``, which may also be written ``-COUNT``."""
+    return click.option("-n", "--limit", type=click.IntRange(min=0), metavar="COUNT", help=text, **options)
+
+
+def path_option(text: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``--path PATH``, which the shell completes."""
+    return click.option("--path", metavar="PATH", help=text, shell_complete=completion.path, **options)
 
 
 def revision_argument(name: str = "rev", *, required: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An argument that names a revision; the shell completes branches and tags."""
-    shown = name.upper() if required else f"[{name.upper()}]"
-    return click.argument(name, metavar=shown, required=required, shell_complete=complete_revision, **options)
+    shown = options.pop("metavar", name.upper() if required else f"[{name.upper()}]")
+    return click.argument(name, metavar=shown, required=required, shell_complete=completion.revision, **options)
 
 
-def complete_revision(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Branches and tags, for the shell; of a range, the end that is being typed."""
-    before, dots, name = incomplete.rpartition("..")
-    found = _complete(context, name, lambda repository: (repository.branches, repository.tags))
-    return [before + dots + each for each in found]
-
-
-def complete_branch(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Branches, for the shell."""
-    return _complete(context, incomplete, lambda repository: (repository.branches,))
-
-
-def complete_tag(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Tags, for the shell."""
-    return _complete(context, incomplete, lambda repository: (repository.tags,))
-
-
-def _complete(context: click.Context, incomplete: str, refs_of: Callable[[Repository], Iterable[Iterable[str]]]) -> list[str]:
-    # Whatever is wrong with the store, the shell must not see a traceback between two keys, nor what would drive the terminal.
-    try:
-        with context.find_root().ensure_object(Settings).reading() as repository:
-            return [name for refs in refs_of(repository) for name in refs if name.startswith(incomplete) and name.isprintable()]
-    except Exception:  # noqa: BLE001
-        return []
+def place_argument(name: str = "place", *, metavar: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An argument that is ``REV:PATH``, or one of the two alone: a path if ``metavar`` says ``[REV:]PATH``, else a revision."""
+    complete = completion.path_or_place if "[REV:]PATH" in metavar else completion.revision_or_place
+    return click.argument(name, metavar=metavar, shell_complete=complete, **options)

@@ -1,4 +1,4 @@
-"""Which store a command works on, and how it is opened: to read, without writing a byte or unpickling anything; or to write. Layer: cli.
+"""The store that a command works on, opened for reading, which writes no byte and unpickles nothing, or for writing. Layer: cli.
 
 A store may be across a network, and it may be encrypted; its key is in a file, never on the command line.
 """
@@ -21,10 +21,14 @@ from versioned_state.storage import KVStore, open_store
 if TYPE_CHECKING:
     from versioned_state.repository.history.signing import Signer
 
-DEFAULT = "./.vstate"
-"""Where a store is looked for when none is named, and where ``import`` makes one."""
+DEFAULT: Final = "./.vstate"
+"""The store that ``init`` and ``import`` create if none is named."""
 
-_HINT = "vstate --store PATH names a store, its folder or its URL; vstate import and vstate demo make one"
+_FOLDER: Final = ".vstate"
+_FILES: Final = ("store.sqlite3", "cache.db")
+"""The files by which a folder is known to be a store."""
+
+_HINT: Final = "vstate --store PATH names a store, its folder or its URL; vstate init creates one"
 
 _KEY_SIZE: Final = 32
 _KEY_FILE_SIZE: Final = 1 << 16
@@ -33,32 +37,56 @@ _T = TypeVar("_T")
 
 
 def locate(given: str | None, *, to_write: bool = False) -> str:
-    """The URL or path of the store: what was given, ``VSTATE_STORE``, or ``./.vstate`` where that is there or may be made.
+    """The URL or path of the store: the given one, ``VSTATE_STORE``, or the nearest store from this folder upwards.
+
+    Args:
+        to_write: the caller creates ``./.vstate`` if there is no store.
 
     Raises:
-        StoreNotFoundError: nothing was given, and there is no ``./.vstate``.
+        StoreNotFoundError: no store was given, and none was found.
         InvalidArgumentError: it is a store in memory, which no command could keep.
     """
     url = given or os.environ.get("VSTATE_STORE")
     if not url:
-        if to_write or Path(DEFAULT).exists():
-            return DEFAULT
-        raise StoreNotFoundError(f"no store was named, and there is no {DEFAULT} here", hint=_HINT)
+        found = _nearest()
+        if found is None and not to_write:
+            raise StoreNotFoundError(f"no store was named, and there is no {_FOLDER} in this folder or above it", hint=_HINT)
+        return found or DEFAULT
     if url.lower().startswith("memory:"):
         raise InvalidArgumentError("a store in memory ends with the command", hint=_HINT)
-    return os.path.expanduser(url)  # noqa: PTH111 - a URL is no path; in --store=~/x the shell leaves the tilde
+    return os.path.expanduser(url)  # noqa: PTH111 - a URL is not a path; in --store=~/x the shell leaves the tilde
+
+
+def _nearest() -> str | None:
+    """The ``.vstate`` of this folder or of one above it, or such a folder that is a store itself; None if there is none."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # this folder was deleted
+        return None
+    if Path(DEFAULT).exists():
+        return DEFAULT
+    for folder in (here, *here.parents):
+        for candidate in (folder / _FOLDER, folder):
+            if (candidate.name == _FOLDER and candidate.exists()) or any((candidate / name).is_file() for name in _FILES):
+                return str(candidate) if _is_trusted(candidate) else None
+    return None
+
+
+def _is_trusted(folder: Path) -> bool:
+    """Whether a store above this folder belongs to this user or root: another user could have put one into a shared folder."""
+    return not hasattr(os, "geteuid") or folder.stat().st_uid in (os.geteuid(), 0)
 
 
 def read_key(given: str | None) -> bytes | None:
-    """The key in the file that was given, or in the one that ``VSTATE_KEY_FILE`` names: 32 bytes, or their 64 hex digits.
+    """The key in the given file, or in the one that ``VSTATE_KEY_FILE`` names: 32 bytes, or their 64 hex digits.
 
     Raises:
-        InvalidArgumentError: the file holds something else. What it holds is not shown.
+        InvalidArgumentError: the file holds something else. The content is not shown.
     """
     name = given or os.environ.get("VSTATE_KEY_FILE")
     if not name:
         return None
-    # No more than a key needs: the file may be /dev/zero.
+    # The size of a key at most: the file may be /dev/zero.
     with open(os.path.expanduser(name), "rb") as file:  # noqa: PTH111, PTH123 - as it was typed, so that an error names it so
         raw = file.read(4 * _KEY_SIZE)
     if len(raw) == _KEY_SIZE:
@@ -73,10 +101,10 @@ def read_key(given: str | None) -> bytes | None:
 
 
 def read_signer(given: str | None) -> Signer | None:
-    """What signs commits: the private key in the file that was given, or in the one that ``VSTATE_SIGN_KEY`` names; None: nobody does.
+    """The signer of commits: the private key in the given file, or in the one that ``VSTATE_SIGN_KEY`` names; None if there is neither.
 
     Raises:
-        InvalidArgumentError: the file holds no such key, or one with a password. What it holds is not shown.
+        InvalidArgumentError: the file does not hold such a key, or one with a password. The content is not shown.
     """
     name = given or os.environ.get("VSTATE_SIGN_KEY")
     if not name:
@@ -87,7 +115,7 @@ def read_signer(given: str | None) -> Signer | None:
 
 
 def named(name: str, make: Callable[[bytes], _T], content: bytes) -> _T:
-    """What is made of a file's content; an error says which file it is that does not hold what it should."""
+    """The value made of a file's content; an error names the file."""
     try:
         return make(content)
     except InvalidArgumentError as error:
@@ -97,7 +125,7 @@ def named(name: str, make: Callable[[bytes], _T], content: bytes) -> _T:
 
 
 def read_bounded(name: str) -> bytes:
-    """The content of a file with a key, as far as a key needs: it may be /dev/zero."""
+    """The content of a key file, up to the size that a key may have: the file may be /dev/zero."""
     with open(os.path.expanduser(name), "rb") as file:  # noqa: PTH111, PTH123 - as it was typed, so that an error names it so
         return file.read(_KEY_FILE_SIZE)
 
@@ -120,7 +148,7 @@ def reading(given: str | None, key_file: str | None = None) -> Iterator[Reposito
     """The repository of a store, for reading. It may be on a read-only mount, and others may write to it meanwhile.
 
     Raises:
-        StorageError: there is no store, or none of ours.
+        StorageError: there is no store, or something else is there.
     """
     with _repository(_open(given, key_file, read_only=True)) as repository:
         yield repository
@@ -128,7 +156,7 @@ def reading(given: str | None, key_file: str | None = None) -> Iterator[Reposito
 
 @contextmanager
 def writing(url: str, key_file: str | None = None) -> Iterator[Repository]:
-    """The repository of a store for writing; the store is made where nothing is there."""
+    """The repository of a store for writing; a store that does not exist is created."""
     with _repository(open_store(url, encryption_key=read_key(key_file))) as repository:
         yield repository
 
@@ -142,13 +170,13 @@ def changing(given: str | None, key_file: str | None = None) -> Iterator[Reposit
 
 @contextmanager
 def unchecked(given: str | None, key_file: str | None = None) -> Iterator[KVStore]:
-    """The store alone, for reading, whatever is in it: for who looks for damage. Raises ``StorageError`` where there is no store."""
+    """The store alone, for reading, whatever its content: to look for damage. Raises ``StorageError`` if there is no store."""
     with _open(given, key_file, read_only=True) as store:
         yield store
 
 
 def _open(given: str | None, key_file: str | None, *, read_only: bool = False) -> KVStore:
-    """A store that must be there."""
+    """A store that must exist."""
     url, key = locate(given), read_key(key_file)
     try:
         return open_store(url, read_only=read_only, create=False, encryption_key=key)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from versioned_state.repository.views.line_diff import array_lines, text_lines
 from versioned_state.repository.views.preview import Preview
-from versioned_state.repository.views.render import json_value, one_line
+from versioned_state.repository.views.render import WIDTH, json_value, one_line
 from versioned_state.values.changes.diff import CellChange, ChangeKind
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.paths.path import Index, Key, StatePath
@@ -86,12 +86,15 @@ class Change:
         start = f"{SIGNS[self.kind]} {self.path}"
         if self._cells.keys is not None:
             return f"{start} keys in another order: {one_line(self._cells.keys[1])}"
-        preview = Preview(self._nodes, self._decoder)
         lines = self.lines()
         if lines:
             return start + "".join(f"\n    {mark} {one_line(line, quote=False)}" for mark, line in lines)
-        sides = [preview.one_line(cell) for cell in (self._cells.old, self._cells.new) if cell is not None]
-        return f"{start} = {' -> '.join(sides)}"
+        return f"{start} = {' -> '.join(self.previews())}"
+
+    def previews(self, *, width: int = WIDTH) -> list[str]:
+        """The old value and the new one, whichever there are, each on one line. Cost: the ``width`` characters that are shown."""
+        preview = Preview(self._nodes, self._decoder)
+        return [preview.one_line(cell, width=width) for cell in (self._cells.old, self._cells.new) if cell is not None]
 
     def __repr__(self) -> str:
         return f"<Change {self.kind} {self.path}>"

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made
 from versioned_state.cli.shared.settings import Settings, verb
 from versioned_state.errors import InvalidArgumentError
@@ -15,14 +16,14 @@ _HINT = "vstate diff A B --patch writes one"
 
 
 @verb("apply", "Commit the changes of a patch.", example="vstate diff main~1 main --patch | vstate --store ./other apply -")
-@click.argument("file", type=click.File("r", encoding="utf-8", errors="strict"), metavar="FILE")
+@click.argument("file", type=click.File("r", encoding="utf-8", errors="strict"), metavar="FILE", shell_complete=completion.file)
 @message_option
 @author_option
 @click.pass_obj
 def apply(settings: Settings, file: Any, *, message: str, author: str | None) -> None:
     """Commit the changes of the patch in FILE, or in standard input for -, on the current branch: all of them or none.
 
-    What a change says was there must be there. vstate cherry-pick merges a commit of the same store by path instead.
+    The old value of each change must still be there. vstate cherry-pick merges a commit of the same store by path instead.
     """
     patch = _read(file)
     with handle(settings, author) as state:
@@ -34,7 +35,7 @@ def _read(file: Any) -> Any:
     try:
         patch = json.load(file)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"{file.name} is no patch: it is no JSON", hint=_HINT) from error
+        raise InvalidArgumentError(f"{file.name} is not a patch: it is not JSON", hint=_HINT) from error
     if not isinstance(patch, list):
-        raise InvalidArgumentError(f"{file.name} is no patch: a patch is a list of changes", hint=_HINT)
+        raise InvalidArgumentError(f"{file.name} is not a patch: a patch is a list of changes", hint=_HINT)
     return patch

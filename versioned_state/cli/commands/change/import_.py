@@ -1,7 +1,7 @@
 """``vstate import``: a file of messages, conversations or states becomes commits. Layer: cli.
 
-The file is read and its shape is known before the store is opened, so most errors leave no trace. After that each commit is
-complete, and an error, or Ctrl-C, says how far it came.
+The shape of the file is known before the store is opened, so most errors leave no trace. After that each commit is complete, and
+the message of an error, or of Ctrl-C, says how far the import came.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from versioned_state.cli.importing.source import Item, Source, open_source
 from versioned_state.cli.importing.writer import BranchNames, Writer
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.render.text import plural
-from versioned_state.cli.shared import store
+from versioned_state.cli.shared import completion, store
 from versioned_state.cli.shared.settings import Settings, program, verb
 from versioned_state.errors import StateError
 from versioned_state.storage.url import redact
 
-_STEP = 16  # rounds between two looks at the progress bar: looking costs about as much as a round
+_STEP = 16  # commits between two updates of the progress bar: an update costs about as much as a commit
 
 
 @dataclass(frozen=True)
 class _Options:
-    """What the command line says about the file and where it goes."""
+    """The options of the command line."""
 
     branch: str
     branch_prefix: str | None
@@ -45,7 +45,7 @@ class _Options:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is to be done, and how much of it is done after so many rounds: 0 to 1, or None where nobody knows."""
+    """The work, its branches, and the part that is done after a number of commits: 0 to 1, or None if that is unknown."""
 
     run: Callable[[Writer], None]
     branches: list[tuple[str, Conversation | None]]
@@ -55,27 +55,26 @@ class _Plan:
 @verb(
     "import", "Turn a file of conversations or states into commits.", example="vstate --store ./agent-state import conversations.jsonl.gz"
 )
-@click.argument("file")
+@click.argument("file", shell_complete=completion.file)
 @click.option(
     "-b", "--branch", metavar="NAME", help="The branch of a single conversation, or of --per-item.  [default: the current one, or main]"
 )
-@click.option("--branch-prefix", metavar="TEXT", help="What the branches of several conversations begin with.  [default: the file's name]")
-@click.option("--name-key", metavar="FIELD", help="Name those branches by this field instead of numbers.")
-@click.option("--messages-key", metavar="FIELD", help="The field of a conversation that has its messages.  [default: found]")
-@click.option("--key", metavar="KEY", help="The key of the state that messages go under.  [default: messages]")
+@click.option("--branch-prefix", metavar="TEXT", help="The prefix of the branches of several conversations.  [default: the file's name]")
+@click.option("--name-key", metavar="FIELD", help="Name these branches by this field instead of numbers.")
+@click.option("--messages-key", metavar="FIELD", help="The field of a conversation that holds its messages.  [default: found by its shape]")
+@click.option("--key", metavar="KEY", help="The key of the state for the messages.  [default: messages]")
 @click.option("--author", metavar="NAME", help="The author of the commits.")
-@click.option("--per-item", is_flag=True, help="Make each item or line one whole state, or with --key one value; one commit each.")
-@click.option("--append", is_flag=True, help="Add to branches that exist, whatever is there.")
+@click.option("--per-item", is_flag=True, help="Commit each item or line as one whole state or, with --key, as one value.")
+@click.option("--append", is_flag=True, help="Add to branches that exist, whatever they hold.")
 @click.pass_obj
 def import_(settings: Settings, /, file: str, **options: Any) -> None:
-    """Import FILE, or standard input for -, into the store, which is made if need be (default: ./.vstate).
+    """Import FILE, or standard input for -, into the store, which is created if necessary (default: ./.vstate).
 
     FILE is JSON or JSON lines, plain or compressed with gzip, bzip2 or xz. A list of messages becomes one branch with a
     commit for each message. A list of conversations, which are lists of messages or objects with one, becomes a branch for
     each; their other fields become keys of the state.
 
-    Run again, after an interrupt or with a file that has grown, it goes on: a branch that has the first messages of its
-    conversation gets the others.
+    Run it again after an interrupt, or when the file has grown: a branch that has the first messages of its conversation gets the rest.
     """
     url = store.locate(settings.store, to_write=True)
     options["branch"] = options["branch"] or settings.current_branch(url) or "main"
@@ -101,10 +100,10 @@ def import_(settings: Settings, /, file: str, **options: Any) -> None:
 
 
 def _plan(source: Source, options: _Options) -> _Plan:
-    """Look at the file, and say what is to be done with it. Of a file that is in memory, everything is looked at.
+    """The plan for a file. A file that is in memory is checked as a whole.
 
     Raises:
-        InvalidArgumentError: it is not what the options say it is.
+        InvalidArgumentError: its shape is not that of the options.
     """
     if options.per_item:
         items = list(source.items) if source.in_memory else source.items
@@ -145,29 +144,29 @@ def _stem(name: str) -> str:
 
 
 def _fraction(source: Source, total: int | None) -> Callable[[int], float | None]:
-    return (lambda rounds: rounds / total) if total else (lambda _: source.fraction())
+    return (lambda commits: commits / total) if total else (lambda _: source.fraction())
 
 
-# What is told of it
+# Progress and results
 
 
 class _Told:
-    """Counts rounds, and moves the progress bar every few of them."""
+    """Counts commits, and updates the progress bar every few of them."""
 
     def __init__(self, show: Callable[[int], None] | None = None, stop: Callable[[], None] | None = None) -> None:
         self._show = show
-        self._rounds = 0
+        self._commits = 0
         self.stop = stop or (lambda: None)
 
     def __call__(self) -> None:
-        self._rounds += 1
-        if self._show is not None and self._rounds % _STEP == 0:
-            self._show(self._rounds)
+        self._commits += 1
+        if self._show is not None and self._commits % _STEP == 0:
+            self._show(self._commits)
 
 
 @contextmanager
 def _progress(output: Output, plan: _Plan) -> Iterator[_Told]:
-    """A progress bar on stderr where that is a terminal. It leaves nothing behind."""
+    """A progress bar on stderr if that is a terminal. It is erased at the end."""
     console = output.console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         yield _Told()
@@ -178,15 +177,15 @@ def _progress(output: Output, plan: _Plan) -> Iterator[_Told]:
         TextColumn("importing"),
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn("{task.fields[rounds]:,} rounds"),
+        TextColumn("{task.fields[commits]:,} commits"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=None, rounds=0)
+        task = progress.add_task("", total=None, commits=0)
 
-        def show(rounds: int) -> None:
-            fraction = plan.fraction(rounds)
-            progress.update(task, total=None if fraction is None else 1.0, completed=fraction or 0.0, rounds=rounds)
+        def show(commits: int) -> None:
+            fraction = plan.fraction(commits)
+            progress.update(task, total=None if fraction is None else 1.0, completed=fraction or 0.0, commits=commits)
 
         yield _Told(show, progress.stop)
 
@@ -195,15 +194,15 @@ def _say_done(settings: Settings, writer: Writer, seconds: float) -> None:
     branches = writer.branches
     which = branches[0] if len(branches) == 1 else f"{len(branches):,} branches, {branches[0]} to {branches[-1]}"
     there = f" ({writer.skipped:,} were there already)" if writer.skipped else ""
-    settings.output.note(f"imported {plural(writer.rounds, 'round')} onto {which}, in {seconds:.1f} s{there}")
+    settings.output.note(f"imported {plural(writer.commits, 'commit')} onto {which}, in {seconds:.1f} s{there}")
     named = f" --store {shlex.quote(redact(settings.store))}" if settings.store else ""
     settings.output.note(Span(f"see: {program()}{named} log {shlex.quote(branches[0])}", "hint"))
 
 
 def _say_how_far(output: Output, writer: Writer) -> None:
-    if not writer.rounds:
+    if not writer.commits:
         output.note("nothing was imported")
         return
     last = "" if writer.complete else f"; {writer.branches[-1]} is not complete"
     onto = plural(len(writer.branches), "branch", "branches")
-    output.note(f"imported so far, and kept: {plural(writer.rounds, 'round')} on {onto}{last}")
+    output.note(f"imported so far, and kept: {plural(writer.commits, 'commit')} on {onto}{last}")

@@ -1,4 +1,4 @@
-"""``vstate merge``: another line of history into the current branch, by path. Layer: cli."""
+"""``vstate merge``: another branch into the current one, by path. Layer: cli."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from versioned_state.cli.commands.read.diff import print_changes
+from versioned_state.cli.render.changes import print_changes
 from versioned_state.cli.render.output import Output
 from versioned_state.cli.render.text import commit_json
-from versioned_state.cli.shared.conflicts import Choices, attempt_of, conflict_json, explained, settle_options, settled
+from versioned_state.cli.shared.conflicts import Choices, attempt_of, conflict_json, explained, resolution_options, resolved
 from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made, tell_move
 from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
 from versioned_state.errors import MergeConflictError
@@ -29,11 +29,11 @@ _DONE = "already up to date"
 
 @verb("merge", "Merge another branch into the current one.", example="vstate merge what-if --policy messages=append")
 @revision_argument("rev", required=True)
-@settle_options
+@resolution_options
 @message_option
 @author_option
-@click.option("--no-ff", is_flag=True, help="Make a commit also where the branch could just move there.")
-@click.option("--dry-run", is_flag=True, help="Only show what it would change here, or the conflicts.")
+@click.option("--no-ff", is_flag=True, help="Make a commit even if the branch could just move to REV.")
+@click.option("--dry-run", is_flag=True, help="Only show the changes, or the conflicts.")
 @json_option
 @click.pass_obj
 def merge(
@@ -66,7 +66,7 @@ def merge(
         if as_json:
             _run_for_json(output, state, chosen, run, f"merging {rev} into {state.branch}")
         else:
-            head = settled(output, f"merging {rev} into {state.branch}", chosen, run)
+            head = resolved(output, f"merging {rev} into {state.branch}", chosen, run)
             if head == theirs:  # the branch just moved there
                 tell_move(output, state, before, head, nothing=_DONE)
             else:
@@ -88,7 +88,7 @@ def _preview(repository: Repository, output: Output, rev: str, chosen: Choices, 
     what = f"merging {rev} into {repository.default_branch()}"
     run = _dry_attempt(repository, ours, theirs)
     if not as_json:
-        changed = settled(output, what, chosen, run)
+        changed = resolved(output, what, chosen, run)
         if changed:
             print_changes(output, changed.changes)
         else:

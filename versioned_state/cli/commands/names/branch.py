@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Literal
 
 import click
 
-from versioned_state.cli.render.output import Line, Output, Span, columns, padded
+from versioned_state.cli.render.output import Output, Span
+from versioned_state.cli.render.rows import Cells, fit_rows
 from versioned_state.cli.render.text import age, first_line, iso_time, plural
-from versioned_state.cli.shared import current, store
+from versioned_state.cli.shared import completion, current, store
 from versioned_state.cli.shared.handle import head_line
-from versioned_state.cli.shared.settings import Settings, complete_branch, json_option, verb
+from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.names.branches import BranchInfo
 from versioned_state.repository.repository import Repository
@@ -21,10 +23,13 @@ _Action = Literal["delete", "force", "rename"]
 
 
 @verb("branch", "List, create, rename or delete branches.", example="vstate branch what-if main~3")
-@click.argument("names", nargs=-1, metavar="[NAME [REV]]", shell_complete=complete_branch)
-@click.option("-l", "--list", "listed", is_flag=True, help="List those that are like a NAME, such as 'user/*'; without one, all.")
-@click.option("-v", "--verbose", is_flag=True, help="Show heads, and how far they are ahead of the current branch (+) and behind it (-).")
-@click.option("-d", "--delete", "action", flag_value="delete", help="Delete each NAME, unless only it leads to its commits.")
+@click.argument("names", nargs=-1, metavar="[NAME [REV]]", shell_complete=completion.branch)
+@click.option("-l", "--list", "listed", is_flag=True, help="List the branches that match a NAME such as 'user/*'; without one, all.")
+@click.option("-a", "--all", "listed", is_flag=True, hidden=True)  # git's; a store has no remote branches
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show heads, and how many commits each is ahead of the current branch (+) and behind (-)."
+)
+@click.option("-d", "--delete", "action", flag_value="delete", help="Delete each NAME, unless its commits would be lost.")
 @click.option("-D", "--delete-unmerged", "action", flag_value="force", help="Delete each NAME in any case; its reflog keeps the commits.")
 @click.option("-m", "--rename", "action", flag_value="rename", help="Rename: -m OLD NEW, or -m NEW for the current branch.")
 @json_option
@@ -32,13 +37,15 @@ _Action = Literal["delete", "force", "rename"]
 def branch(settings: Settings, names: tuple[str, ...], *, listed: bool, verbose: bool, action: _Action | None, as_json: bool) -> None:
     """List the branches, with * before the current one; or create NAME at REV (default: HEAD), without switching to it.
 
-    What is deleted is kept by its reflog: vstate branch NAME 'NAME@{1}' brings it back. With --json: one object a line.
+    The reflog keeps a deleted branch: vstate branch NAME 'NAME@{1}' brings it back. With --json: one object a line.
     """
     if action is not None and listed:
-        raise click.UsageError("-l only lists")
+        raise click.UsageError("-l only lists branches")
     if action is not None:
         if not names or (action == "rename" and len(names) > 2):
-            raise click.UsageError("-m takes OLD and NEW, or NEW alone" if action == "rename" else "which branch is to be deleted?")
+            raise click.UsageError(
+                "-m takes OLD and NEW, or NEW alone" if action == "rename" else "-d takes the NAME of each branch to delete"
+            )
         if action == "rename":
             _rename(settings, *names)
         else:
@@ -47,7 +54,7 @@ def branch(settings: Settings, names: tuple[str, ...], *, listed: bool, verbose:
         with settings.reading() as repository, settings.output.paged(unless=as_json):
             _list(settings.output, repository, names or ("*",), verbose=verbose, as_json=as_json)
     elif len(names) > 2:
-        raise click.UsageError(f"one NAME and one REV, and not {' '.join(names[2:])}")
+        raise click.UsageError(f"vstate branch takes one NAME and one REV, not also {' '.join(names[2:])}")
     else:
         with settings.changing() as repository:
             head = repository.branches.create(*names)
@@ -58,7 +65,9 @@ def _delete(settings: Settings, names: tuple[str, ...], *, force: bool) -> None:
     with settings.changing() as repository:
         for name in names:
             if name == repository.current_branch:
-                raise InvalidArgumentError(f"{name!r} is the current branch; it was not deleted", hint="vstate switch chooses another one")
+                raise InvalidArgumentError(
+                    f"{name!r} is the current branch", remains="it was not deleted", hint="vstate switch chooses another one"
+                )
             head = repository.branches.delete(name, force=force)
             settings.output.crop("deleted ", Span(name, "ref"), ", which was at ", Span(head.short, "id"), "  ", first_line(head.message))
 
@@ -68,7 +77,7 @@ def _rename(settings: Settings, *names: str) -> None:
         here = repository.default_branch()
         old, new = names if len(names) == 2 else (here, names[0])
         head = repository.branches.rename(old, new)
-    # As in git, whoever stood on the branch stands on it still, also where it was current without having been chosen.
+    # As in git, the current branch stays current under its new name, even if nobody had chosen it.
     url = store.locate(settings.store)
     if current.chosen(url) == old or (settings.current_branch() is None and old == here):
         current.choose(url, new)
@@ -87,23 +96,27 @@ def _list(output: Output, repository: Repository, patterns: Sequence[str], *, ve
         for info in found:
             output.json(_json(info) | {"current": info.name == here})
     else:
-        for line in _rows(found, here):
+        for line in fit_rows(found, [partial(_cells, here=here, details=count) for count in (2, 1, 0)], output.columns):
             output.crop(*line)
 
 
 def is_like(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a name is like one of some patterns with ``*``, ``?`` and ``[…]``."""
+    """Whether a name matches one of the patterns with ``*``, ``?`` and ``[…]``."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _rows(found: list[BranchInfo], here: str) -> Iterator[Line]:
-    told = [(info.name, plural(info.head.height, "round"), _beside(info), age(info.head)) for info in found]
-    widths = [max((columns(row[column]) for row in told), default=0) for column in range(4)]
-    for info, row in zip(found, told, strict=True):
-        name, rounds, beside, when = map(padded, row, widths)
-        line: Line = ["* " if info.name == here else "  ", Span(name, "ref"), "  ", Span(info.head.short, "id"), f"  {rounds}  "]
-        line += [beside, "  "] if beside else []
-        yield [*line, Span(when, "time"), "  ", first_line(info.head.message)]
+def _cells(info: BranchInfo, *, here: str, details: int) -> Cells:
+    head = info.head
+    count = plural(head.height, "commit") if details > 1 else ""
+    when = Span(age(head), "time") if details else ""
+    return [
+        Span(f"{'*' if info.name == here else ' '} {info.name}", "ref"),
+        Span(head.short, "id"),
+        count,
+        _beside(info),
+        when,
+        first_line(head.message),
+    ]
 
 
 def _beside(info: BranchInfo) -> str:
@@ -116,7 +129,7 @@ def _json(info: BranchInfo) -> dict[str, Any]:
     return {
         "name": info.name,
         "commit": head.id,
-        "rounds": head.height,
+        "commits": head.height,
         "time": iso_time(head),
         "message": head.message,
         "base": info.base,

@@ -13,28 +13,28 @@ from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.merging.policies import NAMES
 
 
-@verb("policy", "Show or set what becomes of conflicts, by path.", example="vstate policy 'users.*.score' sum")
+@verb("policy", "Show or set how conflicts are resolved, by path.", example="vstate policy 'users.*.score' sum")
 @click.argument("pattern", required=False)
 @click.argument("name", required=False, type=click.Choice(NAMES), metavar="[NAME]")
-@click.option("-d", "--delete", is_flag=True, help="Keep the policy of PATTERN no more.")
+@click.option("-d", "--delete", is_flag=True, help="Remove the policy of PATTERN.")
 @json_option
 @click.pass_obj
 def policy(settings: Settings, pattern: str | None, name: Any, *, delete: bool, as_json: bool) -> None:
-    """Show the merge policies that are kept in the repository, for everybody; or set that of PATTERN to NAME.
+    """Show the merge policies that the repository keeps for everybody; or set the policy of PATTERN to NAME.
 
     \b
-    ours, theirs  that side stands
-    union         what both put into a list or text, each once
-    append        what both put into a list or text, all, the older first
-    sum           both changes of a number are added up
-    max, min      the greater, or the lesser, of two numbers
-    text          a text is merged by lines, which is the default
+    ours, theirs  take that side
+    union         keep the elements of both sides, each once
+    append        keep the elements of both sides, all, the older first
+    sum           add up both changes of a number
+    max, min      take the greater, or the lesser, of two numbers
+    text          merge a text by lines, which is the default
 
-    PATTERN is a path in which * stands for any one step and ** for any number of them: messages, users.*.score, **.log. Of those that
+    PATTERN is a path in which * stands for any one step and ** for any number of them: messages, users.*.score, **.log. If several
     match, the one that was set last decides. With --json: one object.
     """  # noqa: D301 - the escape is click's mark for lines that stay as they are
     if (name or delete) and pattern is None:
-        raise click.UsageError("a policy is that of a PATTERN")
+        raise click.UsageError("name the PATTERN of the policy")
     if name and delete:
         raise click.UsageError("NAME and --delete exclude each other")
     output = settings.output
@@ -58,4 +58,4 @@ def policy(settings: Settings, pattern: str | None, name: Any, *, delete: bool, 
 
 def _check_kept(pattern: str, kept: Mapping[str, str]) -> None:
     if pattern not in kept:
-        raise InvalidArgumentError(f"no policy is kept for {pattern}", hint="vstate policy lists them")
+        raise InvalidArgumentError(f"there is no policy for {pattern}", hint="vstate policy lists the policies")

@@ -1,4 +1,4 @@
-"""``vstate sign``: a signed commit that vouches for all before it; and new keys. Layer: cli."""
+"""``vstate sign``: a signed commit that covers all history before it; and new keys. Layer: cli."""
 
 from __future__ import annotations
 
@@ -8,21 +8,27 @@ from pathlib import Path
 import click
 
 from versioned_state.cli.render.output import Output, Span
+from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made
 from versioned_state.cli.shared.settings import Settings, verb
 from versioned_state.errors import InvalidArgumentError
 
 
-@verb("sign", "Sign the current branch, with all its history.", example="vstate --sign-key ~/agent.pem sign -m 'checked by Ana'")
+@verb("sign", "Sign the current branch and all its history.", example="vstate --sign-key ~/agent.pem sign -m 'checked by Ana'")
 @message_option
 @author_option
-@click.option("--new-key", metavar="FILE", help="Make a key instead: the private one in FILE, the public one in FILE.pub.")
+@click.option(
+    "--new-key",
+    metavar="FILE",
+    help="Only make a key: the private half in FILE, the public half in FILE.pub.",
+    shell_complete=completion.file,
+)
 @click.pass_obj
 def sign(settings: Settings, *, message: str, author: str | None, new_key: str | None) -> None:
-    """Make a signed commit without changes on the current branch. A signature is over a commit and everything before it.
+    """Make a signed commit without changes on the current branch. A signature covers a commit and everything before it.
 
-    The key is that of --sign-key, or $VSTATE_SIGN_KEY: Ed25519, in PEM or in OpenSSH's format, without a password. Every other command
-    that commits signs with it, too. vstate verify checks signatures.
+    --sign-key or $VSTATE_SIGN_KEY names the key: Ed25519, in PEM or in OpenSSH's format, without a password. Every other command that
+    commits signs with it too. vstate verify checks signatures.
     """
     if new_key is not None:
         _make_key(settings.output, Path(new_key))
@@ -32,7 +38,7 @@ def sign(settings: Settings, *, message: str, author: str | None, new_key: str |
         if signer is None:
             raise InvalidArgumentError("there is no key to sign with", hint="--sign-key names its file; --new-key makes one")
         head = state.head
-        # Not by what the commit says of itself: anybody could have written that.
+        # The commit's own word is not enough: anybody could have written it.
         if not state.repository.verify(head, keys=[signer.public_key], limit=1).ok:
             head = state.commit(message or "sign", allow_empty=True)
         tell_made(settings.output, state, head, nothing=f"{state.branch} is signed with that key already")
@@ -43,7 +49,7 @@ def _make_key(output: Output, file: Path) -> None:
 
     signer = Signer.generate()
     public = file.with_name(file.name + ".pub")
-    # Made for nobody else to read from the first moment on; a file that is there is not written over.
+    # Nobody else can read the file from its first moment on; an existing file is never overwritten.
     for name, mode, content in ((file, 0o600, signer.private_pem()), (public, 0o644, signer.public_pem())):
         with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as target:  # noqa: PTH123
             target.write(content)

@@ -10,17 +10,18 @@ import click
 from versioned_state.cli.commands.names.branch import is_like
 from versioned_state.cli.render.output import Line, Output, Span, columns, padded
 from versioned_state.cli.render.text import first_line, iso_instant, iso_time
+from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.handle import user
-from versioned_state.cli.shared.settings import Settings, complete_tag, json_option, verb
+from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.repository.names.branches import TagInfo
 from versioned_state.repository.repository import Repository
 
 
 @verb("tag", "List, create or delete tags.", example="vstate tag v1 main~2 -m 'before the agent paid'")
-@click.argument("names", nargs=-1, metavar="[NAME [REV]]", shell_complete=complete_tag)
-@click.option("-l", "--list", "listed", is_flag=True, help="List those that are like a NAME, such as 'v1.*'; without one, all.")
-@click.option("-m", "--message", metavar="TEXT", help="Say why: the tag keeps it, with your name and the time.")
-@click.option("--author", metavar="NAME", help="Who says so.  [default: $VSTATE_AUTHOR, or your name here]")
+@click.argument("names", nargs=-1, metavar="[NAME [REV]]", shell_complete=completion.tag)
+@click.option("-l", "--list", "listed", is_flag=True, help="List the tags that match a NAME such as 'v1.*'; without one, all.")
+@click.option("-m", "--message", metavar="TEXT", help="Annotate the tag with TEXT, your name and the time.")
+@click.option("--author", metavar="NAME", help="The author of the annotation.  [default: $VSTATE_AUTHOR, or your login name]")
 @click.option("-d", "--delete", is_flag=True, help="Delete each NAME.")
 @json_option
 @click.pass_obj
@@ -40,7 +41,7 @@ def tag(
     """
     output = settings.output
     if delete and (listed or not names):
-        raise click.UsageError("-l only lists" if listed else "which tag is to be deleted?")
+        raise click.UsageError("-l only lists tags" if listed else "-d takes the NAME of each tag to delete")
     if listed or not names:
         with settings.reading() as repository, output.paged(unless=as_json):
             _list(output, repository, names or ("*",), as_json=as_json)
@@ -50,7 +51,7 @@ def tag(
                 commit = repository.tags.delete(name)
                 output.crop("deleted ", Span(name, "ref"), ", which was ", Span(commit.short, "id"), "  ", first_line(commit.message))
     elif len(names) > 2:
-        raise click.UsageError(f"one NAME and one REV, and not {' '.join(names[2:])}")
+        raise click.UsageError(f"vstate tag takes one NAME and one REV, not also {' '.join(names[2:])}")
     else:
         with settings.changing() as repository:
             commit = repository.tags.create(*names, message=message, author=None if message is None else author or user())

@@ -9,7 +9,8 @@ import click
 
 from versioned_state.cli.render.output import Output, Span, Style
 from versioned_state.cli.render.text import first_line, plural
-from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
+from versioned_state.cli.shared import completion
+from versioned_state.cli.shared.settings import Settings, json_option, limit_option, revision_argument, verb
 from versioned_state.cli.shared.store import named, read_bounded
 from versioned_state.objects.address import HEX_SIZE
 from versioned_state.repository.history.signing import SignatureStatus, Verification, key_id
@@ -21,23 +22,33 @@ _STYLES: dict[SignatureStatus, Style] = {SignatureStatus.BAD: "removed", Signatu
 
 @verb("verify", "Check the signatures of history.", example="vstate verify main --key agent.pem.pub")
 @revision_argument("rev", default="HEAD")
-@click.option("--key", "keys", multiple=True, required=True, metavar="FILE", help="A public key that you trust; more than once for more.")
 @click.option(
-    "--since", metavar="ID", help="The full id of a commit that was checked before: check what is new, and that it is there still."
+    "--key",
+    "keys",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="A public key that you trust; repeat it for several.",
+    shell_complete=completion.file,
 )
-@click.option("-n", "--limit", type=click.IntRange(min=0), metavar="COUNT", help="Check so many, newest first.")
+@click.option(
+    "--since",
+    metavar="ID",
+    help="The full id of a commit that was checked before: check the newer ones, and that it is still in this history.",
+)
+@limit_option("Check at most COUNT commits, newest first.")
 @json_option
 @click.pass_context
 def verify(context: click.Context, rev: str, *, keys: tuple[str, ...], since: str | None, limit: int | None, as_json: bool) -> None:
-    """Check the signatures of REV (default: HEAD) and of everything before it. It exits with 1 where one is missing, strange or bad.
+    """Check the signatures of REV (default: HEAD) and of every commit before it. Exits with 1 if one is missing, bad, or of another key.
 
-    Keep the id of the head that you saw last elsewhere, and give it as --since: that the newest commits were taken away shows no other
-    way. With --json: one object.
+    Keep the id of the last head that you saw in another place, and give it as --since: nothing else shows that the newest commits were
+    removed. With --json: one object.
     """
     settings: Settings = context.obj
     output = settings.output
     if since is not None and not _ID.fullmatch(since):
-        raise click.UsageError(f"--since takes the full id of a commit, which has {HEX_SIZE} hex digits: not {since!r}")
+        raise click.UsageError(f"--since takes the full id of a commit, {HEX_SIZE} hex digits, not {since!r}")
     trusted = [read_bounded(name) for name in keys]
     for name, key in zip(keys, trusted, strict=True):
         named(name, key_id, key)
@@ -59,9 +70,9 @@ def _print(output: Output, found: Verification, since: str | None) -> None:
     told = [f"{count:,} {status.value}" for status, count in found.counts.items() if count]
     output.print(f"{plural(found.checked, 'commit')} up to ", Span(found.head.short, "id"), f": {', '.join(told) or 'nothing to check'}")
     if found.extends is False:
-        output.print(Span(f"{since} is not in this history: commits were taken away, or made anew", "removed"))
+        output.print(Span(f"{since} is not in this history: commits were removed or rewritten", "removed"))
     if not found.complete:
-        output.print("history was not followed to its beginning")
+        output.print("history was not checked to its beginning")
 
 
 def _json(found: Verification) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``vstate bisect``: the round in which something went wrong. Layer: cli."""
+"""``vstate bisect``: the commit in which something went wrong. Layer: cli."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
+from versioned_state.cli.render.changes import print_changes
 from versioned_state.cli.render.output import Output, Span
-from versioned_state.cli.render.text import change_lines, commit_json, commit_line, commit_lines, names_of, plural
+from versioned_state.cli.render.text import commit_json, commit_line, commit_lines, names_of, plural
 from versioned_state.cli.shared.place import value_at
-from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
+from versioned_state.cli.shared.settings import Settings, json_option, path_option, revision_argument, verb
 from versioned_state.cli.shared.store import locate
 from versioned_state.errors import InvalidArgumentError, StateError, UnknownPathError
 from versioned_state.repository.inspect.bisect import Bisection, Skip
@@ -22,21 +23,21 @@ from versioned_state.repository.views.render import json_value
 from versioned_state.repository.views.snapshot import Snapshot
 
 Condition = Callable[[Snapshot], bool]
-"""Whether a round is bad."""
+"""Whether a commit is bad."""
 
 _GOOD, _SKIP = 0, 125
 _ABORT = (126, 127)
-"""What a shell says where it cannot run a command, or finds none."""
+"""Exit codes of a shell that cannot run a command, or does not find it."""
 
 
-@verb("bisect", "Find the round where something went wrong.", example="vstate bisect main~40 main --empty plan")
+@verb("bisect", "Find the commit where something went wrong.", example="vstate bisect main~40 main --empty plan")
 @revision_argument("good", required=True)
 @revision_argument("bad", default="HEAD")
-@click.option("--empty", metavar="PATH", help="Bad is a round where what is at PATH has nothing in it.")
-@click.option("--missing", metavar="PATH", help="Bad is a round with nothing at PATH.")
-@click.option("--equals", nargs=2, metavar="PATH JSON", help="Bad is a round where PATH has that value.")
-@click.option("--run", "command", metavar="COMMAND", help="Bad is a round where a command of the shell fails.")
-@click.option("--path", metavar="PATH", help="What the command is given; else the whole state.")
+@click.option("--empty", metavar="PATH", help="A commit is bad if the value at PATH is empty.")
+@click.option("--missing", metavar="PATH", help="A commit is bad if there is nothing at PATH.")
+@click.option("--equals", nargs=2, metavar="PATH JSON", help="A commit is bad if PATH has that value.")
+@click.option("--run", "command", metavar="COMMAND", help="A commit is bad if this shell command fails.")
+@path_option("Give the command of --run the value at PATH, not the whole state.")
 @json_option
 @click.pass_context
 def bisect(
@@ -51,18 +52,18 @@ def bisect(
     path: str | None,
     as_json: bool,
 ) -> None:
-    """Find the first bad round after GOOD, up to BAD (default: HEAD), by first parents, in few steps.
+    """Find the first bad commit after GOOD, up to BAD (default: HEAD), along first parents, in few steps.
 
-    --run COMMAND gets the value at PATH as JSON on its standard input, or nothing where nothing is there, and VSTATE_STORE and VSTATE_REV
-    in its environment, for vstate get "$VSTATE_REV:plan". It exits with 0 for a good round, 125 for one that it cannot judge, and anything
-    else up to 124 for a bad one.
+    --run COMMAND gets the value at PATH as JSON on its standard input, or no input if there is nothing at PATH, and VSTATE_STORE and
+    VSTATE_REV in its environment, for vstate get "$VSTATE_REV:plan". It exits with 0 for a good commit, with 125 for one that it cannot
+    judge, and with any other code up to 124 for a bad one.
 
-    Exits with 1 where skipped rounds leave it open which was the first. With --json: one object.
+    Exits with 1 if skipped commits leave open which one was the first. With --json: one object.
     """
     settings: Settings = context.obj
     output = settings.output
     if sum(given is not None for given in (empty, missing, equals, command)) != 1:
-        raise click.UsageError("one of --empty, --missing, --equals and --run says which rounds are bad")
+        raise click.UsageError("give one of --empty, --missing, --equals and --run: it says which commits are bad")
     if path is not None and command is None:
         raise click.UsageError("--path goes with --run")
     with settings.reading() as repository:
@@ -85,7 +86,7 @@ def bisect(
 
 
 def _told(output: Output, repository: Repository, condition: Condition) -> Condition:
-    """The condition, which tells what it finds. It is asked of a view in which nothing is unpickled."""
+    """The condition, printing each verdict. It sees a view in which nothing is unpickled."""
 
     def is_bad(snapshot: Snapshot) -> bool:
         commit = snapshot.commit
@@ -102,7 +103,7 @@ def _told(output: Output, repository: Repository, condition: Condition) -> Condi
     return is_bad
 
 
-# What is bad
+# Conditions
 
 
 def _empty(path: str) -> Condition:
@@ -131,7 +132,7 @@ def _equals(path: str, wanted: str) -> Condition:
     try:
         expected = _canonical(json.loads(wanted))
     except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"{wanted!r} is no JSON", hint="a text is written in quotes within quotes: '\"done\"'") from error
+        raise InvalidArgumentError(f"{wanted!r} is not JSON", hint="a string is written in quotes within quotes: '\"done\"'") from error
 
     def equals(snapshot: Snapshot) -> bool:
         try:
@@ -143,7 +144,7 @@ def _equals(path: str, wanted: str) -> Condition:
 
 
 def _canonical(value: Any) -> str:
-    """JSON in which 1 is not true, and the order of keys does not matter."""
+    """JSON without the order of keys; 1 and true differ in it."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -157,8 +158,8 @@ def _runs(settings: Settings, command: str, path: str) -> Condition:
             given = json.dumps(value_at(snapshot, path, json_value)) + "\n"
         except UnknownPathError:
             given = ""
-        # What it prints goes to stderr: stdout is for what was found.
-        done = subprocess.run(  # noqa: S602 - the user's own command, as he would type it
+        # Its output goes to stderr: stdout is for the result.
+        done = subprocess.run(  # noqa: S602 - the user's own command, as they would type it
             command,
             shell=True,
             check=False,
@@ -170,27 +171,26 @@ def _runs(settings: Settings, command: str, path: str) -> Condition:
         if code == _SKIP:
             raise Skip
         if code in _ABORT or not 0 <= code < 128:
-            raise StateError(f"the command could not be run, or was stopped (exit code {code}); nothing was found")
+            raise StateError(f"the command could not be run, or was stopped (exit code {code})", remains="nothing was found")
         return code != _GOOD
 
     return fails
 
 
-# What was found
+# The result
 
 
 def _print(output: Output, repository: Repository, found: Bisection) -> None:
     names = names_of(repository)
     if not found.is_certain:
-        output.print(f"{plural(len(found.suspects), 'round')} may be the first bad one; all but the last were skipped:")
+        output.print(f"{plural(len(found.suspects), 'commit')} may be the first bad one; all but the last were skipped:")
         for commit in found.suspects:
             output.crop(*commit_line(commit, names))
         return
-    output.print(Span("first bad round", "title"), f", after {plural(found.steps, 'step')}:")
-    output.lines(commit_lines(found.commit, names))
+    output.print(Span("first bad commit", "title"), f", after {plural(found.steps, 'step')}:")
+    output.wrapped(commit_lines(found.commit, names))
     output.print()
-    for change in found.diff:
-        output.lines(change_lines(change))
+    print_changes(output, found.diff)
 
 
 def _json(repository: Repository, found: Bisection) -> dict[str, Any]:

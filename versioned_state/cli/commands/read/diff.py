@@ -1,4 +1,4 @@
-"""``vstate diff``: what changed from one commit to another. Layer: cli."""
+"""``vstate diff``: the changes from one commit to another. Layer: cli."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Literal
 
 import click
 
-from versioned_state.cli.render.output import Output
-from versioned_state.cli.render.text import change_in_full, change_lines, stat_json, stat_lines
+from versioned_state.cli.render.changes import print_changes, stat_json
 from versioned_state.cli.render.words import word_lines
-from versioned_state.cli.shared.settings import Settings, full_option, json_option, revision_argument, verb
+from versioned_state.cli.shared.place import explained, parse_place
+from versioned_state.cli.shared.settings import Settings, full_option, json_option, path_option, place_argument, verb
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.repository import Repository
@@ -19,15 +19,16 @@ from versioned_state.repository.views.diff import Diff, DiffStat
 from versioned_state.repository.views.patch import write_patch
 
 
-@verb("diff", "Show what changed between two commits, by path.", example="vstate diff main~3 main --path budget")
-@revision_argument("a")
-@revision_argument("b")
-@click.option("--path", metavar="PATH", help="Show only what changed there, such as messages[17] or budget.limit.")
-@click.option("--stat", "how", flag_value="stat", help="Show how much changed, by key.")
-@click.option("--word", "how", flag_value="word", help="Show the words that changed in their place: [-old-]{+new+}.")
-@click.option("--patch", "how", flag_value="patch", help="Print a patch, which vstate apply takes: JSON that loses nothing.")
+@verb("diff", "Show the changes between two commits, by path.", example="vstate diff main~3 main --path budget")
+@place_argument("a", default=None, required=False, metavar="[A]")
+@place_argument("b", default=None, required=False, metavar="[B]")
+@path_option("Show only the changes at PATH, such as messages[17] or budget.limit.")
+@click.option("--stat", "how", flag_value="stat", help="Show only the number of changes under each key.")
+@click.option("--word", "how", flag_value="word", help="Mark the changed words within their text: [-old-]{+new+}.")
+@click.option("-p", "how", flag_value="changes", hidden=True)  # what git calls a patch is shown anyway
+@click.option("--patch", "how", flag_value="patch", help="Print a patch for vstate apply: JSON that loses nothing.")
 @full_option
-@click.option("--exit-code", is_flag=True, help="Exit with 1 where there are changes.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 if there are changes.")
 @json_option
 @click.pass_context
 def diff(
@@ -36,15 +37,15 @@ def diff(
     b: str | None,
     *,
     path: str | None,
-    how: Literal["stat", "word", "patch"] | None,
+    how: Literal["stat", "word", "changes", "patch"] | None,
     full: bool,
     exit_code: bool,
     as_json: bool,
 ) -> None:
-    """Show what changed from A to B, by path.
+    """Show the changes from A to B, by path.
 
-    Without B: from A to HEAD. Without both: the last commit, HEAD~1 to HEAD. A..B is the same as A B, where
-    HEAD stands for what is left out.
+    Without B: from A to HEAD. Without both: the last commit, HEAD~1 to HEAD. A..B is the same as A B, and A...B shows the changes
+    of B since it left A; HEAD stands for a side that is left out. A:PATH shows only the changes at PATH, as --path does.
 
     With --json: one change a line; with --stat, one object.
     """
@@ -52,36 +53,53 @@ def diff(
     output = settings.output
     if how == "word" and as_json:
         raise click.UsageError("--word and --json exclude each other")
-    if a is not None and b is None:
-        a, b = split_range(a) or (a, None)
+    a, b, path = _sides(a, b, path)
     with settings.reading() as repository, output.paged(unless=as_json or how == "patch"):
-        found = repository.diff(a or "HEAD~1", b or "HEAD")
-        changes = found.changes if path is None else found.under(path).changes
+        with explained(repository, "vstate diff", "HEAD", path or ""):
+            changes = changes_at(_diff(repository, a, b), path)
         if how == "patch":
             output.json(write_patch(changes))
-        elif not as_json:
-            print_changes(output, changes, stat=how == "stat", full=full, word=how == "word")
-        elif how == "stat":
+        elif as_json and how == "stat":
             output.json(stat_json(DiffStat.of(changes)))
-        else:
+        elif as_json:
             for change in changes:
                 output.json(change.to_json())
+        elif how == "word":
+            output.lines(line for change in changes for line in word_lines(change, full=full))
+        else:
+            print_changes(output, changes, stat=how == "stat", full=full)
     if exit_code and changes:
         context.exit(1)
 
 
-def print_changes(output: Output, changes: Sequence[Change], *, stat: bool = False, full: bool = False, word: bool = False) -> None:
-    """The changes, each on a line, in full, or by words; or how many there are by key."""
-    if stat:
-        output.lines(stat_lines(DiffStat.of(changes)))
-        return
-    for change in changes:
-        if word:
-            output.lines(word_lines(change, full=full))
-        else:
-            output.lines(change_in_full(change, output.width) if full else change_lines(change))
+def _sides(a: str | None, b: str | None, path: str | None) -> tuple[str | None, str | None, str | None]:
+    """Both revisions and the path, wherever the path was given."""
+    paths = {path} if path else set()
+    sides = []
+    for side in (a, b):
+        rev, found = (None, "") if side is None else parse_place(side)
+        sides.append(side if rev is None else rev)
+        paths |= {found} if rev is not None and found else set()
+    if len(paths) > 1:
+        raise click.UsageError(f"vstate diff compares one path in two commits, not {' and '.join(sorted(paths))}")
+    return sides[0], sides[1], next(iter(paths), None)
+
+
+def _diff(repository: Repository, a: str | None, b: str | None) -> Diff:
+    if a is not None and b is None:
+        before, dots, after = a.partition("...")
+        if dots:
+            theirs = repository.commit(after or "HEAD")
+            return repository.diff(repository.merge_base(before or "HEAD", theirs), theirs)
+        a, b = split_range(a) or (a, None)
+    return repository.diff(a or "HEAD~1", b or "HEAD")
 
 
 def diff_of(repository: Repository, commit: Commit) -> Diff:
-    """What a commit changed against its first parent."""
+    """The changes of a commit against its first parent."""
     return repository.diff(repository.database.commits.read(commit.parent_addresses[0]) if commit.parents else commit, commit)
+
+
+def changes_at(found: Diff, path: str | None) -> Sequence[Change]:
+    """The changes at a path; all of them without one."""
+    return found.under(path).changes if path else found.changes

@@ -11,25 +11,33 @@ import click
 
 from versioned_state.cli.render.output import to_json
 from versioned_state.cli.render.text import size
-from versioned_state.cli.shared.place import entries, split_place, value_at
-from versioned_state.cli.shared.settings import Settings, verb
+from versioned_state.cli.shared import completion
+from versioned_state.cli.shared.place import entries, explained, revision_and_path, value_at
+from versioned_state.cli.shared.settings import Settings, place_argument, verb
 from versioned_state.repository.views.render import json_value
 from versioned_state.repository.views.snapshot import Snapshot
 
 
 @verb("export", "Write a state as JSON.", example="vstate export main -o state.json")
-@click.argument("place", default="HEAD", metavar="[REV[:PATH]]")
-@click.option("-o", "--output", "target", metavar="FILE", help="Write there; what was there is replaced once all is written.")
-@click.option("--compact", is_flag=True, help="On one line.")
+@place_argument(default="HEAD", metavar="[REV[:PATH]]")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    metavar="FILE",
+    help="Write to FILE, which is replaced once everything is written.",
+    shell_complete=completion.file,
+)
+@click.option("--compact", is_flag=True, help="Write one line.")
 @click.pass_obj
 def export(settings: Settings, place: str, *, target: str | None, compact: bool) -> None:
     """Write the state at REV (default: HEAD), or the value at PATH in it, as JSON.
 
-    What JSON has no type for becomes {"$type": ...}, objects too: nothing is unpickled. Namespaces stand under "$namespaces".
+    A type that JSON does not have becomes {"$type": ...}, objects too: nothing is unpickled. Namespaces are under "$namespaces".
     """
     output = settings.output
-    rev, path = split_place(place) if ":" in place else (place, "")
-    with settings.reading() as repository:
+    rev, path = revision_and_path(place)
+    with settings.reading() as repository, explained(repository, "vstate export", rev, path):
         snapshot = repository.snapshot(rev, describe=True)
         if path or compact:
             lines = iter(to_json(value_at(snapshot, path, json_value), indent=None if compact else 2).split("\n"))
@@ -43,7 +51,7 @@ def export(settings: Settings, place: str, *, target: str | None, compact: bool)
 
 
 def _state_lines(snapshot: Snapshot) -> Iterator[str]:
-    """A whole state, a key at a time: never more than one value is in memory."""
+    """A whole state, key by key: at most one value is in memory."""
     last = "{"
     for key, value in entries(snapshot, json_value):
         yield last
@@ -55,7 +63,7 @@ def _state_lines(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _write(target: Path, lines: Iterable[str]) -> int:
-    """Write a file whole or not at all; its size. What is no file, such as a pipe, is written to as it is."""
+    """Write a file whole or not at all; its size. A pipe or a device is written to directly."""
     if target.exists() and not target.is_file():
         with target.open("w", encoding="utf-8") as file:
             return _write_lines(file, lines)

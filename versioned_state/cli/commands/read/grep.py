@@ -9,49 +9,51 @@ import click
 from versioned_state.cli.render.output import Line, Span
 from versioned_state.cli.render.text import plural
 from versioned_state.cli.shared import filters
-from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
+from versioned_state.cli.shared.place import explained, revision_and_path
+from versioned_state.cli.shared.settings import Settings, json_option, path_option, place_argument, verb
 from versioned_state.repository.inspect.grep import Match
 
 _SHOWN = 200
 """Characters of a line that are shown: a line of a state may be as long as a book."""
 
 
-@verb("grep", "Search the strings of a state.", example="vstate grep 'AP \\d+' main~3 --path messages")
+@verb("grep", "Search the strings of a state.", example="vstate grep 'AP \\d+' main~3:messages")
 @click.argument("regex")
-@revision_argument(default="HEAD")
-@click.option("--path", default="", metavar="PATH", help="Search only there.")
-@click.option("-i", "--ignore-case", is_flag=True, help="Take upper and lower case for the same.")
-@click.option("-F", "--fixed-strings", is_flag=True, help="REGEX is a text, not a regular expression.")
-@click.option("-l", "--name-only", "paths_only", is_flag=True, help="Print only paths.")
-@click.option("-c", "--count", is_flag=True, help="Print only how many lines match.")
+@place_argument(default="HEAD", metavar="[REV[:PATH]]")
+@path_option("Search only at PATH.")
+@click.option("-i", "--ignore-case", is_flag=True, help="Ignore the difference between upper and lower case.")
+@click.option("-F", "--fixed-strings", is_flag=True, help="Take REGEX as plain text, not as a regular expression.")
+@click.option("-l", "--name-only", "paths_only", is_flag=True, help="Print only the paths.")
+@click.option("-c", "--count", is_flag=True, help="Print only the number of matching lines.")
 @json_option
 @click.pass_context
 def grep(
     context: click.Context,
     regex: str,
-    rev: str,
+    place: str,
     *,
-    path: str,
+    path: str | None,
     ignore_case: bool,
     fixed_strings: bool,
     paths_only: bool,
     count: bool,
     as_json: bool,
 ) -> None:
-    """Show the lines of strings in REV (default: HEAD), keys included, in which the regular expression REGEX is found.
+    """Show the lines of strings in REV (default: HEAD), keys included, that match the regular expression REGEX.
 
-    A line is shown as PATH: LINE, with its number where the text has several, PATH:NUMBER: LINE. Exits with 1 where nothing is found.
+    A line is shown as PATH: LINE; if the text has several lines, as PATH:NUMBER: LINE. Exits with 1 if nothing matches.
 
     With --json: one object a line.
     """
     settings: Settings = context.obj
     output = settings.output
     pattern = filters.regex(
-        re.escape(regex) if fixed_strings else regex, re.IGNORECASE if ignore_case else 0, hint="-F takes it for a text, as it is"
+        re.escape(regex) if fixed_strings else regex, re.IGNORECASE if ignore_case else 0, hint="-F takes it as plain text"
     )
+    rev, path = revision_and_path(place, path)
     found = 0
     last = ""
-    with settings.reading() as repository, output.paged(unless=as_json):
+    with settings.reading() as repository, output.paged(unless=as_json), explained(repository, "vstate grep REGEX", rev, path):
         for match in repository.grep(pattern, rev, path=path):
             found += 1
             if count:

@@ -1,42 +1,70 @@
-"""``vstate keys``: the keys of a state. Layer: cli."""
+"""``vstate keys``: the keys of a state, or of a value in it. Layer: cli."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import click
 
-from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
-from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.values.paths.path import StatePath
+from versioned_state.cli.shared.place import explained, parse_place, paths_below
+from versioned_state.cli.shared.settings import Settings, json_option, place_argument, verb
+from versioned_state.errors import InvalidPathError, UnknownRevisionError
+from versioned_state.repository.repository import Repository
+from versioned_state.repository.views.render import json_value
+from versioned_state.values.paths.path import Index, Namespace, StatePath
 
 
-@verb("keys", "List the keys of a state.", example="vstate keys main user/")
-@revision_argument("rev", default="HEAD")
+@verb("keys", "List the keys of a state, or of a value in it.", example="vstate keys main:prefs")
+@place_argument(default="HEAD", metavar="[[REV:]PATH]")
 @click.argument("prefix", default="", metavar="[PREFIX]")
 @json_option
 @click.pass_obj
-def keys(settings: Settings, rev: str, prefix: str, *, as_json: bool) -> None:
-    """List the keys of the state at REV (default: HEAD), and of its namespaces; with PREFIX, those that begin with it.
+def keys(settings: Settings, place: str, prefix: str, *, as_json: bool) -> None:
+    """List the keys of the dict, list or namespace at PATH in REV (default: HEAD); without PATH, those of the state and its namespaces.
 
-    Keys are shown as vstate get takes them: one that is no identifier as ["so"], one in a namespace as @name.key. With --json:
-    one object a line, with the key itself, its path and its namespaces.
+    REV alone is a revision: vstate keys main. With PREFIX, only keys that begin with it, such as user/. Keys are shown as paths that
+    vstate get takes.
+
+    With --json: one object a line, with the key itself, its path and its namespaces.
     """
     output = settings.output
     with settings.reading() as repository, output.paged(unless=as_json):
-        for namespaces, key in _iter_keys(repository.snapshot(rev, describe=True), prefix, ()):
-            path = StatePath()
-            for name in namespaces:
-                path = path.namespace(name)
-            path = path.key(key)
-            if as_json:
-                output.json({"key": key, "path": str(path), "namespaces": list(namespaces)})
-            else:
-                output.print(str(path))
+        rev, path = _place(repository, place)
+        with explained(repository, "vstate keys", rev, path):
+            snapshot = repository.snapshot(rev, describe=True)
+            for found in paths_below(snapshot, path):
+                key = _key(found)
+                if prefix and not (type(key) is str and key.startswith(prefix)):
+                    continue
+                if as_json:
+                    output.json({"key": json_value(key), "path": str(found), "namespaces": _namespaces(found)})
+                else:
+                    output.print(str(found))
 
 
-def _iter_keys(snapshot: Snapshot, prefix: str, namespaces: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    for key in snapshot.iter_keys(prefix):
-        yield namespaces, key
-    for name in snapshot.namespaces():
-        yield from _iter_keys(snapshot.namespace(name), prefix, (*namespaces, name))
+def _place(repository: Repository, text: str) -> tuple[str, str]:
+    """The revision and path; one word is a revision if it is one, else a path."""
+    rev, path = parse_place(text)
+    if rev is not None:
+        return rev, path
+    try:
+        repository.commit(text)
+    except UnknownRevisionError:
+        try:
+            next(paths_below(repository.snapshot("HEAD", describe=True), text), None)
+        except (KeyError, InvalidPathError):
+            pass
+        else:
+            return "HEAD", text
+        raise
+    return text, ""
+
+
+def _key(path: StatePath) -> Any:
+    step = path.steps[-1]
+    assert not isinstance(step, Namespace)
+    return step.index if isinstance(step, Index) else step.key
+
+
+def _namespaces(path: StatePath) -> list[str]:
+    return [step.name for step in path.steps if isinstance(step, Namespace)]

@@ -5,36 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from shlex import quote
+from typing import Any
 
 import click
 
-from versioned_state.cli.commands.read.diff import diff_of
+from versioned_state.cli.commands.read.diff import changes_at, diff_of
+from versioned_state.cli.render.changes import print_changes, stat_json, stat_line
 from versioned_state.cli.render.graph import Graph, beside, shown_parents
 from versioned_state.cli.render.output import Line, Output, Span
-from versioned_state.cli.render.text import commit_json, commit_line, commit_lines, names_of, stat_json, stat_line
+from versioned_state.cli.render.text import commit_json, commit_line, commit_lines, names_of
 from versioned_state.cli.shared.filters import filter_options
-from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
+from versioned_state.cli.shared.place import parse_place
+from versioned_state.cli.shared.settings import Settings, full_option, json_option, limit_option, place_argument, verb
+from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.history.graph import walk
 from versioned_state.repository.inspect.log_filters import Filters, select
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.views.change import Change
 
 
 @verb("log", "Show commits, newest first.", example="vstate log main -n 10 --stat")
-@revision_argument(default="HEAD")
-@click.option("-n", "--limit", type=click.IntRange(min=0), metavar="COUNT", help="Show so many.")
+@place_argument(default="HEAD", metavar="[REV[:PATH]]")
+@limit_option("Show at most COUNT commits.")
 @click.option("--all", "all_refs", is_flag=True, help="Show the commits of all branches and tags, by time.")
 @click.option("--first-parent", is_flag=True, help="Follow only the first parent of each commit.")
 @filter_options
-@click.option("--oneline", is_flag=True, help="One line each.")
+@click.option("--oneline", is_flag=True, help="Show each commit on one line.")
 @click.option("--graph", is_flag=True, help="Draw branches and merges.")
-@click.option("--stat", is_flag=True, help="Show what each commit changed, by key.")
+@click.option("--stat", is_flag=True, help="Show the number of changes of each commit, by key.")
+@click.option("-p", "--patch", is_flag=True, help="Show the changes of each commit.")
+@full_option
 @json_option
 @click.pass_obj
 def log(  # noqa: PLR0913 - an option each
     settings: Settings,
-    rev: str,
+    place: str,
     limit: int | None,
     *,
     all_refs: bool,
@@ -43,22 +51,22 @@ def log(  # noqa: PLR0913 - an option each
     oneline: bool,
     graph: bool,
     stat: bool,
+    patch: bool,
+    full: bool,
     as_json: bool,
 ) -> None:
-    """Show the commits of REV (default: HEAD, which is the current branch), newest first; those that all given filters leave.
+    """Show the commits of REV (default: HEAD, the current branch), newest first. A commit is shown if it passes all filters.
 
-    A..B shows what leads to B and not to A, such as main..what-if; without A or B, HEAD stands there.
+    A..B shows the commits of B that A does not have, such as main..what-if; HEAD stands for a side that is left out.
 
-    --path and -S compare a commit with its parents: a merge is shown where it differs from each of them. For -S, what is a number,
-    true, null, a list or an object in JSON is looked for as a value as well as a text.
+    --path and -S compare a commit with its parents: a merge is shown if it differs from each of them. REV:PATH is short for --path.
+    -S looks for a number, true, null, a list or an object in JSON both as a value and as text.
 
     With --json: one object a line.
     """
-    if graph and as_json:
-        raise click.UsageError("--graph and --json exclude each other")
-    is_range = split_range(rev) is not None
-    if is_range and all_refs:
-        raise click.UsageError("--all shows what leads to any branch or tag, and takes no range")
+    if graph and (as_json or patch):
+        raise click.UsageError(f"--graph and {'--json' if as_json else '--patch'} exclude each other")
+    rev, is_range = _revision(place, filters, all_refs=all_refs)
     output = settings.output
     with settings.reading() as repository, output.paged(unless=as_json):
         names = names_of(repository)
@@ -69,8 +77,7 @@ def log(  # noqa: PLR0913 - an option each
         )
         if as_json:
             for commit in islice(select(repository.database, commits, filters, first_parent=first_parent), limit):
-                stats = {"stat": stat_json(diff_of(repository, commit).stat())} if stat else {}
-                output.json(commit_json(commit, names) | stats)
+                output.json(commit_json(commit, names) | _changes_json(repository, commit, filters, stat=stat, patch=patch))
             return
 
         def lines_of(commit: Commit) -> Iterator[Line]:
@@ -86,6 +93,36 @@ def log(  # noqa: PLR0913 - an option each
             if count and not oneline:
                 output.print()
             _print(output, lines_of(commit), oneline=oneline)
+            if patch:
+                print_changes(output, _changes_of(repository, commit, filters), full=full, indent="    ")
+
+
+def _revision(place: str, filters: Filters, *, all_refs: bool) -> tuple[str, bool]:
+    """The revision or range to show, and whether it is a range; the path of ``REV:PATH`` becomes a filter."""
+    named, path = parse_place(place)
+    rev = place if named is None else named
+    if path and named is not None and filters.setdefault("path", path) != path:
+        raise click.UsageError(f"{place!r} names a path, and --path another one")
+    before, three_dots, after = rev.partition("...")
+    if three_dots:
+        one, other = quote(f"{before}..{after}"), quote(f"{after}..{before}")
+        raise InvalidArgumentError(f"{rev!r} is not a range", hint=f"vstate log {one} and vstate log {other} show what one side has alone")
+    is_range = split_range(rev) is not None
+    if is_range and all_refs:
+        raise click.UsageError("--all shows the commits of all branches and tags, and takes no range")
+    return rev, is_range
+
+
+def _changes_of(repository: Repository, commit: Commit, filters: Filters) -> Sequence[Change]:
+    """The changes of a commit; if the log is that of a path, those at the path."""
+    return changes_at(diff_of(repository, commit), str(filters.get("path", "")))
+
+
+def _changes_json(repository: Repository, commit: Commit, filters: Filters, *, stat: bool, patch: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {"stat": stat_json(diff_of(repository, commit).stat())} if stat else {}
+    if patch:
+        shown["changes"] = [change.to_json() for change in _changes_of(repository, commit, filters)]
+    return shown
 
 
 def _print(output: Output, lines: Iterable[Line], *, oneline: bool) -> None:
@@ -93,12 +130,12 @@ def _print(output: Output, lines: Iterable[Line], *, oneline: bool) -> None:
         if oneline and not number:
             output.crop(*line)
         else:
-            output.print(*line)
+            output.wrapped([line])
 
 
 def _commits_of_all(repository: Repository, *, by_time: bool, first_parent: bool) -> Iterator[Commit]:
     heads = {commit for refs in (repository.branches, repository.tags) for commit in refs.values()}
-    # By time a parent may come before a child of his, where clocks differ.
+    # By time a parent may come before its child, if clocks differ.
     order = partial(walk, order=lambda commit: (-commit.time,)) if by_time else walk
     commits = order(heads, repository.database.commits.read, first_parent=first_parent)
     return (commit for commit in commits if commit.id != ROOT_ID)
@@ -110,14 +147,18 @@ def _commits_of_all(repository: Repository, *, by_time: bool, first_parent: bool
 def _drawn(
     repository: Repository, commits: Iterable[Commit], filters: Filters, *, first_parent: bool, whole: bool
 ) -> Iterator[tuple[Commit, Sequence[str]]]:
-    """The commits that are shown, each with those that it is to be connected with. ``whole``: with each commit, all before it are given."""
+    """The commits to show, each with the commits that its lane leads to.
+
+    Args:
+        whole: ``commits`` holds all ancestors of each of its commits.
+    """
 
     def parents_of(commit: Commit) -> list[str]:
         return [id for id in dict.fromkeys(commit.parents[: 1 if first_parent else None]) if id != ROOT_ID]
 
     if whole and not filters:
         return ((commit, parents_of(commit)) for commit in commits)
-    # What a commit is connected with may be as far back as history goes.
+    # The next commit of a lane may be as far back as history goes.
     history = list(commits)
     shown = list(select(repository.database, history, filters, first_parent=first_parent))
     parents = shown_parents([(commit.id, parents_of(commit)) for commit in history], {commit.id for commit in shown})
@@ -133,6 +174,5 @@ def _print_graph(output: Output, commits: Iterable[tuple[Iterable[Line], str, Se
             shown.append([])
         rows = beside(first, rest, len(shown))
         shown += [[]] * (len(rows) - len(shown))
-        _print(
-            output, ([Span(row if line else row.rstrip(), "dim"), *line] for row, line in zip(rows, shown, strict=True)), oneline=oneline
-        )
+        for row, line in zip(rows, shown, strict=True):  # not wrapped, which would break the lanes
+            output.crop(Span(row if line else row.rstrip(), "dim"), *line)

@@ -1,35 +1,54 @@
-"""``vstate show``: one commit, and what it changed. Layer: cli."""
+"""``vstate show``: one commit and its changes, or a value in it. Layer: cli."""
 
 from __future__ import annotations
 
 import click
 
-from versioned_state.cli.commands.read.diff import diff_of, print_changes
-from versioned_state.cli.render.text import commit_header, commit_json, names_of, stat_json
-from versioned_state.cli.shared.settings import Settings, full_option, json_option, revision_argument, verb
+from versioned_state.cli.commands.read.diff import changes_at, diff_of
+from versioned_state.cli.commands.read.get import print_value
+from versioned_state.cli.render.changes import print_changes, stat_json
+from versioned_state.cli.render.text import commit_header, commit_json, message_lines, names_of
+from versioned_state.cli.shared.place import explained, parse_place
+from versioned_state.cli.shared.settings import Settings, full_option, json_option, path_option, place_argument, verb
+from versioned_state.repository.views.diff import DiffStat
 
 
-@verb("show", "Show a commit, and what it changed.", example="vstate show main~2")
-@revision_argument("rev", default="HEAD")
-@click.option("--stat", is_flag=True, help="Show how much it changed, by key.")
+@verb("show", "Show a commit and its changes, or a value.", example="vstate show main~2")
+@place_argument(default="HEAD", metavar="[REV[:PATH]]")
+@path_option("Show only the changes at PATH.")
+@click.option("--stat", is_flag=True, help="Show only the number of changes under each key.")
 @full_option
 @json_option
 @click.pass_obj
-def show(settings: Settings, rev: str, *, stat: bool, full: bool, as_json: bool) -> None:
-    """Show the commit REV (default: HEAD), and what it changed against its first parent.
+def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: bool, as_json: bool) -> None:
+    """Show the commit REV (default: HEAD) and its changes against its first parent. REV:PATH shows the value there, as vstate get does.
+
+    Many changes begin with their number under each key, and neighbours in a list are shown as one line; --full shows them all.
 
     With --json: one object, that of vstate log with the changes.
     """
+    rev, value_path = parse_place(place)
+    if rev is not None and (path or stat):
+        raise click.UsageError("REV:PATH shows a value, which has no changes: give REV, and --path PATH")
     output = settings.output
     with settings.reading() as repository, output.paged(unless=as_json):
-        commit = repository.commit(rev)
-        names = names_of(repository)
-        changed = diff_of(repository, commit)
-        if as_json:
-            what = {"stat": stat_json(changed.stat())} if stat else {"changes": changed.to_json()}
-            output.json(commit_json(commit, names) | what)
+        if rev is not None:
+            with explained(repository, "vstate show", rev, value_path):
+                print_value(output, repository, rev, value_path, as_json=as_json)
             return
-        output.lines(commit_header(commit, names))
-        if changed:
+        with explained(repository, "vstate show", place, path or ""):
+            commit = repository.commit(place)
+        names = names_of(repository)
+        changes = changes_at(diff_of(repository, commit), path)
+        if as_json:
+            shown = {"stat": stat_json(DiffStat.of(changes))} if stat else {"changes": [change.to_json() for change in changes]}
+            output.json(commit_json(commit, names) | shown)
+            return
+        output.wrapped(commit_header(commit, names), indent=8)
+        if commit.message:
             output.print()
-        print_changes(output, changed.changes, stat=stat, full=full)
+            output.wrapped(message_lines(commit))
+        if changes:
+            output.print()
+        if changes or stat:
+            print_changes(output, changes, stat=stat, full=full)

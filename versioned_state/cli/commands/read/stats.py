@@ -1,4 +1,4 @@
-"""``vstate stats``: what takes the room in a store, as numbers, bars and a plot. Layer: cli."""
+"""``vstate stats``: what takes up space in a store, as numbers, bars and a plot. Layer: cli."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ from typing import Any, Final
 
 import click
 
-from versioned_state.cli.render.output import Output, Span, columns, padded
+from versioned_state.cli.render.output import Output, Span, columns, is_utf8, padded
 from versioned_state.cli.render.text import plural, size
-from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
+from versioned_state.cli.shared import completion
+from versioned_state.cli.shared.settings import Settings, json_option, limit_option, revision_argument, verb
 from versioned_state.repository.inspect.stats import Growth, Stats
 from versioned_state.repository.views.render import one_line
 
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+_ASCII_BLOCKS: Final = " _.-=+*%#"
 _SPARKS: Final = 60
 _WIDTH, _HEIGHT, _MARGIN = 900, 300, 60
 
 
-@verb("stats", "Show what takes the room: by branch, path, kind, round.", example="vstate stats main --depth 2 --plot growth.svg")
+@verb("stats", "Show what takes up space, by branch, path and commit.", example="vstate stats main --depth 2 --plot growth.svg")
 @revision_argument(default="HEAD")
-@click.option("--depth", type=click.IntRange(min=1), default=1, show_default=True, help="How deep paths go into values.")
-@click.option("--rounds", type=click.IntRange(min=0), default=100, show_default=True, help="Of how many rounds to show the growth.")
-@click.option("-n", "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="Show so many branches and paths.")
-@click.option("--plot", metavar="FILE", help="Also draw the growth as an SVG image.")
+@click.option("--depth", type=click.IntRange(min=1), default=1, show_default=True, help="Follow paths this deep into values.")
+@click.option("--commits", type=click.IntRange(min=0), default=100, show_default=True, help="Show the growth by the last COUNT commits.")
+@limit_option("Show at most COUNT branches and paths.", default=10, show_default=True)
+@click.option("--plot", metavar="FILE", help="Also draw the growth as an SVG image.", shell_complete=completion.file)
 @json_option
 @click.pass_obj
-def stats(settings: Settings, rev: str, *, depth: int, rounds: int, limit: int, plot: str | None, as_json: bool) -> None:
-    """Show what takes the room in the store: bytes by branch, by path at REV, by kind of object, and what the last rounds of REV added.
+def stats(settings: Settings, rev: str, *, depth: int, commits: int, limit: int, plot: str | None, as_json: bool) -> None:
+    """Show the bytes in the store: by branch, by path at REV (default: HEAD), by kind of object, and by each of the last commits of REV.
 
-    Bytes are those in the store, after compression. What is unique to a branch is what deleting it would free, once its reflog has
-    expired. The store is read once, as a whole.
+    Bytes are counted in the store, after compression. The bytes of a branch are those that deleting it would free, once its reflog has
+    expired. The whole store is read once.
 
     With --json: one object.
     """
     output = settings.output
     with settings.reading() as repository:
-        found = repository.stats(rev, depth=depth, rounds=rounds, top=limit)
+        found = repository.stats(rev, depth=depth, rounds=commits, top=limit)
     if plot is not None:
         Path(plot).write_text(_svg(found.growth), encoding="utf-8")
     if as_json:
@@ -70,7 +72,7 @@ def _print(output: Output, found: Stats, limit: int) -> None:
         mean = sum(sizes) // len(sizes)
         output.print()
         output.print(
-            Span("growth", "title"), f"  {size(mean)} a round over the last {plural(len(sizes), 'round')}, at most {size(max(sizes))}"
+            Span("growth", "title"), f"  {size(mean)} a commit over the last {plural(len(sizes), 'commit')}, at most {size(max(sizes))}"
         )
         output.print("  ", Span(sparkline(sizes), "added"))
 
@@ -84,22 +86,23 @@ def _table(output: Output, title: str, rows: Sequence[tuple[str, int, str]], lim
     width = max((columns(name) for name, _, _ in shown), default=0)
     most = max((stored for _, stored, _ in shown), default=0) or 1
     for name, stored, more in shown:
-        bar = "█" * round(20 * stored / most)
+        bar = ("█" if is_utf8() else "#") * round(20 * stored / most)
         output.crop("  ", Span(padded(name, width), "path"), f"  {size(stored):>9}  ", Span(f"{bar:<20}", "added"), f"  {more}")
     if len(rows) > limit:
         output.print(f"  and {len(rows) - limit:,} more; -n shows more of them")
 
 
 def sparkline(sizes: Sequence[int]) -> str:
-    """One character for each number; where there are many, for the mean of several."""
+    """One character for each number or, if there are many, for the mean of several; ASCII if stdout is not UTF-8."""
+    blocks = _BLOCKS if is_utf8() else _ASCII_BLOCKS
     step = -(-len(sizes) // _SPARKS)
     means = [sum(part) / len(part) for start in range(0, len(sizes), step) if (part := sizes[start : start + step])]
     most = max(means) or 1
-    return "".join(_BLOCKS[max(1, round(mean / most * (len(_BLOCKS) - 1)))] for mean in means)
+    return "".join(blocks[max(1, round(mean / most * (len(blocks) - 1)))] for mean in means)
 
 
 def _svg(growth: Sequence[Growth]) -> str:
-    """A bar for each round, with its message as a tooltip; nothing but SVG, so any browser shows it."""
+    """An SVG image with a bar for each commit, and its message as a tooltip; any browser shows it."""
     most = max((each.stored for each in growth), default=0) or 1
     room, high = _WIDTH - 2 * _MARGIN, _HEIGHT - 2 * _MARGIN
     step = room / max(len(growth), 1)
@@ -116,7 +119,7 @@ def _svg(growth: Sequence[Growth]) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="13">',
             f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
-            f'<text x="{_MARGIN}" y="28">Bytes that each of the last {plural(len(growth), "round")} added to the store</text>',
+            f'<text x="{_MARGIN}" y="28">Bytes that each of the last {plural(len(growth), "commit")} added to the store</text>',
             f'<text x="{_MARGIN - 6}" y="{_MARGIN + 4}" text-anchor="end">{size(most)}</text>',
             f'<text x="{_MARGIN - 6}" y="{base + 4}" text-anchor="end">0</text>',
             f'<path d="M{_MARGIN} {_MARGIN}V{base}H{_WIDTH - _MARGIN}" fill="none" stroke="#888"/>',

@@ -1,17 +1,19 @@
-"""``vstate status``: what a store holds. Layer: cli."""
+"""``vstate status``: the size, branches and tags of a store. Layer: cli."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from versioned_state.cli.render.output import Line, Output, Span, columns, padded
+from versioned_state.cli.render.output import Output, Span
+from versioned_state.cli.render.rows import Cells, fit_rows
 from versioned_state.cli.render.text import age, first_line, iso_time, plural, size
-from versioned_state.cli.shared.settings import Settings, json_option, verb
+from versioned_state.cli.shared.settings import Settings, json_option, limit_option, verb
 from versioned_state.errors import StorageError
 from versioned_state.objects.keys import OBJECTS
 from versioned_state.repository.history.commit import Commit
@@ -20,19 +22,17 @@ from versioned_state.repository.repository import Repository
 from versioned_state.storage import Disk, Encrypted, Wrapper
 
 _OBJECTS_COUNTED: Final = 1_000_000
-"""Counting objects lists their keys, about a million a second; beyond this they are not counted out."""
+"""Counting objects lists their keys, about a million a second; more than these are not counted."""
 
 
-@verb("status", "Show what the store holds: size, branches, tags.", example="vstate status -n 50")
-@click.option(
-    "-n", "--limit", type=click.IntRange(min=0), default=20, show_default=True, metavar="COUNT", help="Show so many branches and tags."
-)
+@verb("status", "Show the size, branches and tags of a store.", example="vstate status -n 50")
+@limit_option("Show at most COUNT branches and COUNT tags.", default=20, show_default=True)
 @json_option
 @click.pass_obj
 def status(settings: Settings, limit: int, *, as_json: bool) -> None:
-    """Show what the store holds: its size and format, and its branches and tags with their heads.
+    """Show the size and format of the store, and its branches and tags with their heads.
 
-    The current branch has a star, whether it was chosen (vstate switch) or not. With --json: one object, with all branches and tags.
+    A star marks the current branch, which vstate switch chooses. With --json: one object, with all branches and tags.
     """
     output = settings.output
     with settings.reading() as repository:
@@ -72,13 +72,13 @@ def _bytes_on_disk(folder: Path) -> int:
     for file in folder.iterdir():
         try:
             total += file.stat().st_size
-        except FileNotFoundError:  # a writer folded its log in meanwhile
+        except FileNotFoundError:  # a writer has merged its log into the store meanwhile
             continue
     return total
 
 
 def _heads(refs: Refs) -> Iterator[tuple[str, Commit | StorageError]]:
-    """Each ref with its commit, or with why that cannot be read: one that is damaged must not hide the others."""
+    """Each ref with its commit, or with the error of reading it: a damaged ref must not hide the others."""
     for name in refs:
         try:
             yield name, refs[name]
@@ -89,7 +89,7 @@ def _heads(refs: Refs) -> Iterator[tuple[str, Commit | StorageError]]:
 def _ref_json(name: str, head: Commit | StorageError) -> dict[str, Any]:
     if isinstance(head, StorageError):
         return {"name": name, "error": str(head)}
-    return {"name": name, "commit": head.id, "rounds": head.height, "time": iso_time(head), "message": head.message}
+    return {"name": name, "commit": head.id, "commits": head.height, "time": iso_time(head), "message": head.message}
 
 
 def _print_facts(output: Output, facts: dict[str, Any], branches: int, tags: int) -> None:
@@ -110,23 +110,19 @@ def _print_refs(output: Output, refs: Refs, limit: int, *, default: str = "") ->
     if not rows:
         return
     output.print()
-    width = max(columns(name) for name, _ in rows)
-    told = {name: (plural(head.height, "round"), age(head)) for name, head in rows if isinstance(head, Commit)}
-    rounds_width, age_width = (max((len(each[column]) for each in told.values()), default=0) for column in (0, 1))
-    for name, head in rows:
-        line: Line = ["* " if name == default else "  ", Span(padded(name, width), "ref"), "  "]
-        if isinstance(head, StorageError):
-            line += [Span(f"damaged: {head}", "error")]
-        else:
-            rounds, when = told[name]
-            line += [
-                Span(head.short, "id"),
-                f"  {rounds:>{rounds_width}}  ",
-                Span(f"{when:<{age_width}}", "time"),
-                "  ",
-                first_line(head.message),
-            ]
+    variants = [partial(_cells, default=default, details=count) for count in (2, 1, 0)]
+    for line in fit_rows(rows, variants, output.columns):
         output.crop(*line)
     more = len(refs) - len(rows)
     if more > 0:
         output.print(f"  and {more:,} more; -n shows more of them")
+
+
+def _cells(row: tuple[str, Commit | StorageError], *, default: str, details: int) -> Cells:
+    name, head = row
+    named = Span(f"{'*' if name == default else ' '} {name}", "ref")
+    if isinstance(head, StorageError):
+        return [named, Span(f"damaged: {head}", "error")]
+    count = plural(head.height, "commit") if details > 1 else ""
+    when = Span(age(head), "time") if details else ""
+    return [named, Span(head.short, "id"), count, when, first_line(head.message)]

@@ -1,4 +1,4 @@
-"""``vstate completion``: the script that lets a shell complete commands, options, branches and tags. Layer: cli."""
+"""``vstate completion``: the script that lets a shell complete commands, options, names and paths. Layer: cli."""
 
 from __future__ import annotations
 

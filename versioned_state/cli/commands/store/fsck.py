@@ -1,4 +1,4 @@
-"""``vstate fsck``: every object, ref and record of a store is checked. Layer: cli."""
+"""``vstate fsck``: a check of every object, ref and record of a store. Layer: cli."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ from versioned_state.repository.maintenance.fsck import check
 @json_option
 @click.pass_context
 def fsck(context: click.Context, *, as_json: bool) -> None:
-    """Check that every object is what its id says, that whatever a branch, a tag or a reflog leads to is there, and in its place.
+    """Check that every object matches its id, and that everything that a branch, a tag or a reflog refers to is present.
 
-    Exit code 1 where something is damaged; a line for each fault. Nothing is written.
-
-    With --json: one object.
+    Prints a line for each fault, and exits with 1 if there is one. Nothing is written. With --json: one object.
     """
     settings: Settings = context.obj
     output = settings.output

@@ -1,4 +1,4 @@
-"""``vstate gc``: what nothing leads to any more is deleted, beside writers. Layer: cli."""
+"""``vstate gc``: objects that nothing refers to are deleted, beside writers. Layer: cli."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.repository.maintenance.gc import DEFAULT_EXPIRE
 
 
-@verb("gc", "Delete what nothing leads to any more.", example="vstate gc --expire 7d --compact")
-@click.option("--expire", type=AGE, metavar="AGE", help="Let moves in reflogs that are older keep nothing.  [default: 30d]")
+@verb("gc", "Delete objects that nothing refers to.", example="vstate gc --expire 7d --compact")
+@click.option("--expire", type=AGE, metavar="AGE", help="Ignore reflog entries older than AGE.  [default: 30d]")
 @click.option("--compact", is_flag=True, help="Rewrite the store afterwards, so that its file shrinks.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
-@click.option("--force", is_flag=True, help="Take the place of another gc, whose process has died.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
+@click.option("--force", is_flag=True, help="Take over from another gc whose process has died.")
 @json_option
 @click.pass_obj
 def gc(settings: Settings, *, expire: timedelta | None, compact: bool, dry_run: bool, force: bool, as_json: bool) -> None:
-    """Delete every object that no branch, no tag and no move in a reflog younger than AGE leads to.
+    """Delete every object that no branch, no tag and no reflog entry younger than AGE refers to.
 
-    Others may go on reading and writing meanwhile.
-
-    With --json: one object.
+    Others may read and write meanwhile. With --json: one object.
     """
     output = settings.output
     chosen = DEFAULT_EXPIRE if expire is None else expire

@@ -1,4 +1,4 @@
-"""``vstate prune``: history beyond what is to be kept is cut away. Layer: cli."""
+"""``vstate prune``: old history is cut off. Layer: cli."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.repository.maintenance.prune import PruneReport
 
 
-@verb("prune", "Cut away history beyond what is to be kept.", example="vstate prune 'user/*' --keep-last 100 --gc")
+@verb("prune", "Cut off old history.", example="vstate prune 'user/*' --keep-last 100 --gc")
 @click.argument("branches", nargs=-1, metavar="[PATTERN]...")
-@click.option("--keep-last", type=click.IntRange(min=1), metavar="COUNT", help="Keep so many rounds of each branch.")
-@click.option("--older-than", type=AGE, metavar="AGE", help="Keep what is younger: 90d, 12h, 30m.")
-@click.option("--untag", is_flag=True, help="Let tags keep their own commit alone, not what came before it.")
-@click.option("--expire", type=AGE, metavar="AGE", help="Let moves in reflogs that are older keep nothing.  [default: 30d]")
-@click.option("--gc", "collect", is_flag=True, help="Collect garbage right afterwards.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--keep-last", type=click.IntRange(min=1), metavar="COUNT", help="Keep the last COUNT commits of each branch.")
+@click.option("--older-than", type=AGE, metavar="AGE", help="Keep commits younger than AGE: 90d, 12h, 30m.")
+@click.option("--untag", is_flag=True, help="Tags keep only their own commit.")
+@click.option("--expire", type=AGE, metavar="AGE", help="Ignore reflog entries older than AGE.  [default: 30d]")
+@click.option("--gc", "collect", is_flag=True, help="Run vstate gc afterwards.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be cut.")
 @json_option
 @click.pass_obj
 def prune(
@@ -37,15 +37,15 @@ def prune(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Cut the history of the branches that match a PATTERN (default: all), down to what is to be kept.
+    """Cut off the old history of the branches that match a PATTERN (default: all).
 
-    A round stays that is among the last COUNT, or younger than AGE. What other branches, tags and reflogs still reach stays whole.
-    Ids do not change. The rest is garbage: vstate gc, or --gc, frees it.
+    A commit stays if it is among the last COUNT, or younger than AGE, or if another branch, a tag or a reflog still refers to it.
+    Ids do not change. The rest is garbage, which vstate gc, or --gc, frees.
 
     With --json: one object.
     """
     if keep_last is None and older_than is None:
-        raise click.UsageError("--keep-last or --older-than says what is to be kept")
+        raise click.UsageError("give --keep-last or --older-than: it says which commits stay")
     with settings.changing() as repository:
         report = repository.prune(
             keep_last=keep_last,
@@ -63,7 +63,7 @@ def prune(
     for cut in report.branches:
         output.crop(
             Span(cut.branch, "ref"),
-            f"  keeps {plural(cut.kept, 'round')}, from ",
+            f"  keeps {plural(cut.kept, 'commit')}, from ",
             Span(cut.at.short, "id"),
             "  ",
             first_line(cut.at.message),

@@ -1,4 +1,4 @@
-"""``vstate purge``: history is rewritten without what is at some paths, and the store rid of it. Layer: cli."""
+"""``vstate purge``: history is rewritten without some paths, and their content erased from the store. Layer: cli."""
 
 from __future__ import annotations
 
@@ -12,20 +12,28 @@ import click
 
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.render.text import of_size, plural
+from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.progress import progress_bar
 from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.repository.maintenance.purge import PurgeReport
 
 
-@verb("purge", "Erase what is at a path from all of history.", example="vstate purge users.alice --prefix user/alice/")
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("--prefix", "prefixes", multiple=True, metavar="TEXT", help="Also all keys that begin so.")
-@click.option("--branch", "branches", multiple=True, metavar="PATTERN", help="Also whole branches, by name or pattern.")
+@verb("purge", "Erase a path from all of history.", example="vstate purge users.alice --prefix user/alice/")
+@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.path)
+@click.option("--prefix", "prefixes", multiple=True, metavar="TEXT", help="Also erase all keys that begin with TEXT.")
 @click.option(
-    "--replace", "pairs", nargs=2, multiple=True, metavar="WORD OTHER", help="Also put OTHER for WORD in messages, authors and meta."
+    "--branch",
+    "branches",
+    multiple=True,
+    metavar="PATTERN",
+    help="Also erase whole branches, by name or pattern.",
+    shell_complete=completion.branch,
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be rewritten.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--replace", "pairs", nargs=2, multiple=True, metavar="WORD OTHER", help="Also replace WORD by OTHER in messages, authors and meta."
+)
+@click.option("--dry-run", is_flag=True, help="Only print what would be rewritten.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_context
 def purge(
@@ -39,11 +47,11 @@ def purge(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Rewrite all branches, tags and reflogs without what is at each PATH, and erase it from the store, free pages and log included.
+    """Rewrite all branches, tags and reflogs without each PATH, and erase its content from the store, free pages and log included.
 
-    PATH is a key, a part of a value such as users.alice, or a whole namespace such as @alice. The ids of commits that held it, and of
-    all after them, change. A branch goes with its reflog and its name; what others lead to stays. It cannot be undone, and must be
-    confirmed, or said with --yes.
+    PATH is a key, a part of a value such as users.alice, or a whole namespace such as @alice. The ids of the commits that held it, and
+    of all commits after them, change. A branch is erased with its reflog and its name; commits that other refs share stay. This cannot be
+    undone: confirm it, or give --yes.
 
     With --json: one object, with the new id of each commit by its old one.
     """
@@ -68,7 +76,7 @@ def purge(
 def _is_confirmed(output: Output, dry: PurgeReport) -> bool:
     output.note(_summary(dry) + ", for ever")
     if not sys.stdin.isatty():
-        raise click.UsageError("nobody is there to confirm it; --yes does without, --dry-run only looks")
+        raise click.UsageError("purge asks for confirmation, and this is not a terminal: give --yes, or --dry-run to look only")
     return click.confirm("Go on?", err=True)
 
 
@@ -86,7 +94,7 @@ def _print(output: Output, report: PurgeReport) -> None:
         output.print(Span(f"- branch {name}", "removed"))
     output.print(_summary(report))
     if report.shared:
-        output.note(f"{plural(len(report.shared), 'commit')} of what was erased stays: other branches, tags or reflogs lead there")
+        output.note(f"{plural(len(report.shared), 'commit')} of erased branches stay: other branches, tags or reflogs refer to them")
     if report.collected is not None:
         output.print(f"erased {plural(report.collected.freed, 'object')}{of_size(report.collected.freed_bytes)}")
     if report.mentions:

@@ -1,0 +1,93 @@
+"""``vstate set``: one value, committed. Layer: cli."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from typing import Any
+
+import click
+
+from versioned_state.cli.shared import completion
+from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made
+from versioned_state.cli.shared.hints import json_reason
+from versioned_state.cli.shared.settings import Settings, verb
+from versioned_state.errors import InvalidArgumentError, UnknownPathError
+from versioned_state.state.state import State, key_of
+from versioned_state.values.paths.path import Index, Key, Namespace, StatePath
+
+
+@verb("set", "Set one value and commit it.", example="vstate set prefs.theme '\"dark\"' -m 'Prefer dark'")
+@click.argument("path", shell_complete=completion.path)
+@click.argument("value")
+@click.option("--text", is_flag=True, help="Take VALUE as a string, not as JSON.")
+@message_option
+@author_option
+@click.pass_obj
+def set_(settings: Settings, path: str, value: str, *, text: bool, message: str, author: str | None) -> None:
+    """Set the value at PATH on the current branch, and commit that. VALUE is JSON, or with --text a string; - reads standard input.
+
+    PATH is a key of the state, which may be new, or leads into a value: prefs.theme, messages[3].content. The index after the last one
+    appends to a list.
+    """
+    steps = StatePath.parse(path)
+    parsed = _read(path, value, text=text)
+    with handle(settings, author, begin=True) as state:
+        _assign(state, steps, parsed)
+        head = state.commit(message or f"set {path}")
+        tell_made(settings.output, state, head, nothing=f"{path} has that value already: no commit")
+
+
+def _read(path: str, value: str, *, text: bool) -> Any:
+    if value == "-":
+        try:
+            value = sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError as error:
+            raise InvalidArgumentError("standard input is not text in UTF-8", remains="nothing was changed") from error
+    if text:
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
+        raise InvalidArgumentError(
+            f"{shown!r} is not JSON: {json_reason(error)}",
+            remains="nothing was changed",
+            hint=f"--text takes it as a string: vstate set --text {shlex.quote(path)} …",
+        ) from error
+
+
+_SHOWN = 60
+
+
+def _assign(state: State, path: StatePath, value: Any) -> None:
+    """Set a value in the state. Raises ``UnknownPathError`` if nothing on the way to it exists."""
+    container: Any = state
+    for count, step in enumerate(path.steps[:-1], 1):
+        try:
+            container = container.namespace(step.name) if isinstance(step, Namespace) else container[_key(step)]
+        except (KeyError, IndexError, TypeError):
+            missing = str(StatePath(path.steps[:count]))
+            raise UnknownPathError(missing, at="HEAD", hint=f"set it first: vstate set {shlex.quote(missing)} '{{}}'") from None
+    last = path.steps[-1]
+    parent = StatePath(path.steps[:-1])
+    if isinstance(last, Index) and type(container) is list:
+        if last.index == len(container):
+            container.append(value)
+            return
+        if not -len(container) <= last.index < len(container):
+            hint = f"{parent} has {len(container):,} elements; {parent}[{len(container)}] appends one"
+            raise UnknownPathError(str(path), at="HEAD", hint=hint)
+        container[last.index] = value
+    elif isinstance(last, Key) and isinstance(container, State | dict):
+        container[_key(last)] = value
+    else:
+        kind = "a key" if isinstance(last, Key) else "an index"
+        raise InvalidArgumentError(
+            f"{parent} is a value of type {type(container).__name__}, in which {kind} cannot be set", remains="nothing was changed"
+        )
+
+
+def _key(step: Key | Index | Namespace) -> Any:
+    return key_of(step) if isinstance(step, Key) else step.index if isinstance(step, Index) else step.name

@@ -1,0 +1,138 @@
+"""Changes as lines of text: each with its path and values, folded to runs, or counted by key. Layer: cli."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from versioned_state.cli.render.output import Line, Output, Span, Style, columns, crop, is_utf8, padded
+from versioned_state.cli.render.text import plural, value_lines
+from versioned_state.repository.views.change import Change, ChangeRun, fold
+from versioned_state.repository.views.diff import DiffStat
+from versioned_state.repository.views.render import one_line
+
+_SIGNS: Final[dict[str, tuple[str, Style]]] = {"added": ("+", "added"), "removed": ("-", "removed"), "changed": ("~", "changed")}
+_STYLES: Final[dict[str, Style]] = {"+": "added", "-": "removed", "@": "dim"}
+
+_MANY: Final = 10
+"""More changes than these begin with their statistics."""
+
+_ROOM: Final = 20
+"""Columns that a value needs beside its path; with fewer it has a line of its own."""
+
+
+def print_changes(output: Output, changes: Iterable[Change], *, stat: bool = False, full: bool = False, indent: str = "") -> None:
+    """Print changes.
+
+    Args:
+        stat: only how many there are, by key.
+        full: whole values, and every change; else many changes begin with their statistics, and runs in a list are folded.
+    """
+    known = list(changes)
+    width = output.columns and output.columns - len(indent)
+    lines: Iterator[Line]
+    if stat:
+        lines = stat_lines(DiffStat.of(known))
+    elif full:
+        lines = (line for change in known for line in change_in_full(change, output.width - len(indent)))
+    else:
+        lines = _brief(known, width)
+    output.lines([indent, *line] if indent else line for line in lines)
+
+
+def _brief(changes: list[Change], width: int | None) -> Iterator[Line]:
+    if len(changes) > _MANY:
+        yield from stat_lines(DiffStat.of(changes))
+        yield []
+    for each in fold(changes):
+        if isinstance(each, ChangeRun):
+            paths, _, count = str(each).rpartition(": ")
+            yield [Span(paths if is_utf8() else paths.replace("…", "..."), _SIGNS[each.kind][1]), f": {count}"]
+        else:
+            yield from change_lines(each, width)
+
+
+# One change
+
+
+def change_lines(change: Change, width: int | None = None) -> Iterator[Line]:
+    """A change: its sign and path, then its values; of a long text, the lines that changed.
+
+    Args:
+        width: the columns that a line may take; a value is cut to them, a path never. None: as many as a line takes.
+    """
+    sign, style = _SIGNS[change.kind]
+    first, *rest = str(change).split("\n")
+    head = f"{sign} {change.path}"
+    value = first.removeprefix(head)
+    if width is None or columns(first) <= width:
+        yield [Span(head, style), value]
+    elif change.kind == "changed" and not change.reordered and not rest:
+        yield [Span(head, style)]
+        old, new = change.previews(width=width)
+        yield crop([Span("    - ", "removed"), old], width)
+        yield crop([Span("    + ", "added"), new], width)
+    elif width - columns(head) >= _ROOM or not value:
+        yield [Span(head, style), *crop([value], width - columns(head))]
+    else:
+        yield [Span(head, style)]
+        yield crop(["   ", value], width)
+    for line in rest:
+        yield [Span(_cut(line, width), _STYLES.get(line.lstrip()[:1], "dim"))]
+
+
+def _cut(text: str, width: int | None) -> str:
+    return text if width is None else "".join(part for part in crop([text], width) if isinstance(part, str))
+
+
+def change_in_full(change: Change, width: int) -> Iterator[Line]:
+    """The same with whole values, on as many lines as they take."""
+    sign, style = _SIGNS[change.kind]
+    yield [Span(f"{sign} {change.path}", style), " keys in another order" if change.reordered else ""]
+    lines: Iterable[tuple[str, str]] = change.lines()
+    if not lines:
+        old = [] if change.kind == "added" else value_lines(change.old, width - 6)
+        new = [] if change.kind == "removed" else value_lines(change.new, width - 6)
+        lines = [*(("-", line) for line in old), *(("+", line) for line in new)]
+    for mark, line in lines:
+        yield [Span(f"    {mark} {line}", _STYLES[mark])]
+
+
+# Statistics
+
+
+def stat_lines(stat: DiffStat) -> Iterator[Line]:
+    """The number of changes under each key, then in all."""
+    shown = [one_line(key, quote=False) for key in stat.keys]
+    width = max(map(columns, shown), default=0)
+    for key, counts in zip(shown, stat.keys.values(), strict=True):
+        yield [" ", Span(padded(key, width), "path"), "  ", *_counts(counts)]
+    total = ", ".join(
+        f"{count:,} {kind}" for kind, count in (("added", stat.added), ("removed", stat.removed), ("changed", stat.changed)) if count
+    )
+    yield [f" {plural(len(stat.keys), 'key')}: {total or 'no changes'}"]
+
+
+def stat_line(stat: DiffStat) -> Line:
+    """The same on one line."""
+    line: Line = []
+    for key, counts in stat.keys.items():
+        line += [", " if line else "", Span(one_line(key, quote=False), "path"), " ", *_counts(counts)]
+    return line or ["no changes"]
+
+
+def _counts(counts: tuple[int, int, int]) -> Line:
+    spans = [Span(f"{sign}{count:,}", style) for count, (sign, style) in zip(counts, _SIGNS.values(), strict=True) if count]
+    line: Line = []
+    for span in spans:
+        line += [" ", span] if line else [span]
+    return line
+
+
+def stat_json(stat: DiffStat) -> dict[str, Any]:
+    """The same in JSON types."""
+
+    def counts(added: int, removed: int, changed: int) -> dict[str, int]:
+        return {"added": added, "removed": removed, "changed": changed}
+
+    return {**counts(stat.added, stat.removed, stat.changed), "keys": {key: counts(*of_key) for key, of_key in stat.keys.items()}}

@@ -1,0 +1,105 @@
+"""What the shell offers for an argument that is being typed. Layer: cli.
+
+The engine is imported when the shell asks. Whatever is wrong with the store, the shell sees no traceback between two keys,
+and no character that would drive the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from versioned_state.cli.shared.settings import Settings
+    from versioned_state.repository.repository import Repository
+
+_MOST: Final = 1000
+"""Names or keys that are offered: a shell lists no more, and a large store is not read to its end."""
+
+
+def store(_context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Folders; ``disk:`` and ``diskcache:`` before them are kept."""
+    return [CompletionItem(incomplete, type="dir")]
+
+
+def file(_context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Files."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def branch(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Branches."""
+    return _ask(context, lambda repository: _starting(repository.branches, incomplete))
+
+
+def tag(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Tags."""
+    return _ask(context, lambda repository: _starting(repository.tags, incomplete))
+
+
+def revision(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Branches and tags; of a range, the end that is being typed."""
+    before, dots, name = incomplete.rpartition("..")
+    return [before + dots + found for found in _ask(context, lambda repository: _names(repository, name))]
+
+
+def path(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Paths in the current branch's state, or in the revision that the command line names."""
+    rev = context.params.get("rev") or "HEAD"
+    return _ask(context, lambda repository: _paths(repository, str(rev), incomplete))
+
+
+def revision_or_place(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Branches and tags; behind ``REV:``, the paths there."""
+    return _paths_in_revision(context, incomplete) or revision(context, parameter, incomplete)
+
+
+def path_or_place(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Paths in the current branch's state, and branches and tags with a colon; behind ``REV:``, the paths there."""
+
+    def find(repository: Repository) -> list[str]:
+        return [*_paths(repository, "HEAD", incomplete), *(f"{name}:" for name in _names(repository, incomplete))]
+
+    return _paths_in_revision(context, incomplete) or _ask(context, find)
+
+
+def _paths_in_revision(context: click.Context, incomplete: str) -> list[str]:
+    from versioned_state.cli.shared.place import parse_place
+
+    rev, prefix = parse_place(incomplete)
+    if rev is None:
+        return []
+    return [f"{rev}:{found}" for found in _ask(context, lambda repository: _paths(repository, rev, prefix))]
+
+
+def _names(repository: Repository, prefix: str) -> list[str]:
+    return [*_starting(repository.branches, prefix), *_starting(repository.tags, prefix)]
+
+
+def _starting(names: Iterable[str], prefix: str) -> Iterator[str]:
+    return (name for name in names if name.startswith(prefix))
+
+
+def _paths(repository: Repository, rev: str, prefix: str) -> Iterator[str]:
+    """The paths one step below the last whole path in what was typed: ``prefs.th`` offers the entries of ``prefs``."""
+    from versioned_state.cli.shared.place import paths_below
+    from versioned_state.errors import StateError
+
+    snapshot = repository.snapshot(rev, describe=True)
+    above = prefix[: max(prefix.rfind("."), prefix.rfind("["), 0)]
+    with suppress(StateError):
+        yield from _starting((str(found) for found in paths_below(snapshot, above)), prefix)
+
+
+def _ask(context: click.Context, find: Callable[[Repository], Iterable[str]]) -> list[str]:
+    try:
+        settings: Settings = context.find_root().obj
+        with settings.reading() as repository:
+            return [name for name in islice(find(repository), _MOST) if name.isprintable()]
+    except Exception:  # noqa: BLE001 - see above
+        return []
