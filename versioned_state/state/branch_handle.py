@@ -85,6 +85,11 @@ class Standing:
         self.worktree = Worktree(repository.database.objects, repository.database.policy, self.head.tree, self._merge_late)
         self._in_doubt: _InDoubt | None = None
 
+    def let_go(self) -> None:
+        """Let go of the store and of the live values. The names of the branch and its head stay."""
+        del self.repository, self.worktree
+        self._in_doubt = None
+
     def commit_of(self, ref: Ref) -> Commit:
         """The head of a ref; the empty root commit where it has none."""
         return self.repository.database.commits.read(ROOT_ADDRESS) if ref.head is None else self.repository.database.commits.read(ref.head)

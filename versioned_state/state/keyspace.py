@@ -93,7 +93,7 @@ class KeySpace(State):
 
     @locked
     def sequence(self, key: str) -> StateSequence:
-        return StateSequence(self._worktree, self._prefix + user_key(key), self._lock, self._check_open)
+        return StateSequence(self, self._prefix + user_key(key))
 
     @locked
     def release(self, key: str) -> bool:

@@ -17,18 +17,28 @@ class Namespace(KeySpace):
 
     def __init__(self, state: Versioned, prefix: bytes, name: str) -> None:
         super().__init__(prefix, state._lock)
-        self.state = state
-        self.name = name
+        self._state = state
+        self._name = name
+
+    @property
+    def state(self) -> Versioned:
+        """The state that this is a namespace of."""
+        return self._state
+
+    @property
+    def name(self) -> str:
+        """The name, after those of the namespaces around it: ``outer/inner``."""
+        return self._name
 
     def _check_open(self) -> None:
-        self.state._check_open()
+        self._state._check_open()
 
     @property
     def _worktree(self) -> Worktree:
-        return self.state._worktree
+        return self._state._worktree
 
     def namespace(self, name: str) -> Namespace:
-        return Namespace(self.state, self._prefix + namespace_prefix(name), f"{self.name}/{name}")
+        return Namespace(self._state, self._prefix + namespace_prefix(name), f"{self._name}/{name}")
 
     def __repr__(self) -> str:
         return f"<Namespace {self.name} of {self.state!r}>"

@@ -44,7 +44,9 @@ def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is
     try:
         if cache_bytes and is_remote(url):
             store = Cache(store, cache_bytes)
-        return Versioned(store, branch=branch, author=author, pickle=pickle, pickle_key=pickle_key, signer=signer)
+        state = Versioned(store, branch=branch, author=author, pickle=pickle, pickle_key=pickle_key, signer=signer)
     except BaseException:
         store.close()
         raise
+    state._own_store = store
+    return state

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from threading import RLock
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, overload
 
-from versioned_state.state.worktree.worktree import Worktree
-
 if TYPE_CHECKING:
+    from versioned_state.state.keyspace import KeySpace
     from versioned_state.state.live import Live
+    from versioned_state.state.worktree.worktree import Worktree
 
 _BATCH: Final = 256
 """Elements that an iteration reads at once: one path down the tree for all of them."""
@@ -28,16 +27,19 @@ class StateSequence(Sequence[Any]):
         TypeError: the key holds something else than a list.
     """
 
-    def __init__(self, worktree: Worktree, key: bytes, lock: RLock, check_open: Callable[[], None]) -> None:
-        self._worktree = worktree
-        self._check_open = check_open
+    def __init__(self, space: KeySpace, key: bytes) -> None:
+        self._space = space
         self._key = key
-        self._lock = lock
+        self._lock = space._lock
         self._stored()
+
+    @property
+    def _worktree(self) -> Worktree:
+        self._space._check_open()
+        return self._space._worktree
 
     def _live(self) -> list[Any] | None:
         """The list itself if it is loaded."""
-        self._check_open()
         if not self._worktree.is_live(self._key):
             return None
         return _as_list(self._worktree.get(self._key))

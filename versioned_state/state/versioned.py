@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from threading import RLock
 from typing import Any, Self, Unpack
@@ -11,6 +12,7 @@ from versioned_state.errors import (
     STAGED,
     HandleClosedError,
     InvalidArgumentError,
+    StorageError,
 )
 from versioned_state.repository.arguments import check_text, count
 from versioned_state.repository.history.commit import Commit
@@ -39,7 +41,7 @@ from versioned_state.state.transactions import Transaction, Transactions
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PickleMode
-from versioned_state.values.keys import namespace_prefix
+from versioned_state.values.keys import namespace_prefix, path_of
 from versioned_state.values.paths.path import StatePath, as_path
 
 
@@ -79,14 +81,22 @@ class Versioned(KeySpace):
         if isinstance(store, Repository):
             if pickle != "own" or pickle_key is not None or signer is not None or clock is not None:
                 raise InvalidArgumentError("pickle, pickle_key, signer and clock are the Repository's, which was given")
-            self.repository = store
+            repository = store
         else:
-            self.repository = Repository(store, pickle=pickle, pickle_key=pickle_key, signer=signer, clock=clock)
-        self._owns = not isinstance(store, Repository)
+            repository = Repository(store, pickle=pickle, pickle_key=pickle_key, signer=signer, clock=clock)
         super().__init__(b"", RLock())
-        self._closed = False
-        self._standing = Standing(self.repository, branch, author)
+        self._standing = Standing(repository, branch, author or None)
         self._transactions = Transactions(self._standing, self._lock, self._check_open)
+        self._own_store: KVStore | None = None  # closed with the handle; see open()
+        self._is_kept = store is not None  # a Memory of the handle's own ends with it, committed or not
+        self._closed = False
+
+    @property
+    def repository(self) -> Repository:
+        """The repository that the branch is in. Raises ``HandleClosedError`` after ``close()``."""
+        if self._closed:
+            self._check_open()
+        return self._standing.repository
 
     @property
     def branch(self) -> str:
@@ -477,17 +487,54 @@ class Versioned(KeySpace):
         return self.repository.bisect(first, last, is_bad)  # without the lock, for as long as it takes
 
     def close(self) -> None:
-        """Let go of everything. Closes the store too, unless a ``Repository`` was given. What was not committed is dropped."""
+        """Let go of the store and the live values; changes that are not committed are dropped, with a ``ResourceWarning``. Idempotent.
+
+        Who opens a store closes it: a state from ``versioned_state.open()`` closes its store. A store that the caller opened stays open
+        for others, and closes by itself once nobody refers to it.
+        """
+        self._close(warning=True)
+
+    def _close(self, *, warning: bool) -> None:
         with self._lock:
+            if self._closed:
+                return
+            keys = self._changed_keys() if warning and self._is_kept else []
             self._closed = True
-            if self._owns:
-                self.repository.close()
+            self._standing.let_go()
+            if self._own_store is not None:
+                self._own_store.close()
+            self._own_store = None
+        if keys:
+            self._warn("closed", keys)
+
+    def _changed_keys(self) -> list[bytes]:
+        """The keys with changes that are not committed. Compares them if the store can still be asked."""
+        try:
+            staged = self._worktree.stage(lenient=True)
+        except StorageError:
+            return self._worktree.touched_keys()
+        return sorted({*staged.changes, *staged.failed})
+
+    def _warn(self, happened: str, keys: list[bytes]) -> None:
+        shown = ", ".join(str(path_of(key)) for key in keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+        warnings.warn(
+            f"a state on branch {self.branch!r} was {happened} with changes that are not committed: {shown}; "
+            "commit() keeps them, discard() drops them",
+            ResourceWarning,
+            stacklevel=4,
+            source=self,
+        )
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._close(warning=kind is None)  # the exception says already that the block did not end
+
+    def __del__(self) -> None:
+        # No call on the store: this may run in any thread, at any time. Values that changed in place are not compared.
+        if not getattr(self, "_closed", True) and self._is_kept and (keys := self._worktree.touched_keys()):
+            self._warn("dropped", keys)
 
     def __repr__(self) -> str:
         return f"<Versioned {self.branch} at {self.head.short}{' (closed)' if self._closed else ''}>"

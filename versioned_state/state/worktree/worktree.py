@@ -240,6 +240,10 @@ class Worktree:
 
     # Changes
 
+    def touched_keys(self) -> list[bytes]:
+        """The keys that were assigned, removed or appended to since the head, in order. Compares and reads nothing."""
+        return sorted({*self._held.assigned, *(key for key, lazy in self._held.tails.items() if lazy.tail)})
+
     def stage(self, *, lenient: bool = False, flush: bool = False) -> Staged:
         """Find what differs from the head and encode it. Nothing of the handle changes.
 
