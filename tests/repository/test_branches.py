@@ -441,7 +441,7 @@ def test_ahead_and_behind_are_what_naive_sets_say(seed):
         a, b = rng.choice(commits), rng.choice(commits)
         ours, theirs = ancestors(repository, a) - {ROOT_ID}, ancestors(repository, b) - {ROOT_ID}
         assert graph.ahead_behind([a], b, repository.database.commits.read) == [(len(ours - theirs), len(theirs - ours))]
-        only = list(graph.only_in(a, b, repository.database.commits.read))
+        only = list(graph.only_in(a, [b], repository.database.commits.read))
         assert {commit.id for commit in only} - {ROOT_ID} == ours - theirs
         places = {commit.id: place for place, commit in enumerate(only)}
         assert all(places[commit.id] < places[id] for commit in only for id in commit.parents if id in places)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -35,8 +35,8 @@ from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.history.shallow import read_shallow
 from versioned_state.repository.refs.gc_fence import GcFence
 from versioned_state.repository.refs.ref import Ref, move_ref, read_ref
-from versioned_state.repository.refs.reflog import LogEntry, Position, iter_positions, read_entry, write_entry
-from versioned_state.repository.refs.resend import resend_history, resend_tree
+from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
+from versioned_state.repository.refs.reupload import reupload_history, reupload_tree
 from versioned_state.storage import KVStore
 from versioned_state.storage.wrappers.encrypted.keyring import KEYRING
 from versioned_state.values.codec.pickles import PickleMode, PicklePolicy
@@ -159,9 +159,9 @@ class Database:
             self.fence.saw(ref.head)
         return replace(ref, sweeps=sweeps) if sweeps else ref
 
-    def reflog(self, ref: Ref) -> Iterator[Position]:
-        """Where a ref has pointed, newest first. Cost: one read for each that is taken."""
-        return iter_positions(ref, self.commits.read, self.read_log, self.fence.expired)
+    def reflog(self, ref: Ref) -> Reflog:
+        """The past of a ref."""
+        return Reflog(ref, self.commits.read, self.read_log, self.fence.expired)
 
     def read_log(self, address: Address) -> LogEntry:
         """The log entry at an address. Raises ``MissingObjectError`` or ``CorruptObjectError``."""
@@ -214,7 +214,7 @@ class Database:
             own = {each.address: each for each in made}
             for each in made:
                 stored = (own.get(parent) or self.commits.read_stored(parent) for parent in each.parent_addresses)
-                resend_tree(self.objects, each, list(stored), staging)
+                reupload_tree(self.objects, each, list(stored), staging)
 
         moved = move_ref(self.fence, ref, head, log=log, staging=staging, parents=parents, since=since, secure=secure)
         if moved is not None:
@@ -228,13 +228,13 @@ class Database:
         if address in (ROOT_ADDRESS, ref.head) or self.fence.knows(address) or not self.fence.sweeps:
             return
         # History may have been pruned before gc ran: by the shallow commits in memory, it would still lead to what is gone.
-        shallow = self.commits.refresh_shallow()
+        self.commits.refresh_shallow()
         heads = self.fence.known_heads(_NEAR_HEADS) if ref.head is None else [ref.head, *self.fence.known_heads(_NEAR_HEADS)]
         near = []
         for head in heads:
             with suppress(MissingObjectError):  # known by an old record of gc's: then the batch is tried again with the new one
                 near.append(self.commits.read(head))
-        resend_history(self.objects, commit, near, shallow, self.commits.read)
+        reupload_history(self.objects, self.commits.read(address), near, self.commits.read)
 
     # Commits
 

@@ -184,7 +184,7 @@ class Repository:
         ends = split_range(rev) if isinstance(rev, str) else None
         if ends is not None:
             since, until = (self.commit(end, head=head, branch=branch) for end in ends)
-            commits = graph.only_in(until, since, self.database.commits.read, first_parent=first_parent)
+            commits = graph.only_in(until, [since], self.database.commits.read, first_parent=first_parent)
         else:
             start = self.commit(rev, head=head, branch=branch)
             commits = (
@@ -258,7 +258,7 @@ class Repository:
 
     def reflog(self, name: str, *, kind: RefKind = "branch") -> Iterator[Position]:
         """Where a branch or tag has pointed, newest first, deleted ones included. Cost: one read for each that is taken."""
-        return self.database.reflog(self.database.ref(kind, name))
+        return iter(self.database.reflog(self.database.ref(kind, name)))
 
     # Retention
 

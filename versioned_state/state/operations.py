@@ -236,7 +236,7 @@ def _line(standing: Standing, since: Commit, until: Commit) -> list[Commit]:
 def _beyond(standing: Standing, onto: Commit, head: Commit) -> list[Commit]:
     """The commits that lead to ``head`` and not to ``onto``, in the order in which they are made again: parents first, lines unmixed."""
     read = standing.repository.database.commits.read
-    left = {commit.id: commit for commit in graph.only_in(head, onto, read)}
+    left = {commit.id: commit for commit in graph.only_in(head, [onto], read)}
     made = []
     pending = [head.id]
     while pending:

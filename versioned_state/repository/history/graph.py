@@ -177,20 +177,34 @@ def _walk_down(start: Commit, generation: int, read: Read) -> Iterator[Commit]:
         yield commit
 
 
-def only_in(head: Commit, other: Commit, read: Read, *, first_parent: bool = False) -> Iterator[Commit]:
-    """The commits that lead to one and not to another, in the order of ``walk``.
+def only_in(head: Commit, others: Iterable[Commit], read: Read, *, first_parent: bool = False) -> Iterator[Commit]:
+    """The commits that lead to ``head`` and to none of the others, in the order of ``walk``.
 
-    Cost: reads these, and of what leads to ``other`` what is above the last of these.
+    Cost: reads those commits. For each of the others, O(log n) reads more if no merge lies between it and the commit where it parted from
+    ``head``; else its ancestors above the oldest of those commits.
 
     Args:
-        first_parent: of these, only the head, its first parent, that one's, and so on. What leads to ``other`` leads there by any parent.
+        first_parent: only those on the line of first parents of ``head``. The others may lead to a commit by any parent.
     """
-    commits = (commit for commit, mark in _marked((other, head), read, lambda mark: not mark & 1) if not mark & 1)
+    known = []
+    for other in others:
+        fork = _only_fork(head, other, read)
+        known.append((other if fork is None else fork, 1))
+    commits = (commit for commit, flags in _paint([*known, (head, 2)], read, lambda flags: not flags & 1) if not flags & 1)
     return _first_parents_of(commits, head) if first_parent else commits
 
 
+def _only_fork(a: Commit, b: Commit, read: Read) -> Commit | None:
+    """The one best common ancestor of two lines without merges since they parted; None if that takes a walk. Cost: O(log n) reads.
+
+    Nothing but the fork and its ancestors leads to both, because nothing else was merged into either line.
+    """
+    fork = _fork(a, b, read)
+    return fork if fork is not None and (fork in (a, b) or max(a.merge_height, b.merge_height) <= fork.height) else None
+
+
 def _first_parents_of(commits: Iterable[Commit], head: Commit) -> Iterator[Commit]:
-    """Of some commits, children before parents, those that are on the line of first parents of one of them."""
+    """Of some commits, children before parents, those on the line of first parents of ``head``."""
     expected = head.address
     for commit in commits:
         if commit.address == expected:
@@ -201,44 +215,49 @@ def _first_parents_of(commits: Iterable[Commit], head: Commit) -> Iterator[Commi
 
 
 def ahead_behind(heads: Sequence[Commit], base: Commit, read: Read) -> list[tuple[int, int]]:
-    """For each head how many commits lead to it and not to the base, and the other way round; the empty root commit is not counted.
+    """For each head, how many commits lead to it and not to the base, and the other way round, without the empty root commit.
 
     Cost: reads each commit that does not lead to all of them, once, however many heads there are.
     """
-    whole = (2 << len(heads)) - 1
-    counted = Counter(mark for commit, mark in _marked((base, *heads), read, lambda mark: mark != whole) if commit.height)
+    all_flags = (2 << len(heads)) - 1
+    tips = [(tip, 1 << number) for number, tip in enumerate((base, *heads))]
+    counted = Counter(flags for commit, flags in _paint(tips, read, lambda flags: flags != all_flags) if commit.height)
     found = []
-    for place in range(1, len(heads) + 1):
-        ahead = sum(count for mark, count in counted.items() if mark >> place & 1 and not mark & 1)
-        behind = sum(count for mark, count in counted.items() if mark & 1 and not mark >> place & 1)
+    for number in range(1, len(heads) + 1):
+        ahead = sum(count for flags, count in counted.items() if flags >> number & 1 and not flags & 1)
+        behind = sum(count for flags, count in counted.items() if flags & 1 and not flags >> number & 1)
         found.append((ahead, behind))
     return found
 
 
-def _marked(tips: Sequence[Commit], read: Read, awaited: Callable[[int], bool]) -> Iterator[tuple[Commit, int]]:
-    """Commits with a bit for each of ``tips`` that they lead to, as long as any is to come of those awaited.
+def _paint(tips: Iterable[tuple[Commit, int]], read: Read, awaited: Callable[[int], bool]) -> Iterator[tuple[Commit, int]]:
+    """Commits with the flags of all the tips that they lead to, in the order of ``walk``, until no commit with awaited flags is left.
 
-    Every child has a greater generation than its parents, so all bits of a commit are there when its turn comes. They come as in ``walk``.
+    A child has a greater generation than its parents, so a commit has all its flags when its turn comes.
     """
-    marks: dict[Address, int] = {}
-    for place, tip in enumerate(tips):
-        marks[tip.address] = marks.get(tip.address, 0) | 1 << place
-    heap = [(-tip.generation, -tip.time, tip.address, tip) for tip in {tip.address: tip for tip in tips}.values()]
-    heapq.heapify(heap)
-    left = sum(map(awaited, marks.values()))
+    flags: dict[Address, int] = {}
+    heap: list[tuple[int, int, Address, Commit]] = []
+    left = 0  # commits in the heap whose flags are awaited
+
+    def add(commit: Commit, more: int) -> None:
+        nonlocal left
+        before = flags.get(commit.address)
+        after = flags[commit.address] = more if before is None else before | more
+        left += awaited(after)
+        if before is None:
+            heapq.heappush(heap, (-commit.generation, -commit.time, commit.address, commit))
+        else:
+            left -= awaited(before)
+
+    for tip, more in tips:
+        add(tip, more)
     while left:
         *_, commit = heapq.heappop(heap)
-        mark = marks.pop(commit.address)
-        left -= awaited(mark)
-        yield commit, mark
+        mine = flags.pop(commit.address)
+        left -= awaited(mine)
+        yield commit, mine
         for parent in parents_of(commit, read):
-            before = marks.get(parent.address)
-            after = marks[parent.address] = mark if before is None else before | mark
-            left += awaited(after)
-            if before is None:
-                heapq.heappush(heap, (-parent.generation, -parent.time, parent.address, parent))
-            else:
-                left -= awaited(before)
+            add(parent, mine)
 
 
 def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
@@ -266,9 +285,8 @@ def find_merge_base(a: Commit, b: Commit, read: Read) -> Commit | None:
 
 def iter_merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
     """All best common ancestors, the newest first: more than one where two lines of history were merged into each other."""
-    fork = _fork(a, b, read)
-    if fork is not None and (fork in (a, b) or max(a.merge_height, b.merge_height) <= fork.height):
-        # Nothing but what leads there was merged into either line since, so there is no other way from one to the other.
+    fork = _only_fork(a, b, read)
+    if fork is not None:
         yield fork
         return
     ours, theirs, both, below = 1, 2, 3, 4  # below: of one that was found

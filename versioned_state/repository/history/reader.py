@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from contextlib import suppress
 from threading import Lock
 from typing import Final
@@ -51,6 +52,27 @@ class CommitReader:
             commit = read_commit(address, self._objects.read(address))
             self.remember(commit)
         return commit
+
+    def read_many(self, addresses: Iterable[Address]) -> dict[Address, Commit]:
+        """``read`` for many commits. Cost: one call of the store for all that were not read lately."""
+        found: dict[Address, Commit] = {}
+        missing = []
+        for address in dict.fromkeys(addresses):
+            commit = self._cached(address)
+            if commit is None:
+                missing.append(address)
+            else:
+                found[address] = self.shallow.graft(commit)
+        try:
+            raws = self._objects.read_many(missing)
+        except MissingObjectError:
+            self.refresh_shallow()
+            raise
+        for address, raw in raws.items():
+            commit = read_commit(address, raw)
+            self.remember(commit)
+            found[address] = self.shallow.graft(commit)
+        return found
 
     def find(self, address: Address) -> Commit | None:
         """The commit at an address; None if there is no object, or one of another kind. Cost: one read, or none."""

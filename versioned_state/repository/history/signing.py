@@ -225,7 +225,7 @@ class _Reading:
 
 def _checks(reading: _Reading, head: Commit, trusted: Mapping[bytes, Ed25519PublicKey], since: Commit | None) -> Iterator[SignatureCheck]:
     start = reading.read(head.address)
-    commits = graph.walk([start], reading.read) if since is None else graph.only_in(start, since, reading.read)
+    commits = graph.walk([start], reading.read) if since is None else graph.only_in(start, [since], reading.read)
     for commit in commits:
         reading.cut = reading.cut or commit.shallow
         if commit.id != ROOT_ID:

@@ -5,7 +5,7 @@ A branch moves, a tag does not. Whatever is deleted keeps its record and its ref
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -36,6 +36,8 @@ _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _DELETE: Final = "delete"
 _ANNOTATED: Final = "tag: "
 """How the action of the log entry begins that created an annotated tag; its message follows."""
+
+_READ_AT_ONCE: Final = 256
 
 _COMPARED_AT_ONCE: Final = 256
 """Branches whose commits are counted in one walk: 2,000 of them, 1,000 commits behind in the mean, take half a second; each alone, 43."""
@@ -109,6 +111,21 @@ class Refs(Mapping[str, Commit]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def items(self) -> ItemsView[str, Commit]:
+        """Names and commits, read some hundred at a time as they are taken."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[Commit]:
+        """The commits, read some hundred at a time as they are taken."""
+        return _Values(self)
+
+    def iter_commits(self) -> Iterator[tuple[Ref, Commit]]:
+        """Each ref with its commit. Cost: a listing, and a call of the store for every few hundred of them."""
+        refs = iter_refs(self._database.store, self._kind)
+        while some := list(islice(refs, _READ_AT_ONCE)):
+            commits = self._database.commits.read_many(self._head(ref) for ref in some)
+            yield from ((ref, commits[self._head(ref)]) for ref in some)
 
     def deleted(self) -> Iterator[str]:
         """The names of those that were deleted; ``create(name, at="name@{1}")`` brings one back. Cost: what all of them cost."""
@@ -199,6 +216,24 @@ class Refs(Mapping[str, Commit]):
         if found is not None:
             del self._in_doubt[ref.name]
         return found
+
+
+class _Items(ItemsView[str, Commit]):
+    def __init__(self, refs: Refs) -> None:
+        super().__init__(refs)
+        self._refs = refs
+
+    def __iter__(self) -> Iterator[tuple[str, Commit]]:
+        return ((ref.name, commit) for ref, commit in self._refs.iter_commits())
+
+
+class _Values(ValuesView[Commit]):
+    def __init__(self, refs: Refs) -> None:
+        super().__init__(refs)
+        self._refs = refs
+
+    def __iter__(self) -> Iterator[Commit]:
+        return (commit for _, commit in self._refs.iter_commits())
 
 
 class Branches(Refs):
@@ -311,14 +346,13 @@ class Branches(Refs):
         compared = None
         if base is not None or name in self:
             compared = resolve(database, name if base is None else base)
-        refs = iter_refs(database.store, "branch")
-        while some := list(islice(refs, _COMPARED_AT_ONCE)):
-            heads = [database.commits.read(self._head(ref)) for ref in some]
-            if compared is None:
-                yield from (BranchInfo(ref.name, head, None, None, None) for ref, head in zip(some, heads, strict=True))
-                continue
-            counts = graph.ahead_behind(heads, compared, database.commits.read)
-            for ref, head, (ahead, behind) in zip(some, heads, counts, strict=True):
+        branches = self.iter_commits()
+        if compared is None:
+            yield from (BranchInfo(ref.name, head, None, None, None) for ref, head in branches)
+            return
+        while some := list(islice(branches, _COMPARED_AT_ONCE)):
+            counts = graph.ahead_behind([head for _, head in some], compared, database.commits.read)
+            for (ref, head), (ahead, behind) in zip(some, counts, strict=True):
                 yield BranchInfo(ref.name, head, name, ahead, behind)
 
 
@@ -373,8 +407,8 @@ class Tags(Refs):
 
     def iter_info(self) -> Iterator[TagInfo]:
         """Each tag with its commit and what it says. Cost: two reads for each."""
-        for ref in iter_refs(self._database.store, "tag"):
-            yield TagInfo(ref.name, self._database.commits.read(self._head(ref)), self._annotation(ref))
+        for ref, commit in self.iter_commits():
+            yield TagInfo(ref.name, commit, self._annotation(ref))
 
 
 def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:

@@ -141,14 +141,14 @@ def _at_position(database: Database, rev: str, base: str, step: Moves | At, bran
         ref = tag if tag.head is not None or ref.stored is None else ref
     if ref.stored is None:
         raise UnknownRevisionError(rev, near=_near(database, name), reason=f"there is no branch or tag {name!r}")
-    count = 0
-    for count, position in enumerate(database.reflog(ref)):
-        if count == step.count if isinstance(step, Moves) else position.time <= step.time:
-            if position.commit is None:
-                raise UnknownRevisionError(rev, reason=f"{name!r} was deleted then")
-            return position.commit
-    reason = f"it has moved only {count} times" if isinstance(step, Moves) else "it did not exist then"
-    raise UnknownRevisionError(rev, reason=reason)
+    reflog = database.reflog(ref)
+    position = reflog.at(step.count) if isinstance(step, Moves) else next((each for each in reflog if each.time <= step.time), None)
+    if position is None:
+        reason = f"it has moved only {len(reflog) - 1} times" if isinstance(step, Moves) else "it did not exist then"
+        raise UnknownRevisionError(rev, reason=reason)
+    if position.commit is None:
+        raise UnknownRevisionError(rev, reason=f"{name!r} was deleted then")
+    return position.commit
 
 
 def _near(database: Database, name: str) -> list[str]:

@@ -163,12 +163,14 @@ def iter_refs(store: KVStore, kind: RefKind, prefix: str = "", *, deleted: bool 
         CorruptRefError: a record is damaged, or, at the end, one is gone that was created.
     """
     start, born = ref_key(kind, ""), birth_key(kind, "")
-    created = {key[len(born) :] for key in store.keys(born + prefix)}
+    listed = set()
     for key, stored in store.items(start + prefix):
         ref = parse_ref(kind, key[len(start) :], stored)
-        created.discard(ref.name)
+        listed.add(ref.name)
         if deleted or ref.head is not None:
             yield ref
-    for name in sorted(created):
-        # One that was created since the first listing has its record by now.
-        read_ref(store, kind, name)
+    # Last, so that whoever takes only a few refs does not wait for it.
+    for key in store.keys(born + prefix):
+        name = key[len(born) :]
+        if name not in listed:  # created since the first listing, or lost, which raises
+            read_ref(store, kind, name)

@@ -1,26 +1,27 @@
 """The reflog: where a ref pointed before. Layer: repository.
 
-Only moves that a step to a child does not explain are written down (reset, delete, create elsewhere): a linked list of immutable
-entries, the last of which the ref's record names. Between two entries, the commits are their own log.
+A log entry is written only for a move that is not a step to a child: reset, delete, create. Entries form a linked list of immutable
+objects, and the ref's record names the last one. Between two entries the commits are their own log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgpack
 
-from versioned_state.errors import CorruptObjectError
+from versioned_state.errors import CorruptObjectError, MissingObjectError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, expect
+from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit
-from versioned_state.repository.history.graph import first_parent_of
 from versioned_state.repository.refs.ref import Ref
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One move: from ``old`` to ``new`` (None: there was none, or it was deleted), when, by whom, and by what call."""
+    """One move: from ``old`` to ``new`` (None: the ref did not exist), when, by whom, and by which call."""
 
     old: Address | None
     new: Address | None
@@ -52,45 +53,95 @@ def read_entry(address: Address, raw: bytes) -> LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a ref pointed: the commit (None while it was deleted), since when, and what brought it there."""
+    """Where a ref pointed: the commit (None while it was deleted), since when, and by which call."""
 
     commit: Commit | None
     time: int
     action: str
 
 
-def iter_positions(
-    ref: Ref,
-    read_commit: Callable[[Address], Commit],
-    read_log: Callable[[Address], LogEntry],
-    expired: Callable[[], int] = lambda: 0,
-) -> Iterator[Position]:
-    """Where the ref has pointed, newest first. Cost: one read for each.
+class Reflog:
+    """The past of one ref, as it was read.
 
     Args:
-        expired: up to when entries have expired, in microseconds: what they lead to may have been collected. Asked once, at the first.
+        read_commit, read_log: read a commit, a log entry.
+        expired: gives the time up to which entries have expired, in microseconds: commits that only they name may have been collected.
+            Called at most once, at the first entry.
     """
-    head, log = ref.head, ref.log
-    entry = None if log is None else read_log(log)
-    end: int | None = None
-    while True:
-        if entry is not None and head == entry.new:
-            yield Position(None if head is None else read_commit(head), entry.time, entry.action)
-            end = expired() if end is None else end
-            if entry.time < end:
+
+    def __init__(
+        self, ref: Ref, read_commit: graph.Read, read_log: Callable[[Address], LogEntry], expired: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._ref = ref
+        self._read_commit = read_commit
+        self._read_log = read_log
+        self._expired = expired
+
+    def __iter__(self) -> Iterator[Position]:
+        """Where the ref has pointed, newest first. Cost: one read each."""
+        for part in self._parts():
+            if isinstance(part, Position):
+                yield part
+                continue
+            newest, end = part
+            for commit in graph.first_parents(newest, self._read_commit):
+                if commit.address in (end, ROOT_ADDRESS):
+                    break
+                yield Position(commit, commit.time, "commit")
+
+    def __len__(self) -> int:
+        """How many positions there are. Cost: as ``at``."""
+        return sum(1 if isinstance(part, Position) else self._length(*part) for part in self._parts())
+
+    def at(self, number: int) -> Position | None:
+        """The position that many moves ago; None if the ref has not moved that often. Cost: O(log n) reads for each log entry passed."""
+        for part in self._parts():
+            if isinstance(part, Position):
+                if number == 0:
+                    return part
+                number -= 1
+                continue
+            newest, end = part
+            length = self._length(newest, end)
+            if number < length:
+                commit = graph.descend(newest, newest.height - number, self._read_commit)
+                return Position(commit, commit.time, "commit")
+            number -= length
+        return None
+
+    def _parts(self) -> Iterator[Position | tuple[Commit, Address | None]]:
+        """The log entries, and between them the runs of ordinary commits: the newest commit, and the end, which is not part of the run.
+
+        A run that leads to no log entry ends with the root commit, or where history does.
+        """
+        head, log = self._ref.head, self._ref.log
+        entry = None if log is None else self._read_log(log)
+        expired: int | None = None
+        while head is not None or entry is not None:
+            if entry is not None and head == entry.new:
+                yield Position(None if head is None else self._read_commit(head), entry.time, entry.action)
+                expired = self._expired() if expired is None else expired
+                if entry.time < expired:
+                    return
+                head = entry.old
+                entry = None if entry.previous is None else self._read_log(entry.previous)
+                continue
+            if head is None or head == ROOT_ADDRESS:
                 return
-            head = entry.old
-            entry = None if entry.previous is None else read_log(entry.previous)
-            if head is None and entry is None:
+            newest = self._read_commit(head)
+            head = None if entry is None else entry.new
+            yield newest, head
+            if head is None or not self._foot(newest, head)[1]:
                 return
-            continue
-        if head is None:
-            return
-        commit = read_commit(head)
-        if commit.address == ROOT_ADDRESS:
-            return
-        yield Position(commit, commit.time, "commit")
-        parent = first_parent_of(commit, read_commit)
-        if parent is None:  # history was cut here
-            return
-        head = parent.address
+
+    def _length(self, newest: Commit, end: Address | None) -> int:
+        return newest.height - self._foot(newest, end)[0] + 1
+
+    def _foot(self, newest: Commit, end: Address | None) -> tuple[int, bool]:
+        """The height of the oldest commit of a run, and whether the run leads to its end. Cost: O(log n) reads."""
+        if end is not None:
+            with suppress(MissingObjectError):  # collected, so history ends above it
+                commit = self._read_commit(end)
+                if commit.height <= newest.height and graph.descend(newest, commit.height, self._read_commit) == commit:
+                    return commit.height + 1, True
+        return max(graph.descend(newest, 0, self._read_commit).height, 1), False
