@@ -28,6 +28,11 @@ SHOWN = [
     ("d{b'}'}", StatePath().key("d").key(b"}")),
     ("d{(1, ('a', None))}.x", StatePath().key("d").key((1, ("a", None))).key("x")),
     ("@worker.step", StatePath().namespace("worker").key("step")),
+    ("名前.größe.नमस्ते", StatePath().key("名前").key("größe").key("नमस्ते")),
+    ("@работник.ключ", StatePath().namespace("работник").key("ключ")),
+    ('d["👩\u200d💻"]', StatePath().key("d").key("👩\u200d💻")),
+    ('d["\\u202egnp\\u0000"]', StatePath().key("d").key("\u202egnp\0")),
+    ('d["\\u2028é²"]', StatePath().key("d").key("\u2028é²")),
     ('@worker.@"in ner"["a b"]', StatePath().namespace("worker").namespace("in ner").key("a b")),
 ]
 
@@ -50,6 +55,25 @@ steps = st.one_of(
 def test_any_path_parses_back(spaces, key, rest):
     path = StatePath((*spaces, Key(key), *rest))
     assert StatePath.parse(str(path)) == path
+
+
+def test_what_a_path_shows_prints():
+    for number in range(0x11000):
+        if not 0xD800 <= number < 0xE000:
+            path = StatePath().key("d").key(f"a{chr(number)}")
+            assert all(char.isprintable() or char in "\u200c\u200d" for char in str(path))
+            assert StatePath.parse(str(path)) == path
+
+
+def test_a_key_that_is_not_ascii_is_found_as_it_is_written():
+    state = Versioned()
+    state["名前"] = {"größe": [1, {"👩\u200d💻": 2}]}
+    state.commit()
+    snapshot = state.checkout("HEAD")
+    assert snapshot.at("名前.größe[0]") == 1
+    assert snapshot.at('名前.größe[1]["👩\u200d💻"]') == 2
+    state["名前"]["größe"].append(3)
+    assert [str(change) for change in state.status()] == ["+ 名前.größe[2] = 3"]
 
 
 def test_namespaces_with_odd_names_parse_back():

@@ -47,7 +47,6 @@ from versioned_state.values.trees.tree import Tree
 if TYPE_CHECKING:
     from versioned_state.repository.history.signing import Signer
 
-_NODES_KEPT: Final = 512
 _NEAR_HEADS: Final = 8
 
 
@@ -92,7 +91,7 @@ class Database:
         self.clock = clock or (lambda: time.time_ns() // 1000)
         self.commits = CommitReader(self.objects)
         self.fence = GcFence(store)
-        self.nodes = NodeCache(_NODES_KEPT)
+        self.nodes = NodeCache()
         self.format_version = FORMAT_VERSION
         self.current_branch: str | None = None
         self._open()

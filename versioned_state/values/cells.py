@@ -6,6 +6,7 @@ for a value that lies in a tree of its own (``trees.references``). MessagePack's
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, Final
@@ -13,6 +14,9 @@ from typing import Any, Final
 import msgpack
 
 from versioned_state.errors import LimitExceededError
+
+MALFORMED: Final = (ValueError, TypeError, KeyError, IndexError, ArithmeticError, AttributeError, struct.error, msgpack.UnpackException)
+"""What readers raise for bytes that no writer writes. Their callers make a ``CorruptObjectError`` of it."""
 
 # Limits
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from versioned_state.values.cells import Code, code_of, is_array, is_map, key_of_cell, payload_of, split_cells
+from versioned_state.errors import CorruptObjectError, StateError
+from versioned_state.values.cells import MALFORMED, Code, code_of, is_array, is_map, key_of_cell, payload_of, split_cells
 from versioned_state.values.trees.blob import read_blob
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.references import order_of, tree_of
 from versioned_state.values.trees.tree import Tree, iter_cells, iter_items
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,25 @@ def unpacked(nodes: Nodes, cell: bytes) -> bytes:
 
 
 def container_of(nodes: Nodes, cell: bytes) -> Container | None:
-    """The list or dict of a cell, or None if the cell is of another type."""
+    """The list or dict of a cell, or None if the cell is of another type. Raises ``CorruptObjectError``."""
+    return _typed(_container_of, nodes, cell)
+
+
+def sequence_of(nodes: Nodes, cell: bytes) -> Tree | None:
+    """The elements of a list or tuple, or None if the cell is of another type. Raises ``CorruptObjectError``."""
+    return _typed(_sequence_of, nodes, cell)
+
+
+def _typed(read: Callable[[Nodes, bytes], T], nodes: Nodes, cell: bytes) -> T:
+    try:
+        return read(nodes, cell)
+    except StateError:
+        raise
+    except MALFORMED as error:
+        raise CorruptObjectError("(a value)", f"it does not decode: {type(error).__name__}: {error}") from error
+
+
+def _container_of(nodes: Nodes, cell: bytes) -> Container | None:
     cell = unpacked(nodes, cell)
     code = code_of(cell)
     if code is not None:
@@ -48,8 +71,7 @@ def container_of(nodes: Nodes, cell: bytes) -> Container | None:
     return Container(Tree(Shape.MAP, len(entries), node), keys)
 
 
-def sequence_of(nodes: Nodes, cell: bytes) -> Tree | None:
-    """The elements of a list or tuple, or None if the cell is of another type."""
+def _sequence_of(nodes: Nodes, cell: bytes) -> Tree | None:
     cell = unpacked(nodes, cell)
     if code_of(cell) == Code.TUPLE:
         return _leaf(split_cells(payload_of(cell)))

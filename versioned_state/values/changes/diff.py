@@ -13,13 +13,14 @@ from difflib import SequenceMatcher
 from itertools import repeat
 from typing import Any, Final, Literal
 
+from versioned_state.errors import CorruptObjectError
 from versioned_state.values.cells import key_of_cell
 from versioned_state.values.containers import Container, container_of, order_keys
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.prefetch import fetch_difference
-from versioned_state.values.trees.tree import Tree, iter_cells, nodes_from, rank
+from versioned_state.values.trees.tree import Tree, iter_cells, nodes_from, rank, top_of
 
 ChangeKind = Literal["added", "removed", "changed"]
 
@@ -58,13 +59,16 @@ A plain tuple: a diff makes some dozens of them for each node that differs.
 
 
 def _top(nodes: Nodes, tree: Tree) -> _Item:
-    node = nodes.get(tree.shape, tree.top)
+    node = top_of(nodes, tree)
     return node.level, tree.top, tree.count, node.keys[0] if node.keys else b""
 
 
-def _expand(nodes: Nodes, shape: Shape, item: Any) -> list[_Item]:
+def _expand(nodes: Nodes, shape: Shape, item: _Item) -> list[_Item]:
     """The parts of a node."""
-    node = nodes.get(shape, item)
+    level, top, count, key = item
+    node = nodes.get(shape, top)
+    if node.level != level or node.count != count or (node.keys and node.keys[0] != key):
+        raise CorruptObjectError(top.hex() if isinstance(top, bytes) else "(a node)", "it does not hold what the node above it says")
     return list(zip(repeat(node.level - 1), node.items, node.counts or repeat(1), node.keys or repeat(b""), strict=False))
 
 
@@ -104,8 +108,8 @@ def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | 
                 yield x[3], x[1], y[1]
                 continue
             nodes.fetch(Shape.MAP, x[1], y[1])
-            left += reversed(_expand(nodes, Shape.MAP, x[1]))
-            right += reversed(_expand(nodes, Shape.MAP, y[1]))
+            left += reversed(_expand(nodes, Shape.MAP, x))
+            right += reversed(_expand(nodes, Shape.MAP, y))
         elif y is None or (x is not None and (x[3] < y[3] or (x[3] == y[3] and x[0] > y[0]))):
             # What begins first can have nothing equal to it on the other side; of two that begin with one key, the parts of the higher one.
             assert x is not None
@@ -113,13 +117,13 @@ def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | 
             if x[0] < 0:
                 yield x[3], x[1], None
             else:
-                left += reversed(_expand(nodes, Shape.MAP, x[1]))
+                left += reversed(_expand(nodes, Shape.MAP, x))
         else:
             right.pop()
             if y[0] < 0:
                 yield y[3], None, y[1]
             else:
-                right += reversed(_expand(nodes, Shape.MAP, y[1]))
+                right += reversed(_expand(nodes, Shape.MAP, y))
 
 
 def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
@@ -138,7 +142,7 @@ def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
         for row, item, other in ((left, x, y), (right, y, x)):
             if item[0] >= max(other[0], 0):
                 row.pop()
-                parts = _expand(nodes, a.shape, item[1])
+                parts = _expand(nodes, a.shape, item)
                 row.extend(parts if backwards else reversed(parts))
     return common
 
@@ -164,7 +168,7 @@ def diff_sequences(nodes: Nodes, a: Tree, b: Tree) -> Iterator[Replaced]:
     if prefix == old_end and prefix == new_end:
         return
     old, new = prefix, prefix
-    level = min(nodes.get(tree.shape, tree.top).level for tree in (a, b)) - 1
+    level = min(top_of(nodes, tree).level for tree in (a, b)) - 1
     for old_at, new_at, count in _equal_nodes(nodes, a, b, Replaced(prefix, old_end, prefix, new_end), level):
         yield from _diff_gap(nodes, a, b, Replaced(old, old_at, new, new_at))
         old, new = old_at + count, new_at + count
@@ -189,7 +193,7 @@ def _equal_nodes(nodes: Nodes, a: Tree, b: Tree, gap: Replaced, level: int) -> l
 def _nodes_within(nodes: Nodes, tree: Tree, level: int, start: int, end: int) -> list[tuple[bytes, int, int]]:
     """Address, first offset and count of the nodes of a level that lie within [start, end). Cost: their parents."""
     found: list[tuple[bytes, int, int]] = []
-    for first, node in nodes_from(nodes, tree.shape, nodes.get(tree.shape, tree.top), level + 1, start, end):
+    for first, node in nodes_from(nodes, tree.shape, top_of(nodes, tree), level + 1, start, end):
         if first >= end:
             break
         assert node.counts is not None

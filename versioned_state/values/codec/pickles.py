@@ -6,15 +6,19 @@ Unpickling runs code of whoever wrote the bytes. ``PicklePolicy`` says when that
 from __future__ import annotations
 
 import hmac
+import io
 import pickle
 import pickletools
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
 from typing import Any, Literal
 
-import cloudpickle
 from blake3 import blake3
 
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError
+from versioned_state.values.codec.exceptions import reduce_exception
 
 PickleMode = Literal["own", "allow", "refuse"]
 
@@ -79,8 +83,8 @@ class PicklePolicy:
         """Raise ``PickleRefusedError`` unless objects may be written."""
         if not self.allowed:
             raise PickleRefusedError(
-                f"{path} of type {type_name} is not data and would have to be pickled, which is refused {self._why()}; "
-                "nothing was committed",
+                f"{path} of type {type_name} is not data and would have to be pickled, which is refused {self._why()}",
+                remains="nothing was committed",
                 policy=self.mode,
                 path=path,
                 type_name=type_name,
@@ -134,8 +138,31 @@ def dump(value: Any) -> Pickled:
         buffers.append((not view.readonly, view))
         return False
 
-    data = cloudpickle.dumps(value, protocol=5, buffer_callback=keep)
-    return Pickled(type_name_of(value), data, buffers)
+    return Pickled(type_name_of(value), dump_whole(value, keep), buffers)
+
+
+def dump_whole(value: Any, keep: Callable[[pickle.PickleBuffer], bool] | None = None) -> bytes:
+    """The same with all buffers in band, but for those that ``keep`` keeps."""
+    file = BytesIO()
+    _pickler_class()(file, protocol=5, buffer_callback=keep).dump(value)
+    return file.getvalue()
+
+
+@cache
+def _pickler_class() -> Any:
+    import cloudpickle  # 30 ms, and most states are data
+
+    class ObjectPickler(cloudpickle.Pickler):  # type: ignore[misc]
+        """cloudpickle, which refuses open files and pickles exceptions so that they can be read."""
+
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, io.IOBase) and not isinstance(value, io.StringIO | io.BytesIO):
+                # cloudpickle would store the content of a text file, and a name for a standard stream.
+                raise TypeError(f"cannot pickle an open file ({type(value).__name__})")
+            reduced = reduce_exception(value)
+            return super().reducer_override(value) if reduced is NotImplemented else reduced
+
+    return ObjectPickler
 
 
 def load(data: bytes, buffers: list[bytes | bytearray]) -> Any:

@@ -8,6 +8,7 @@ was met holds JSON types only.
 from __future__ import annotations
 
 import datetime as dt
+import re
 import struct
 from collections.abc import Callable
 from decimal import Decimal
@@ -22,6 +23,9 @@ from versioned_state.values.cells import MAX_DEPTH, Code, array, extension, pack
 
 _FRACTION_BITS: Final = 1 << 16
 """Beyond this, reducing a fraction takes longer than reading it should."""
+
+
+_ZONE_KEY: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 
 
 class TooDeepError(Exception):
@@ -86,9 +90,10 @@ def _write_timezone(value: dt.timezone) -> bytes:
 
 
 def _write_zoneinfo(value: ZoneInfo) -> bytes:
-    if value.key is None:
-        raise NotDataError("a ZoneInfo without a key")
-    return extension(Code.ZONEINFO, value.key.encode())
+    key: str | None = value.key  # typed as str; None if the zone was read from a file
+    if key is None or not _ZONE_KEY.fullmatch(key):
+        raise NotDataError("a ZoneInfo without a key, or with one that no time zone has")
+    return extension(Code.ZONEINFO, key.encode())
 
 
 def _write_tzinfo(value: dt.tzinfo | None) -> bytes:
@@ -192,9 +197,11 @@ def _read_path(parts: list[Any]) -> Any:
 
 def _read_zoneinfo(payload: bytes) -> dt.tzinfo:
     key = payload.decode()
+    if not _ZONE_KEY.fullmatch(key):  # before it can become the path of a file
+        raise ValueError(f"not the key of a time zone: {key!r}")
     try:
         return ZoneInfo(key)
-    except ZoneInfoNotFoundError as error:
+    except (ZoneInfoNotFoundError, OSError) as error:
         raise StateError(f"the time zone {key!r} is not known on this machine", hint="install the tzdata package") from error
 
 

@@ -5,20 +5,19 @@ Everything that a value needs is fetched first, one call of the store a level, a
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, cast
 
 import msgpack
 
 from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
 from versioned_state.objects.address import Address, Kind
-from versioned_state.values.cells import MAX_BLOB, MAX_DEPTH, MAX_ELEMENTS, MAX_NESTING, Code, code_of, key_of_cell
+from versioned_state.values.cells import MALFORMED, MAX_BLOB, MAX_DEPTH, MAX_ELEMENTS, MAX_NESTING, Code, code_of, key_of_cell
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.codec.scalars import PARTS_READERS, RAW_READERS
 from versioned_state.values.decode.objects import read_array, read_object, read_scalar, read_tagged
 from versioned_state.values.paths.path import StatePath
-from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node
+from versioned_state.values.trees.nodes import Node, Nodes, Shape, check_child, read_node
 from versioned_state.values.trees.references import SHAPES, read_tree
 from versioned_state.values.trees.tree import Tree
 
@@ -32,16 +31,7 @@ _REFERRING: Final = frozenset(SHAPES) | {Code.TAGGED, Code.OBJECT}
 _INNER_KINDS: Final = frozenset({Kind.SEQUENCE_NODE, Kind.MAP_NODE})
 _LEAF_KINDS: Final = frozenset({Kind.SEQUENCE_LEAF, Kind.MAP_LEAF})
 _FROM_LIST: Final = {Code.LIST_TREE: list, Code.TUPLE_TREE: tuple, Code.SET_TREE: set, Code.FROZENSET_TREE: frozenset}
-_DECODING_ERRORS: Final = (
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    ArithmeticError,
-    AttributeError,
-    struct.error,
-    msgpack.UnpackException,
-)
+_only_scalars = frozenset({str, int, float, bool, type(None), bytes}).issuperset
 
 
 class Decoder:
@@ -62,6 +52,7 @@ class Decoder:
         self._fetching = False
         self._references = 0
         self._exotic = False
+        self._unpickled = False
         self._depth = 0
         self._elements_left = MAX_ELEMENTS
         self._bytes_left = MAX_BLOB
@@ -73,7 +64,7 @@ class Decoder:
             PickleRefusedError: it holds an object, and the policy refuses to unpickle.
             MissingObjectError, CorruptObjectError: the store lacks a part of it.
         """
-        return self._run(cell, self._unpack)
+        return self._run(cell, self._read)
 
     def decode_key(self, order_key: bytes) -> Any:
         """The key of a dict that has this order key. Raises the same."""
@@ -85,6 +76,7 @@ class Decoder:
 
     def _run(self, cell: bytes, read: Callable[[bytes], Any]) -> Any:
         self._depth = 0
+        self._unpickled = False
         try:
             self._elements_left, self._bytes_left = MAX_ELEMENTS, MAX_BLOB
             self._fetch(cell)
@@ -94,7 +86,7 @@ class Decoder:
             raise
         except RecursionError as error:
             raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH) from error
-        except _DECODING_ERRORS as error:
+        except MALFORMED as error:
             raise CorruptObjectError("(a value)", f"it does not decode: {type(error).__name__}: {error}") from error
         finally:
             self._raws.clear()
@@ -102,6 +94,16 @@ class Decoder:
             self._leaves.clear()
             self._wanted.clear()
             self._fetching = False
+
+    def _check(self, value: Any) -> None:
+        if not self._unpickled:  # an object may contain itself
+            check_nesting(value)
+
+    def _read(self, cell: bytes) -> Any:
+        value = self._unpack(cell)
+        if code_of(cell) not in SHAPES:
+            self._check(value)
+        return value
 
     # Fetching: the same walk as decoding, in which a reference is noted down instead of followed
 
@@ -129,12 +131,16 @@ class Decoder:
         kind = raw[0] if raw else None
         if kind in _INNER_KINDS:
             node = self._inner[address] = read_node(shape, raw)
-            self._nodes.keep(address, node)
+            self._nodes.keep(address, node, raw)
             self._want(shape, node.items)
         elif kind in _LEAF_KINDS:
             before = self._references
             self._exotic = False
             values = self._unpack(memoryview(raw)[1:])
+            if self._policy is None or b"\xff" in raw:
+                # The walk would take a tenth of the time that a long list takes. A store to unpickle from is trusted with its depth,
+                # and no timestamp is without this byte, which no text has.
+                self._check(values)
             if self._references == before and kind == Kind.SEQUENCE_LEAF:
                 # Nothing in it refers to anything: what was decoded stands, for the first place that the leaf is used in.
                 self._leaves[address] = (values, not self._exotic)
@@ -148,7 +154,7 @@ class Decoder:
             self._want(tree.shape, tree.top.items)
         elif tree.shape is not Shape.BLOB:
             for cell in tree.top.items:
-                self._unpack(cell)
+                self._check(self._unpack(cell))
 
     # Decoding what was fetched
 
@@ -196,8 +202,10 @@ class Decoder:
         if parts_reader is not None:
             return parts_reader(parts)
         if code == Code.TAGGED:
+            self._check(parts)
             return read_tagged(*parts)
         if code == Code.OBJECT:
+            self._unpickled = self._policy is not None
             return read_object(parts, self._policy)
         if code == Code.NUMPY_ARRAY:
             return read_array(*parts)
@@ -241,33 +249,29 @@ class Decoder:
                 values += self._unpack(memoryview(self._raws[address])[1:])
             elif inlined is not None:
                 values += [self._unpack(cell) for cell in inlined.items]
+            if len(values) > tree.count:
+                break
         if len(values) != tree.count:
             raise ValueError(f"{len(values)} elements where {tree.count} were counted")
         return values
 
-    def _tops(self, tree: Tree) -> list[tuple[bytes | None, Node | None]]:
-        """The leaves of a tree, in order: by address, or the inlined leaf itself."""
-        leaves: list[tuple[bytes | None, Node | None]] = []
-        pending = [tree.top]
+    def _tops(self, tree: Tree) -> Iterator[tuple[bytes | None, Node | None]]:
+        """The leaves of a tree, in order: by address, or the inlined leaf itself. Its inner nodes are checked on the way."""
+        pending: list[tuple[Node | bytes, Node | None, int]] = [(tree.top, None, 0)]
         while pending:
-            if len(leaves) + len(pending) > tree.count + 1:
-                raise ValueError("more nodes than elements")
-            top = pending.pop()
-            if isinstance(top, bytes):
-                node = self._inner.get(top)
-                if node is None:
-                    leaves.append((top, None))
-                    continue
-            elif not top.level:
-                leaves.append((None, top))
+            top, parent, index = pending.pop()
+            node = self._inner.get(top) if isinstance(top, bytes) else top
+            if node is None or not node.level:
+                yield (top, None) if isinstance(top, bytes) else (None, node)
                 continue
-            else:
-                node = top
+            if parent is not None:
+                check_child(parent, index, node)
+            elif node.count != tree.count:
+                raise ValueError(f"{node.count} elements where {tree.count} were counted")
             if node.level == 1:
-                leaves += [(child, None) for child in node.items]
+                yield from ((child, None) for child in node.items)
             else:
-                pending += reversed(node.items)
-        return leaves
+                pending += [(node.items[index], node, index) for index in reversed(range(len(node.items)))]
 
     def _dict(self, tree: Tree, order: Tree | None, read: Callable[[bytes], Any]) -> dict[Any, Any]:
         """A large dict, with each value as ``read`` gives it for the cell."""
@@ -321,7 +325,30 @@ class Decoder:
             return data
         if code == Code.ARRAY_BLOB:
             return read_array(parts[2], parts[3], data)
-        return self._unpack(data)
+        value = self._unpack(data)
+        self._check(value)
+        return value
+
+
+def check_nesting(value: Any, depth: int = 0) -> None:
+    """Raise ``LimitExceededError`` for containers nested deeper than any that is written, ``ValueError`` for a MessagePack timestamp.
+
+    Cost: some 20 ns a scalar.
+    """
+    cls = type(value)
+    if cls is dict:
+        parts = value.values()
+    elif cls is list or cls is tuple:
+        parts = value
+    elif cls is msgpack.Timestamp:
+        raise ValueError("a MessagePack timestamp, which is not a type of this format")
+    else:
+        return
+    if depth >= MAX_DEPTH:
+        raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
+    if not _only_scalars(map(type, parts)):
+        for part in parts:
+            check_nesting(part, depth + 1)
 
 
 class _NoObjects:

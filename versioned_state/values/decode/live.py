@@ -37,12 +37,12 @@ class LiveDecoder(Decoder):
     def _live(self, cell: bytes) -> tuple[Any, Baseline | None]:
         code = code_of(cell)
         if code is None or code == Code.PACKED or (code < Code.LIST_TREE and len(cell) <= ELEMENT_INLINE):
-            return self._unpack(cell), None
+            return self._read(cell), None
         if code == Code.LIST_TREE:
             return self._live_list(cell)
         if code == Code.DICT_TREE:
             return self._live_dict(cell)
-        value = self._unpack(cell)
+        value = self._read(cell)
         if code in (Code.TEXT, Code.BYTES_BLOB):
             return value, Pinned(type(value), cell, value, self._blob_of(cell))
         if code in (Code.BYTEARRAY_BLOB, Code.ARRAY_BLOB):
@@ -92,6 +92,8 @@ class LiveDecoder(Decoder):
                 plain.append(raw)
                 size += len(leaf[0])
                 weight += len(raw)
+                if len(values) > tree.count:
+                    break
                 if size >= GROUP_SIZE or weight >= GROUP_BYTES:
                     groups.add(size, tuple(plain), weight)
                     plain, size, weight = [], 0, 0

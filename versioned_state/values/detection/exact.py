@@ -14,10 +14,11 @@ from io import BytesIO
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
-import cloudpickle
 from xxhash import xxh3_128_digest
 
 from versioned_state.values.codec import arrays, registry
+from versioned_state.values.codec.exceptions import reduce_exception
+from versioned_state.values.codec.pickles import dump_whole
 from versioned_state.values.codec.scalars import WRITERS
 
 _DATA: Final = frozenset({*WRITERS, float, bool, type(None), registry.Tagged})
@@ -110,8 +111,7 @@ class _CodeError(Exception):
 
 
 def _pack_code(value: Any) -> bytes:
-    packed: bytes = cloudpickle.dumps(value, protocol=5)
-    return packed
+    return dump_whole(value)
 
 
 def _pack_parts(value: Any, code: _Code, most: int | None) -> memoryview:
@@ -130,7 +130,7 @@ class _WholePickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         self.code.check(value)
-        return NotImplemented
+        return reduce_exception(value)
 
 
 class _PartsPickler(pickle.Pickler):
@@ -159,6 +159,9 @@ class _PartsPickler(pickle.Pickler):
         self.seen[id(value)] = len(self.seen), value
         return None
 
+    def reducer_override(self, value: Any) -> Any:
+        return reduce_exception(value)
+
 
 class _Code:
     """Tells how functions and classes are stored, and remembers it for as long as one run is packed."""
@@ -183,7 +186,9 @@ def _is_by_name(value: Any) -> bool:
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if module == "__main__" or not isinstance(module, str) or not isinstance(name, str):
         return False
-    if any(module == other or module.startswith(other + ".") for other in cloudpickle.list_registry_pickle_by_value()):
+    cloudpickle = sys.modules.get("cloudpickle")  # nothing can be registered with it before it is imported
+    by_value = () if cloudpickle is None else cloudpickle.list_registry_pickle_by_value()
+    if any(module == other or module.startswith(other + ".") for other in by_value):
         return False
     inside: Any = sys.modules.get(module)
     for part in name.split("."):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from versioned_state.values.cells import MAX_DEPTH
+from versioned_state.values.codec import registry
 from versioned_state.values.codec.arrays import is_array
 from versioned_state.values.paths.path import StatePath
 
@@ -42,20 +43,22 @@ def _left(value: Any, budget: int, depth: int) -> int:
 
 
 def find_cycle(value: Any) -> int | None:
-    """The id of a container that contains itself, or None."""
-    on_path: set[int] = set()
+    """The id of a value that contains itself, or None. Values of registered types are looked into."""
     done: set[int] = set()
-    stack = [(value, iter(_children(value)))]
-    on_path.add(id(value))
+    on_path = {id(value)}
+    stack = [(value, iter(_parts(value)))]
+    made: list[Any] = []  # the data of registered types, kept so that no id is used twice
     while stack:
         current, parts = stack[-1]
         for part in parts:
-            if type(part) not in CONTAINERS or id(part) in done:
+            if id(part) in done or not (type(part) in CONTAINERS or registry.find_by_type(type(part))):
                 continue
             if id(part) in on_path:
                 return id(part)
             on_path.add(id(part))
-            stack.append((part, iter(_children(part))))
+            below = _parts(part)
+            made.append(below)
+            stack.append((part, iter(below)))
             break
         else:
             stack.pop()
@@ -84,8 +87,11 @@ def find_inside(value: Any, target: Any) -> str | None:
     return None
 
 
-def _children(value: Any) -> Any:
+def _parts(value: Any) -> Any:
     cls = type(value)
     if cls is dict:
         return value.values()
-    return value if cls in (list, tuple, set, frozenset) else ()
+    if cls in CONTAINERS:
+        return value
+    registration = registry.find_by_type(cls)
+    return () if registration is None else [registration.to_data(value)]

@@ -3,8 +3,8 @@
 ============================  ==============================================================
 in a string                   means
 ============================  ==============================================================
-``messages``, ``.content``    the key of a state or dict, where it is an identifier
-``["a.b"]``                   the key in JSON's notation, where it is not
+``messages``, ``.content``    the key of a state or dict, if it is an identifier, as ``名前`` is too
+``["a.b"]``                   the key in JSON's notation, if it is not
 ``[17]``                      the element of a list or tuple
 ``{1}``, ``{(1, "a")}``       a key that is no string, as a Python literal
 ``{#c403d1...}``              a key that has no literal: its cell in hex
@@ -51,8 +51,10 @@ class Namespace:
 
 Step = Key | Index | Namespace
 
-_IDENTIFIER: Final = re.compile(r"[^\W\d]\w*", re.ASCII)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_JOINERS: Final = "\u200c\u200d"
+"""Part of emoji and of words, though they do not print. Bidirectional controls are escaped."""
+
 _LITERALS: Final = (int, float, complex, bool, bytes, tuple, frozenset, type(None))
 
 
@@ -122,15 +124,23 @@ def _show(step: Step) -> str:
     if isinstance(step, Namespace):
         if _SURROGATE.search(step.name):
             return f".@{{#{pack_text(step.name).hex()}}}"
-        return ".@" + (step.name if _IDENTIFIER.fullmatch(step.name) else json.dumps(step.name))
+        return ".@" + (step.name if step.name.isidentifier() else _quote(step.name))
     if step.cell is not None:
         return f"{{#{step.cell.hex()}}}"
     if type(step.key) is str:
         if _SURROGATE.search(step.key):
             # JSON would join two lone surrogates that happen to form a pair.
             return f"{{#{pack_text(step.key).hex()}}}"
-        return f".{step.key}" if _IDENTIFIER.fullmatch(step.key) else f"[{json.dumps(step.key)}]"
+        return f".{step.key}" if step.key.isidentifier() else f"[{_quote(step.key)}]"
     return "{" + (_literal(step.key) or "?") + "}"
+
+
+def _quote(text: str) -> str:
+    """A string in JSON's notation: legible, but with everything escaped that does not print."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    if quoted.isprintable():
+        return quoted
+    return "".join(char if char.isprintable() or char in _JOINERS else json.dumps(char)[1:-1] for char in quoted)
 
 
 def _literal(key: Any) -> str | None:
@@ -169,14 +179,23 @@ def parse_step(text: str, position: int, *, first: bool) -> tuple[Step, int]:
             key, position = _parse_braces(text, position)
             if isinstance(key.key, str):
                 return Namespace(key.key), position
-        match = _IDENTIFIER.match(text, position)
-        if match:
-            return Namespace(match.group()), match.end()
+        end = _identifier_end(text, position)
+        if end > position:
+            return Namespace(text[position:end]), end
         raise InvalidPathError(text, position, "expected the name of a namespace")
-    match = _IDENTIFIER.match(text, position)
-    if not match or (start == 0 and char == "."):
-        raise InvalidPathError(text, position, 'expected a key; one that is no identifier is written ["so"]')
-    return Key(match.group()), match.end()
+    end = _identifier_end(text, position)
+    if end == position or (start == 0 and char == "."):
+        raise InvalidPathError(text, position, 'expected a key; if it is not an identifier, write it as ["key"]')
+    return Key(text[position:end]), end
+
+
+def _identifier_end(text: str, start: int) -> int:
+    """The end of the longest identifier that begins at ``start``, which is ``start`` if none does."""
+    end = start
+    # A character may continue an identifier if it does so behind a letter.
+    while end < len(text) and (text[end].isidentifier() if end == start else f"a{text[end]}".isidentifier()):
+        end += 1
+    return end
 
 
 def _can_be_key(value: Any) -> bool:

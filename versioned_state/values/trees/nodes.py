@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from enum import Enum
+from itertools import islice
+from operator import lt
 from typing import Any, Final
 
 import msgpack
@@ -32,6 +34,11 @@ _MAX_LEVEL: Final = 64
 """No honest tree is taller: every level at least halves the one below."""
 
 
+_NODE_COST: Final = 300
+_ITEM_COST: Final = 60
+"""Bytes that a decoded node takes in memory, and each of its items, besides its raw bytes; measured."""
+
+
 class Node:
     """One decoded node.
 
@@ -42,7 +49,7 @@ class Node:
         keys: of a map, the key of each item: in a leaf its own, above the first one under it. None otherwise.
     """
 
-    __slots__ = ("count", "counts", "items", "keys", "level", "raw")
+    __slots__ = ("count", "counts", "items", "keys", "level", "raw", "size")
 
     def __init__(self, level: int, items: list[bytes], counts: list[int] | None = None, keys: list[bytes] | None = None) -> None:
         self.level = level
@@ -51,6 +58,7 @@ class Node:
         self.keys = keys
         self.count = len(items) if counts is None else sum(counts)
         self.raw: bytes | None = None
+        self.size = 0  # in a cache
 
 
 def write_node(shape: Shape, node: Node) -> bytes:
@@ -119,6 +127,8 @@ def _read_leaf(shape: Shape, raw: bytes) -> Node:
             start = end
     if unpacker.tell() != len(raw):
         raise ValueError("bytes after its end")
+    if keys is not None and not _are_sorted(keys):
+        raise ValueError("its keys are not in order")
     return Node(0, cells, None, keys)
 
 
@@ -133,7 +143,13 @@ def _read_inner(shape: Shape, raw: bytes) -> Node:
         (keys,) = rest
         if type(keys) is not list or len(keys) != len(counts) or not _all_bytes(map(type, keys)):
             raise ValueError("its keys do not match its children")
+        if not _are_sorted(keys):
+            raise ValueError("its keys are not in order")
     return Node(level, [joined[i : i + ADDRESS_SIZE] for i in range(0, len(joined), ADDRESS_SIZE)], counts, keys)
+
+
+def _are_sorted(keys: list[bytes]) -> bool:
+    return all(map(lt, keys, islice(keys, 1, None)))
 
 
 _all_ints: Final = frozenset({int}).issuperset
@@ -141,14 +157,42 @@ _all_bytes: Final = frozenset({bytes}).issuperset
 
 
 class NodeCache(OrderedDict[bytes, Node]):
-    """At ``most`` so many decoded nodes by address, the one used last at the end.
+    """Decoded nodes by address, up to about ``max_bytes`` of memory, the one used last at the end.
 
     Several ``Nodes``, and threads, may share one: a node is never changed.
     """
 
-    def __init__(self, most: int = 1024) -> None:
+    def __init__(self, max_bytes: int = 1 << 24) -> None:
         super().__init__()
-        self.most = most
+        self.max_bytes = max_bytes
+        self.size = 0
+
+    def keep(self, address: bytes, node: Node, raw_size: int) -> None:
+        """Add a node. The nodes used longest ago give way to it."""
+        if address in self:
+            return
+        node.size = raw_size + _NODE_COST + _ITEM_COST * len(node.items)
+        self[address] = node
+        self.size += node.size
+        while self.size > self.max_bytes:
+            try:
+                _, old = self.popitem(last=False)
+            except KeyError:  # another thread was faster
+                return
+            self.size -= old.size
+
+
+def check_child(parent: Node, index: int, child: Node) -> None:
+    """Raise ``CorruptObjectError`` if a node is not the child that its parent counts on.
+
+    Without this, a few objects that name each other could pass for any number of entries.
+    """
+    if (
+        child.level != parent.level - 1
+        or (parent.counts is not None and child.count != parent.counts[index])
+        or (parent.keys is not None and child.keys is not None and child.keys[:1] != [parent.keys[index]])
+    ):
+        raise CorruptObjectError(parent.items[index].hex(), "it does not hold what the node above it says")
 
 
 class Nodes:
@@ -179,9 +223,10 @@ class Nodes:
         assert isinstance(top, bytes)
         node = self._cache.get(top)
         if node is None:
-            node = read_node(shape, self.reader.read(Address(top)))
+            raw = self.reader.read(Address(top))
+            node = read_node(shape, raw)
             if shape is not Shape.BLOB or node.level:
-                self.keep(top, node)
+                self._cache.keep(top, node, len(raw))
         else:
             try:  # noqa: SIM105 - suppress() takes longer than the rest of this
                 self._cache.move_to_end(top)
@@ -189,26 +234,30 @@ class Nodes:
                 pass  # another thread has just let go of it
         return node
 
+    def child(self, shape: Shape, parent: Node, index: int) -> Node:
+        """The child of an inner node, checked against what the node says of it."""
+        child = self.get(shape, parent.items[index])
+        check_child(parent, index, child)
+        return child
+
     def fetch(self, shape: Shape, *tops: Node | bytes) -> None:
         """Read these nodes in one call of the store, for ``get`` to find them in the cache."""
         wanted = [Address(top) for top in tops if isinstance(top, bytes) and top not in self._cache]
         if len(wanted) > 1:
             for address, raw in self.reader.read_many(wanted).items():
-                self.keep(address, read_node(shape, raw))
+                self._cache.keep(address, read_node(shape, raw), len(raw))
 
     def add(self, shape: Shape, node: Node) -> Address:
         """Stage a new node; its address."""
-        address = self.staging.add(write_node(shape, node))
-        self.keep(address, node)
+        raw = write_node(shape, node)
+        address = self.staging.add(raw)
+        self._cache.keep(address, node, len(raw))
         return address
 
     def add_raw(self, raw: bytes) -> Address:
         """Stage an object that is no node: a chunk, a packed value."""
         return self.staging.add(raw)
 
-    def keep(self, address: bytes, node: Node) -> None:
-        """Have a node that was read in another way at hand for `get`."""
-        cache = self._cache
-        cache[address] = node
-        if len(cache) > cache.most:
-            cache.popitem(last=False)
+    def keep(self, address: bytes, node: Node, raw: bytes) -> None:
+        """Have a node that was read in another way at hand for ``get``."""
+        self._cache.keep(address, node, len(raw))

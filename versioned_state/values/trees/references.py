@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import msgpack
 
+from versioned_state.errors import LimitExceededError
 from versioned_state.objects.address import ADDRESS_SIZE
-from versioned_state.values.cells import Code, array, code_of, extension, pack, payload_of
+from versioned_state.values.cells import MAX_BLOB, MAX_ELEMENTS, Code, array, code_of, extension, pack, payload_of
 from versioned_state.values.trees.nodes import Shape, read_node, write_node
 from versioned_state.values.trees.tree import Tree
 
@@ -42,10 +43,13 @@ def tree_cell(code: Code, tree: Tree, *more: bytes) -> bytes:
 
 
 def read_tree(shape: Shape, parts: list[Any]) -> Tree:
-    """The tree in the first two parts of a payload. Raises ``ValueError`` for any other form."""
+    """The tree in the first two parts of a payload. Raises ``ValueError`` for any other form, ``LimitExceededError``."""
     count, top = parts[0], parts[1]
     if type(count) is not int or count < 0:
         raise ValueError("a tree without a count")
+    limit = MAX_BLOB if shape is Shape.BLOB else MAX_ELEMENTS
+    if count > limit:
+        raise LimitExceededError(f"a stored value of {count:,} {'bytes' if shape is Shape.BLOB else 'elements'}", limit=limit)
     if type(top) is bytes and len(top) == ADDRESS_SIZE:
         return Tree(shape, count, top)
     if type(top) is list and len(top) == 1 and type(top[0]) is bytes:

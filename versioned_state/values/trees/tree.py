@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
+from versioned_state.errors import CorruptObjectError
+from versioned_state.objects.address import address_of
 from versioned_state.values.trees.chunker import Chunker, InnerChunker, MapLeafChunker, SequenceLeafChunker
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, write_node
 from versioned_state.values.trees.prefetch import fetch_paths
@@ -57,6 +59,14 @@ def same(a: Tree, b: Tree) -> bool:
     return a.top == b.top
 
 
+def top_of(nodes: Nodes, tree: Tree) -> Node:
+    """The top node of a tree, checked against its count."""
+    top = nodes.get(tree.shape, tree.top)
+    if top.count != tree.count:
+        raise CorruptObjectError(address_of(write_node(tree.shape, top)).hex(), f"a tree of {tree.count} elements that holds {top.count}")
+    return top
+
+
 def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tree:
     """The tree with these edits of its elements, which are in order and do not overlap.
 
@@ -65,7 +75,7 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tr
     Args:
         level: of the nodes that hold what is edited: 1 for the chunks of a blob that has several.
     """
-    top = nodes.get(tree.shape, tree.top)
+    top = top_of(nodes, tree)
     if top.level == 0:
         return _splice_leaf(nodes, tree.shape, top, edits)
     total = tree.count
@@ -255,7 +265,7 @@ def _node_at(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int) -> 
         while offset >= first + node.counts[index]:
             first += node.counts[index]
             index += 1
-        node = nodes.get(shape, node.items[index])
+        node = nodes.child(shape, node, index)
     return first, node
 
 
@@ -274,8 +284,8 @@ def nodes_from(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int, e
         index = bisect_right(ends, offset, hi=len(ends) - 1) - 1 if offset > first else 0
         if end is not None and node.level == level + 1:
             nodes.fetch(shape, *node.items[index : bisect_left(ends, end, hi=len(ends) - 1)])
-        for child, start in zip(node.items[index:], ends[index:], strict=False):
-            yield from visit(nodes.get(shape, child), start)
+        for at in range(index, len(node.items)):
+            yield from visit(nodes.child(shape, node, at), ends[at])
 
     return visit(top, 0)
 
@@ -285,7 +295,7 @@ def iter_cells(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None)
     end = tree.count if end is None else min(end, tree.count)
     if start >= end:
         return
-    for first, node in nodes_from(nodes, tree.shape, nodes.get(tree.shape, tree.top), 0, start, end):
+    for first, node in nodes_from(nodes, tree.shape, top_of(nodes, tree), 0, start, end):
         if first >= end:
             return
         yield from node.items[max(start - first, 0) : end - first]
@@ -296,7 +306,7 @@ def iter_items(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None)
     end = tree.count if end is None else min(end, tree.count)
     if start >= end:
         return
-    for first, node in nodes_from(nodes, tree.shape, nodes.get(tree.shape, tree.top), 0, start, end):
+    for first, node in nodes_from(nodes, tree.shape, top_of(nodes, tree), 0, start, end):
         if first >= end:
             return
         a, b = max(start - first, 0), end - first
@@ -306,10 +316,10 @@ def iter_items(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None)
 
 def find(nodes: Nodes, tree: Tree, key: bytes) -> bytes | None:
     """The cell of a key of a map, or None if the map does not have the key. Cost: one path."""
-    node = nodes.get(tree.shape, tree.top)
+    node = top_of(nodes, tree)
     while node.level:
         assert node.keys is not None
-        node = nodes.get(tree.shape, node.items[max(bisect_right(node.keys, key) - 1, 0)])
+        node = nodes.child(tree.shape, node, max(bisect_right(node.keys, key) - 1, 0))
     keys = node.keys
     assert keys is not None
     index = bisect_left(keys, key)
@@ -323,14 +333,14 @@ def rank(nodes: Nodes, tree: Tree, key: bytes) -> int:
 
 def _locate(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
     """The offset that a key has or would have, and its cell or None."""
-    node = nodes.get(tree.shape, tree.top)
+    node = top_of(nodes, tree)
     offset = 0
     while node.level:
         assert node.keys is not None
         assert node.counts is not None
         index = max(bisect_right(node.keys, key) - 1, 0)
         offset += sum(node.counts[:index])
-        node = nodes.get(tree.shape, node.items[index])
+        node = nodes.child(tree.shape, node, index)
     assert node.keys is not None
     index = bisect_left(node.keys, key)
     if index < len(node.keys) and node.keys[index] == key:

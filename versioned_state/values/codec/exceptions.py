@@ -1,0 +1,46 @@
+"""How exceptions are pickled: by class, args and attributes, and made again without the ``__init__`` of their class. Layer: values.
+
+Pickle's own way calls the class with ``args``, which fails if its ``__init__`` takes anything else: the exception would be stored, and not
+be read again. Traceback and context are left out; notes and the cause are kept.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+_OWN_WAYS = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__", "__setstate__")
+
+
+def reduce_exception(value: Any) -> Any:
+    """What a pickler's ``reducer_override`` returns for an exception; ``NotImplemented`` for any other value."""
+    if not isinstance(value, BaseException):
+        return NotImplemented
+    cls = type(value)
+    base: Any = _builtin_base(cls)
+    if any(getattr(cls, name, None) is not getattr(base, name, None) for name in _OWN_WAYS):
+        return NotImplemented
+    reduced: Any = base.__reduce__(value)
+    _, args, *state = reduced
+    attributes = dict(state[0]) if state and state[0] else {}
+    if value.__cause__ is not None:
+        attributes["__cause__"] = value.__cause__
+    elif value.__suppress_context__:
+        attributes["__suppress_context__"] = True
+    return (cls, args, *([attributes] if attributes else [])) if cls is base else (restore_exception, (cls, args, attributes))
+
+
+def restore_exception(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
+    """The exception again. Stored pickles call this function by its name, so name and parameters must stay."""
+    base: Any = _builtin_base(cls)
+    value: BaseException = base.__new__(cls, *args)
+    # The builtin's own __init__ sets what only it can, such as the start of a UnicodeDecodeError. Changed args may not suit it.
+    with suppress(TypeError, ValueError):
+        base.__init__(value, *args)
+    BaseException.__setstate__(value, attributes)
+    return value
+
+
+def _builtin_base(cls: type[BaseException]) -> type[BaseException]:
+    """The class of Python's own that an exception's class derives from."""
+    return next(each for each in cls.__mro__ if each.__module__ == "builtins")
