@@ -12,36 +12,36 @@ Whatever fails leaves what was staged as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from versioned_state.errors import (
     BranchMovedError,
     CommitInDoubtError,
     MergeConflictError,
     MissingObjectError,
+    StateError,
     StorageError,
+    StoreClosedError,
     UncommittedChangesError,
     UnknownOutcomeError,
     UnreachableStoreError,
     UnserializableValueError,
 )
 from versioned_state.repository.database import backoff
-from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
 from versioned_state.repository.merging.merge import Merge, Resolutions, merge_trees
 from versioned_state.repository.merging.policies import Policies, Policy, read_policies
-from versioned_state.repository.refs.ref import Ref, ref_at
+from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
 from versioned_state.state.commit_options import OnMoved
-from versioned_state.state.worktree.entries import Staged
+from versioned_state.state.in_doubt import CommitInDoubt, MoveInDoubt, find_commit, find_move
+from versioned_state.state.worktree.entries import Savepoint, Staged
+from versioned_state.state.worktree.unfinished import Move
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.keys import path_of
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
-
-GIVEN_UP: Final = "commit given up"
-"""What the reflog says where the record of a branch was changed to bar a late commit; the branch did not move."""
 
 UNCHANGED: Final = "nothing was changed"
 """What most calls leave where they fail."""
@@ -63,14 +63,12 @@ class Settling:
     remains: str = UNCHANGED
 
 
-@dataclass(frozen=True, slots=True)
-class _InDoubt:
-    """A commit that the store may have or not: what was staged for it, the ref that it was to move, and whether it may still do so."""
+class Position(NamedTuple):
+    """Where a handle stands: its branch, the record of it as last seen, and the head. One assignment moves a handle."""
 
-    staged: Staged
-    commit: Commit
+    branch: str
     ref: Ref
-    under_way: bool
+    head: Commit
 
 
 class Standing:
@@ -78,12 +76,31 @@ class Standing:
 
     def __init__(self, repository: Repository, branch: str, author: str | None) -> None:
         self.repository = repository
-        self.branch = branch
         self.author = author
-        self.ref = repository.database.ref("branch", branch)
-        self.head = self.commit_of(self.ref)
+        ref = repository.database.ref("branch", branch)
+        self.position = Position(branch, ref, self.commit_of(ref))
+        self.landings = 0
         self.worktree = Worktree(repository.database.objects, repository.database.policy, self.head.tree, self._merge_late)
-        self._in_doubt: _InDoubt | None = None
+        self.unfinished = self.worktree.unfinished
+        self._in_doubt: CommitInDoubt | None = None
+        self._finishing = False
+
+    @property
+    def branch(self) -> str:
+        return self.position.branch
+
+    @property
+    def ref(self) -> Ref:
+        """The branch's record as this handle last saw it."""
+        return self.position.ref
+
+    @property
+    def head(self) -> Commit:
+        return self.position.head
+
+    def stand_at(self, ref: Ref, head: Commit) -> None:
+        """Take a record of the same branch, and its head, as the ones last seen."""
+        self.position = Position(self.position.branch, ref, head)
 
     def let_go(self) -> None:
         """Let go of the store and of the live values. The names of the branch and its head stay."""
@@ -124,7 +141,7 @@ class Standing:
 
     def begin(self, at: Commit) -> None:
         """Make the branch, where there is none, at a commit, and stand there. Nothing was loaded yet. Raises ``RefExistsError``."""
-        self.ref, self.head = self.repository.branches.begin(self.branch, at)
+        self.stand_at(*self.repository.branches.begin(self.branch, at))
         self.worktree.tree = self.head.tree
 
     # Committing
@@ -170,50 +187,96 @@ class Standing:
 
     def publish(self, ref: Ref, commit: Commit, staged: Staged, settling: Settling) -> Ref | None:
         """Move the branch to a commit; None where it had moved. An outcome that is not known is looked up at once, or kept in doubt."""
+        question = CommitInDoubt(staged, commit, ref, under_way=True)
+        self.unfinished.question = question
         try:
-            return self.repository.database.publish(ref, commit, staged.staging)
+            moved = self.repository.database.publish(ref, commit, staged.staging)
         except StorageError as error:
+            if isinstance(error, StoreClosedError):
+                self.unfinished.question = None
+                raise
             # The store may have done it all the same, and only the reply was lost.
-            self._in_doubt = _InDoubt(staged, commit, ref, isinstance(error, UnknownOutcomeError))
+            question.under_way = isinstance(error, UnknownOutcomeError)
             try:
-                moved = self._find(self._in_doubt)
+                moved = find_commit(self, question)
             except StorageError:
+                self._in_doubt, self.unfinished.question = question, None
                 raise CommitInDoubtError(commit.id) from error
-            self._in_doubt = None
             if moved is not None:
                 return moved
+            self.unfinished.question = None
             if isinstance(error, UnknownOutcomeError):  # by now it is known
                 raise UnreachableStoreError("the store failed", remains=settling.remains) from error
             raise
+        except StateError:
+            self.unfinished.question = None
+            raise
+        if moved is None:
+            self.unfinished.question = None
+        return moved
 
     def stand_on(self, commit: Commit, ref: Ref, staged: Staged) -> None:
         """Make a commit the head that holds what was staged, or that merged with what others committed."""
+        self._land(commit, ref, staged)
         self.worktree.adopt(staged, staged.tree)
-        self.ref, self.head = ref, commit
+        self.stand_at(ref, commit)
+        self.landings += 1
         if same(staged.tree, commit.tree) and not staged.replaced:
             self.worktree.tree = commit.tree
         else:
             self.worktree.retarget(staged.tree, commit.tree, also=staged.replaced)
+        self.unfinished.move = None
 
-    def _find(self, doubt: _InDoubt) -> Ref | None:
-        """The ref as of a commit in doubt, if the branch has it, be it below what others committed since; None if it never will.
+    # What an exception left unfinished
 
-        Raises ``StorageError``: the doubt remains.
-        """
-        while True:
-            ref = self.read_ref()
-            if ref.head is not None and graph.is_ancestor(doubt.commit, self.commit_of(ref), self.repository.database.commits.read):
-                return ref_at(doubt.ref, doubt.commit.address)
-            if not doubt.under_way or ref.stored != doubt.ref.stored:
-                return None
-            # The write may still be on its way, in the buffers of a server or waiting for a lock there. A record that is not the one
-            # that it expects, though for the same commit, bars it for good.
-            head = self.commit_of(ref)
-            barred = self.repository.database.move(ref, None if ref.head is None else head, action=GIVEN_UP, author=self.author)
-            if barred is not None:
-                if head == self.head:
-                    self.ref = barred
-                return None
+    def _land(self, commit: Commit, ref: Ref, staged: Staged) -> None:
+        """Record that a commit landed, and that the live values are to follow."""
+        keep = staged.failed.keys() - staged.replaced if staged.failed else ()
+        position = Position(self.position.branch, ref, commit)
+        self.unfinished.move = Move(commit.tree, commit.tree, staged.staging, keep=keep, commits=True, position=position)
+        self.unfinished.question = None
+
+    def _leave_for(self, target: Commit, position: Position) -> None:
+        """Record that the live values are to hold the content of another commit, and that uncommitted changes are dropped."""
+        self.unfinished.move = Move(target.tree, target.tree, journal=0, tails={}, position=position)
+        self.unfinished.question = None
+
+    def finish(self) -> None:
+        """Find out what the store did, and end what an exception came into. Raises ``StorageError``; the next call tries again."""
+        if self._finishing:
+            return
+        self._finishing = True
+        try:
+            unfinished = self.unfinished
+            question = unfinished.question
+            if unfinished.move is None:
+                if isinstance(question, CommitInDoubt):
+                    ref = find_commit(self, question)
+                    if ref is not None:
+                        self._land(question.commit, ref, question.staged)
+                elif isinstance(question, MoveInDoubt):
+                    ref = find_move(self, question)
+                    if ref is not None:
+                        self._leave_for(question.target, Position(self.branch, ref, question.target))
+            unfinished.question = None
+            move = self.worktree.finish()
+            if move is not None:
+                if move.position is not None:
+                    self.position = move.position
+                if move.commits:
+                    self.landings += 1
+                unfinished.move = None
+        finally:
+            self._finishing = False
+
+    def roll_back(self, savepoint: Savepoint) -> None:
+        """Have the live values hold what they did at a savepoint, with what the head has taken in since."""
+        head = self.head.tree
+        if not same(savepoint.head, head):
+            staged = replace(savepoint.staged, replaced=set())
+            tree = self.merged(staged, savepoint.head, staged.tree, head, Settling({"**": "ours"}))
+            savepoint = replace(savepoint, staged=replace(staged, tree=tree), head=head)
+        self.worktree.restore(savepoint)
 
     def settle(self, *, discarding: bool = False) -> bool:
         """Find out what became of a commit whose outcome was not known when it failed, before anything is repeated: whether it landed.
@@ -224,19 +287,18 @@ class Standing:
         doubt = self._in_doubt
         if doubt is None:
             return False
-        ref = self._find(doubt)
+        ref = find_commit(self, doubt)
         if ref is not None:
             base, commit = doubt.staged.tree, doubt.commit
             if discarding:
                 self.worktree.adopt_late(doubt.staged)
                 self.worktree.retarget(base, commit.tree)
-                self.head = commit
+                self.stand_at(ref, commit)
             else:
                 since = self.worktree.stage(lenient=True)
                 self.merged(since, base, since.tree, commit.tree, Settling())  # raises, if it must, before anything is changed
                 self.worktree.adopt_late(doubt.staged)
-                self._take_in(base, commit, Settling())
-            self.ref = ref
+                self._take_in(base, commit, ref, Settling())
         self._in_doubt = None
         return ref is not None
 
@@ -291,18 +353,21 @@ class Standing:
         self.settle()
         ref, theirs = self.now()
         if theirs != self.head:
-            self._take_in(self.head.tree, theirs, settling)
-        self.ref = ref
+            self._take_in(self.head.tree, theirs, ref, settling)
+        else:
+            self.stand_at(ref, theirs)
         return self.head
 
     def follow(self, ref: Ref, head: Commit) -> Commit:
         """Stand where others moved the branch. There is nothing that is not committed."""
+        position = Position(self.branch, ref, head)
         if head != self.head:
-            self._put_on(head)
-        self.ref = ref
+            self._put_on(head, position)
+        else:
+            self.position = position
         return head
 
-    def _take_in(self, base: Tree, theirs: Commit, settling: Settling) -> None:
+    def _take_in(self, base: Tree, theirs: Commit, ref: Ref, settling: Settling) -> None:
         """Stand on another commit, with our changes since ``base`` on top. Raises ``MergeConflictError``, and then changes nothing."""
         try:
             staged = self.worktree.stage(lenient=True)
@@ -311,11 +376,18 @@ class Standing:
             # Nothing led to our head any more, and it was collected.
             staged, base = self.worktree.replant(theirs.tree)
             expected = self.merged(staged, base, staged.tree, theirs.tree, settling)
+        position = Position(self.branch, ref, theirs)
+        keep = staged.failed.keys() - staged.replaced
+        self.unfinished.move = Move(expected, theirs.tree, staged.staging, keep=keep, position=position)
         try:
             self.worktree.retarget(staged.tree, expected, base=base, head=theirs.tree, also=staged.replaced)
-        finally:
-            if self.worktree.tree is theirs.tree:  # also where an interrupt comes in between
-                self.head = theirs
+        except StateError:
+            if self.worktree.tree is theirs.tree:
+                self.position = position
+            self.unfinished.move = None
+            raise
+        self.position = position
+        self.unfinished.move = None
 
     def recover(self, on_moved: OnMoved, settling: Settling) -> None:
         """See to it that a commit that failed for a missing object can be tried again: what it relied on was collected.
@@ -329,18 +401,23 @@ class Standing:
         if theirs != self.head and on_moved is OnMoved.REFUSE:
             raise self.moved(settling)
         if theirs != self.head and on_moved is OnMoved.MERGE:
-            self._take_in(self.head.tree, theirs, settling)
-            self.ref = ref
+            self._take_in(self.head.tree, theirs, ref, settling)
         self.worktree.distrust()
 
-    def _put_on(self, target: Commit) -> None:
+    def _put_on(self, target: Commit, position: Position) -> None:
         """Have the live values hold what another commit does; what is not committed is dropped."""
+        self._leave_for(target, position)
         try:
-            self.worktree.restore()
-            self.worktree.retarget(self.head.tree, target.tree)
-        except MissingObjectError:
-            self.worktree.drop(target.tree)
-        self.head = target
+            try:
+                self.worktree.restore()
+                self.worktree.retarget(self.head.tree, target.tree)
+            except MissingObjectError:
+                self.worktree.drop(target.tree)
+        except StateError:
+            self.unfinished.move = None
+            raise
+        self.position = position
+        self.unfinished.move = None
 
     # Moving
 
@@ -355,8 +432,7 @@ class Standing:
             head = self.head  # no commit to point to: like ours, it is there with its first
         else:
             ref, head = self.repository.branches.begin(branch, self.head)
-        self._put_on(head)
-        self.branch, self.ref = branch, ref
+        self._put_on(head, Position(branch, ref, head))
 
     def point_to(self, target: Commit, action: str, *, staged: Staged | None = None, at: tuple[Ref, Commit] | None = None) -> None:
         """Move the branch from our head to another commit, and write that down in its reflog; live values follow.
@@ -370,6 +446,7 @@ class Standing:
         """
         ref, head = at or (self.ref, self.head)
         for _ in range(2):
+            self.unfinished.question = MoveInDoubt(ref, target, action)
             try:
                 if staged is not None and target.address in staged.staging:
                     moved = self.repository.database.publish(ref, target, staged.staging, action=action, author=self.author)
@@ -377,8 +454,12 @@ class Standing:
                     moved = self.repository.database.move(ref, target, action=action, author=self.author)
             except UnknownOutcomeError:
                 if target == head or self.commit_of(self.read_ref()) != target:
+                    self.unfinished.question = None
                     raise
                 moved = None  # it was done, and its reply was lost
+            except StateError:
+                self.unfinished.question = None
+                raise
             if moved is None:
                 ref = self.read_ref()
                 stands = self.commit_of(ref)
@@ -387,7 +468,8 @@ class Standing:
                         break
                     continue
                 moved = ref
-            self._put_on(target)  # where this fails, the same call does the rest: it finds the branch where it is to be
-            self.ref = moved
+            # Where this fails, the same call does the rest: it finds the branch where it is to be.
+            self._put_on(target, Position(self.branch, moved, target))
             return
+        self.unfinished.question = None
         raise BranchMovedError(self.branch, expected=head.id, actual=stands.id)

@@ -20,8 +20,9 @@ from versioned_state.repository.merging.merge import merge_bases
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.refs.reflog import Position
-from versioned_state.state.branch_handle import GIVEN_UP, Settling, Standing
+from versioned_state.state.branch_handle import Settling, Standing
 from versioned_state.state.commit_options import CommitOptions, check_meta
+from versioned_state.state.in_doubt import GIVEN_UP
 from versioned_state.state.summary import summarize
 from versioned_state.state.worktree.entries import Staged
 from versioned_state.values.trees.nodes import Nodes

@@ -117,6 +117,7 @@ class Transactions:
             try:
                 self._leave(opened, failed=failed)
             except BaseException:
+                self._handle.finish()  # what an interrupt came into
                 if opened in self.open:
                     self._roll_back(opened)
                 raise
@@ -142,6 +143,8 @@ class Transactions:
 
     def _commit(self, opened: _Open) -> None:
         self._check_open()
+        handle = self._handle
+        landings = handle.landings
         try:
             operations.commit(self._handle, opened.options, Settling(opened.options.policies, remains=STAGED))
         except StateError as error:
@@ -149,10 +152,15 @@ class Transactions:
             if isinstance(error, MergeConflictError):
                 error.hint = "refresh(), and do it again; or give it policies="
             raise
+        except BaseException:
+            handle.finish()
+            if handle.landings != landings:  # the store had it by the time that the interrupt came
+                self._forget(opened)
+            raise
         self._forget(opened)
 
     def _roll_back(self, opened: _Open) -> None:
-        self._handle.worktree.restore(opened.savepoint)
+        self._handle.roll_back(opened.savepoint)
         self._forget(opened)
 
     def _doom(self, left: _Open) -> None:
@@ -160,7 +168,7 @@ class Transactions:
         savepoint = self.open[0].savepoint
         for opened in self.open:
             opened.savepoint, opened.doomed = savepoint, True
-        self._handle.worktree.restore(savepoint)
+        self._handle.roll_back(savepoint)
         self.open.remove(left)
 
     def _forget(self, opened: _Open) -> None:

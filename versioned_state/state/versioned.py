@@ -86,6 +86,7 @@ class Versioned(KeySpace):
             repository = Repository(store, pickle=pickle, pickle_key=pickle_key, signer=signer, clock=clock)
         super().__init__(b"", RLock())
         self._standing = Standing(repository, branch, author or None)
+        self._unfinished = self._standing.unfinished
         self._transactions = Transactions(self._standing, self._lock, self._check_open)
         self._own_store: KVStore | None = None  # closed with the handle; see open()
         self._is_kept = store is not None  # a Memory of the handle's own ends with it, committed or not
@@ -118,6 +119,9 @@ class Versioned(KeySpace):
     def _check_open(self) -> None:
         if self._closed:
             raise HandleClosedError("this state was closed", hint="open another one over the same store")
+        unfinished = self._unfinished
+        if unfinished.question is not None or unfinished.move is not None or unfinished.edit is not None:
+            self._standing.finish()
         if self._transactions.open:
             self._transactions.drop_abandoned()
 

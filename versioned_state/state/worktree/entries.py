@@ -57,9 +57,9 @@ class LazyTail:
 
     __slots__ = ("cell", "tail")
 
-    def __init__(self, cell: bytes | None) -> None:
+    def __init__(self, cell: bytes | None, tail: list[Any] | None = None) -> None:
         self.cell = cell
-        self.tail: list[Any] = []
+        self.tail: list[Any] = [] if tail is None else tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,7 @@ class Staged:
         settled: what was assigned, or looked changed, and proved equal.
         loose: packs to be formed anew.
         tails: how many appended elements of lists that are not loaded are in it.
+        lists: the tails themselves.
         failed: values that could not be stored, by root key; they count as unchanged in ``tree``.
         replaced: those of ``failed`` that gave way, as a merge was settled.
     """
@@ -91,13 +92,15 @@ class Staged:
     settled: dict[bytes, Update]
     loose: list[Pack]
     tails: dict[bytes, int]
+    lists: dict[bytes, LazyTail] = field(default_factory=dict)
     failed: dict[bytes, Unstorable] = field(default_factory=dict)
     replaced: set[bytes] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
-    """Where a transaction began: the content then, and how far the journal had gone."""
+    """Where a transaction began: the content then, how far the journal had gone, and the root of the head."""
 
     staged: Staged
     journal: int
+    head: Tree

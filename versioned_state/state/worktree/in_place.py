@@ -53,8 +53,13 @@ def _mended(live: Any, target: Any, marker: Fingerprinter, claimed: dict[int, An
             return target
         parts = list(live)
         _sync_list(parts, list(target), marker, claimed)
-        live.clear()
-        live.extend(parts)
+        try:
+            live.clear()
+            live.extend(parts)
+        except BaseException:
+            live.clear()
+            live.extend(parts)
+            raise
     elif is_array(live):
         if live.dtype != target.dtype or live.shape != target.shape or not live.flags.writeable:
             return target
@@ -92,8 +97,13 @@ def _sync_dict(live: dict[Any, Any], target: dict[Any, Any], marker: Fingerprint
             if held is not value:
                 live[key] = value
         return
-    live.clear()
-    live.update(new)
+    try:
+        live.clear()
+        live.update(new)
+    except BaseException:  # an interrupt; what is in ``old`` must not be lost
+        live.clear()
+        live.update(new)
+        raise
     if isinstance(live, OrderedDict):
         for key in new:
             live.move_to_end(key)

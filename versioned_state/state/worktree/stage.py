@@ -58,7 +58,7 @@ class Detector:
                 settled[key] = update
         tree = edit_map(self._nodes, held.tree, {key: update.cell for key, update in changes.items()}) if changes else held.tree
         tails = {key: len(lazy.tail) for key, lazy in held.tails.items() if lazy.tail}
-        return Staged(tree, staging, changes, settled, loose, tails, failed)
+        return Staged(tree, staging, changes, settled, loose, tails, dict(held.tails), failed)
 
     def replant(self, head: Tree) -> tuple[Staged, Tree]:
         """The state as ``stage`` gives it, but over another head, without reading ours, which may be gone from the store.
@@ -91,7 +91,7 @@ class Detector:
                 bases[key] = _NIL
         base = edit_map(self._nodes, head, bases)
         changes = {key: Update(cell) for key, cell in ours.items()}
-        return Staged(edit_map(self._nodes, base, ours), staging, changes, {}, loose, {}, failed), base
+        return Staged(edit_map(self._nodes, base, ours), staging, changes, {}, loose, {}, {}, failed), base
 
     def _is_whole(self, cell: bytes | None) -> bool:
         """Whether the store has all that a cell refers to. Nothing is decoded. Cost: reading the value."""

@@ -12,13 +12,19 @@ Keys are root keys throughout (see ``values.keys``).
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
 from versioned_state.state.key_order import OrderedKeyDict, OrderedKeySet
 from versioned_state.state.worktree.entries import IMMUTABLE, LazyTail, Slot, Staged
 from versioned_state.state.worktree.suspects import Watch
+from versioned_state.state.worktree.unfinished import Unfinished
 from versioned_state.values.detection.fingerprinter import Fingerprinter
 from versioned_state.values.detection.groups import Fingerprint
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, find
+
+T = TypeVar("T")
 
 
 class Holdings:
@@ -33,11 +39,14 @@ class Holdings:
         removed: keys of the head that were deleted, with the cells that it has there.
         added: keys that the head has not.
         stale: values that the head has moved under, and that could not be read then.
+        unfinished: what was begun and not ended.
         watch: which of the values that are as the head has them were changed in place since.
     """
 
     def __init__(self, nodes: Nodes, marker: Fingerprinter, tree: Tree) -> None:
         self._nodes = nodes
+        self._marker = marker
+        self.unfinished = Unfinished()
         self.tree = tree
         self.slots: dict[bytes, Slot] = {}
         self.tails: dict[bytes, LazyTail] = {}
@@ -64,7 +73,7 @@ class Holdings:
             self.tails[key] = LazyTail(cell)
         self.tails[key].tail.extend(values)
 
-    def cut_tails(self, lengths: dict[bytes, int]) -> None:
+    def cut_tails(self, lengths: Mapping[bytes, int]) -> None:
         """Leave as many appended elements as it says, or none."""
         for key, lazy in list(self.tails.items()):
             del lazy.tail[lengths.get(key, 0) :]
@@ -76,9 +85,12 @@ class Holdings:
     # From one standing to another
 
     def hold(self, key: bytes, slot: Slot, mark: Fingerprint) -> None:
-        """A value was loaded where there was none, and is what the head has. ``mark`` is what ``Watch.mark`` gave."""
-        self.slots[key] = slot
+        """There is a value, which is what the head has. ``mark`` is what ``Watch.mark`` gave."""
+        self.slots[key] = slot  # first: a reference that somebody holds is never without its key
         self.tails.pop(key, None)  # nothing is in it
+        self.removed.pop(key, None)
+        self.assigned.pop(key, None)
+        self._forget(key)
         self.watch.add(key, slot, mark)
 
     def give(self, key: bytes, slot: Slot) -> None:
@@ -116,6 +128,44 @@ class Holdings:
         self.stale.discard(key)
         self.watch.forget(key)
 
+    def rebuild(self, *, rebase: bool = False, keep: Collection[bytes] = ()) -> None:
+        """Derive anew everything but the values and what each is relative to; all of them are encoded at the next staging.
+
+        Args:
+            rebase: every key but those in ``keep`` is relative to the head.
+        """
+        slots = self.slots
+        for key, slot in slots.items():
+            slot.pack = None
+            self.removed.pop(key, None)
+            self.tails.pop(key, None)
+            if rebase and key not in keep:
+                slot.cell = self.cell(key)
+        if rebase:
+            cells = {key: self.cell(key) for key in self.removed}
+            self.removed = OrderedKeyDict()
+            for key, cell in cells.items():
+                if cell is not None:
+                    self.removed[key] = cell
+            self.stale.clear()
+        else:
+            self.stale = {key for key, slot in slots.items() if slot.cell != self.cell(key)}
+        self.added = OrderedKeySet()
+        for key, slot in slots.items():
+            if slot.cell is None:
+                self.added.add(key)
+        for key, lazy in self.tails.items():
+            if lazy.tail and (key in self.removed or self.cell(key) is None):
+                self.added.add(key)
+        self.assigned = dict.fromkeys([*(key for key in self.assigned if key in slots or key in self.removed), *slots, *self.removed])
+        self.watch = Watch(self._marker, slots)
+
+    def undo(self, key: bytes, slot: Slot | None, lazy: LazyTail | None, cell: bytes | None) -> None:
+        """Have a key as it was; see ``unfinished.Edit``. To be followed by ``rebuild``."""
+        _put(self.slots, key, slot)
+        _put(self.tails, key, lazy)
+        _put(self.removed, key, cell)
+
     def distrust(self) -> None:
         """Have all that is loaded and has a baseline encoded anew: parts of what it relies on may be gone from the store."""
         for key, slot in self.slots.items():
@@ -142,7 +192,7 @@ class Holdings:
                 if slot is None:
                     lazy = self.tails.get(key)
                     if lazy is not None:
-                        lazy.cell, lazy.tail = update.cell, []
+                        self.tails[key] = LazyTail(update.cell)
                     continue
                 slot.cell, slot.base = update.cell, update.base
                 if update.base is not None:
@@ -172,8 +222,15 @@ class Holdings:
                         self.added.add(key)
                         self.assigned[key] = None
                 elif lazy is not None:
-                    lazy.cell = update.cell
-                    del lazy.tail[: staged.tails.get(key, 0)]
+                    if lazy is staged.lists.get(key):  # unless that was done before an interrupt
+                        self.tails[key] = LazyTail(update.cell, lazy.tail[staged.tails.get(key, 0) :])
                     self.assigned.pop(key, None)
                 elif update.cell is not None:
                     self.removed[key] = update.cell
+
+
+def _put(mapping: dict[bytes, T], key: bytes, value: T | None) -> None:
+    if value is None:
+        mapping.pop(key, None)
+    else:
+        mapping[key] = value

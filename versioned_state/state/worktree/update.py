@@ -11,6 +11,7 @@ from versioned_state.state.worktree.entries import UNSTORABLE, Slot, Staged
 from versioned_state.state.worktree.in_place import sync
 from versioned_state.state.worktree.stage import Detector
 from versioned_state.state.worktree.tracked import Holdings
+from versioned_state.state.worktree.unfinished import Move
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.detection.baselines import Baseline
@@ -98,19 +99,32 @@ class Follower:
         for key in list(held.stale):
             # Moves are no part of a transaction, so whatever was changed in it since is to be dropped.
             self._patch(key, held.cell(key), held.cell(key), {})
+        if target is None:
+            self.conform(held.tree, None, ())
+        else:
+            self.conform(target.tree, target.staging, target.failed)  # a value that could not be stored then is in no tree
+
+    def conform(self, expected: Tree, staging: Staging | None, keep: Collection[bytes]) -> None:
+        """Patch live values so that they hold what ``expected`` does. What cannot be stored gives way, but for the keys in ``keep``."""
         now = self._detector.stage(lenient=True)
-        tree, staging = (held.tree, now.staging) if target is None else (target.tree, target.staging)
+        if staging is None:
+            staging = now.staging
         both = _over(self._nodes, now.staging, staging)
-        differing = {key: cell for key, _, cell in diff_maps(both, now.tree, tree)}
+        differing = {key: cell for key, _, cell in diff_maps(both, now.tree, expected) if key not in keep}
         for key in now.failed:
-            differing.setdefault(key, find(both, tree, key))
-        for key in () if target is None else target.failed:
-            differing.pop(key, None)  # what it was then is in no tree
+            if key not in keep:
+                differing.setdefault(key, find(both, expected, key))
         self._nodes.bind(staging)
         claimed: dict[int, Any] = {}
         for key, cell in differing.items():
-            self._patch(key, cell, held.cell(key), claimed)
-        self._mend(tree, staging, claimed)
+            self._patch(key, cell, self._held.cell(key), claimed)
+        self._mend(expected, staging, claimed)
+
+    def finish_one(self, move: Move) -> None:
+        """Do again what ``freshen`` had begun."""
+        assert move.key is not None
+        self._nodes.bind(Staging(self._objects) if move.staging is None else move.staging)
+        self._patch(move.key, find(self._nodes, move.expected, move.key), self._held.cell(move.key), {})
 
     def catch_up(self) -> None:
         """Patch all that is stale. Raises as ``freshen``."""
@@ -199,7 +213,6 @@ class Follower:
         slot.cell = head_cell
         if cell == head_cell:
             slot.base = base
-            held.let_go(key)
             held.hold(key, slot, mark)
         else:
             held.stale.discard(key)

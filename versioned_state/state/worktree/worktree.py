@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
+from versioned_state.errors import StateError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.state.worktree.entries import IMMUTABLE, Savepoint, Slot, Staged
 from versioned_state.state.worktree.stage import Detector
 from versioned_state.state.worktree.tracked import Holdings
+from versioned_state.state.worktree.unfinished import DERIVED, Move
 from versioned_state.state.worktree.update import Follower, MergeRoots
 from versioned_state.values.cells import Code
 from versioned_state.values.codec.pickles import PicklePolicy
@@ -50,6 +52,7 @@ class Worktree:
         self._decoder = LiveDecoder(self._nodes, policy, self._encoder.fingerprinter)
         self._held = Holdings(self._nodes, self._encoder.fingerprinter, tree)
         self._slots = self._held.slots
+        self.unfinished = self._held.unfinished
         self._detector = Detector(objects, self._held, self._encoder, self._decoder)
         self._follower = Follower(objects, self._held, self._detector, self._encoder, self._decoder, merge)
         self._last_found: tuple[Tree, bytes, int] = (tree, b"", 0)  # a root, the key of it that was last found to be its last, its rank
@@ -88,26 +91,37 @@ class Worktree:
         slot = Slot(value, head_cell, base)
         if lazy is not None and lazy.tail:
             value.extend(lazy.tail)
+            self._begin(key)
             held.give(key, slot)
         else:
-            held.hold(key, slot, None if base is not None else held.watch.mark(value))
+            mark = None if base is not None else held.watch.mark(value)
+            self._begin(key)
+            held.hold(key, slot, mark)
+        self.unfinished.edit = None
         return slot
+
+    def _begin(self, key: bytes) -> None:
+        """Record a key as it is, before the call changes it."""
+        held = self._held
+        self.unfinished.edit = (key, held.slots.get(key), held.tails.get(key), held.removed.get(key), len(self._journal))
 
     def set(self, key: bytes, value: Any) -> None:
         held = self._held
         slot = self._slots.get(key)
-        if slot is None:
-            slot = Slot(value, held.cell(key), None)
-            self._journal.append((key, _ABSENT))
-        elif key in held.stale:
-            slot.cell, slot.base = held.cell(key), None  # whatever it was, and whatever the head has: this is to be there instead
-            held.stale.discard(key)
-        elif slot.value is value and (key in held.assigned or held.watch.has(key, slot)):
+        if slot is not None and slot.value is value and key not in held.stale and (key in held.assigned or held.watch.has(key, slot)):
             return
-        if slot.value is not value:
-            self._journal.append((key, slot.value))
-            slot.value = value
-        held.give(key, slot)
+        if slot is None:
+            new = Slot(value, held.cell(key), None)
+        elif key in held.stale:
+            new = Slot(value, held.cell(key), None)  # whatever it was, and whatever the head has: this is to be there instead
+        else:
+            new = Slot(value, slot.cell, slot.base)
+        self._begin(key)
+        if slot is None or slot.value is not value:
+            self._journal.append((key, _ABSENT if slot is None else slot.value))
+        held.stale.discard(key)
+        held.give(key, new)
+        self.unfinished.edit = None
 
     def delete(self, key: bytes) -> None:
         """Raises ``KeyError``."""
@@ -115,8 +129,10 @@ class Worktree:
             raise KeyError(key)
         slot = self._slots.get(key)
         cell = self.cell(key) if slot is None or key in self._held.stale else slot.cell
+        self._begin(key)
         self._journal.append((key, _ABSENT if slot is None else slot.value))
         self._held.remove(key, cell)
+        self.unfinished.edit = None
 
     def __contains__(self, key: bytes) -> bool:
         held = self._held
@@ -190,7 +206,9 @@ class Worktree:
                 return False
         elif type(slot.value) not in IMMUTABLE and self._encoder.encode(slot.value, None, key)[0] != slot.cell:
             return False
+        self._begin(key)
         held.let_go(key)
+        self.unfinished.edit = None
         return True
 
     def are_same(self, a: Any, b: Any) -> bool:
@@ -204,7 +222,10 @@ class Worktree:
         if key in self._slots:
             self._slots[key].value.extend(values)
         else:
+            self._held.cell(key)  # it raises, if it must, before anything is changed
+            self._begin(key)
             self._held.append(key, values)
+            self.unfinished.edit = None
 
     def tail(self, key: bytes) -> list[Any]:
         """What was appended to a list that is not loaded, and is not committed yet."""
@@ -260,25 +281,32 @@ class Worktree:
 
     def distrust(self) -> None:
         """Encode everything that is loaded anew at the next staging: parts of what the head had may be gone from the store."""
+        self.unfinished.edit = DERIVED
         self._held.distrust()
+        self.unfinished.edit = None
 
     # Moving on
 
     def adopt(self, staged: Staged, tree: Tree) -> None:
         """Take what was staged as the head's, after a commit of it whose root is ``tree``; or after it proved to be no change."""
+        self.unfinished.edit = DERIVED
         self.tree = tree
         self._held.adopt(staged)
         # What could not be stored stands there still, in place of what it replaced.
-        self._journal = [(key, value) for key, value in self._journal if key in staged.failed]
+        if self._journal:
+            self._journal = [(key, value) for key, value in self._journal if key in staged.failed]
+        self.unfinished.edit = None
 
     def adopt_late(self, staged: Staged) -> None:
         """Take as the head's what was staged some calls ago, and proved only now to have been committed.
 
         Values may have changed since, so all that it covers is compared again; nothing is marked by what it is now.
         """
+        self.unfinished.edit = DERIVED
         self.tree = staged.tree
         self._held.adopt_late(staged)
         self._journal.clear()
+        self.unfinished.edit = None
 
     def retarget(
         self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None, also: Collection[bytes] = ()
@@ -309,19 +337,64 @@ class Worktree:
     def save(self) -> Savepoint:
         """Where to come back to. Cost: a detection."""
         staged = self.stage(lenient=True)
-        return Savepoint(staged, len(self._journal))
+        return Savepoint(staged, len(self._journal), self.tree)
 
     def restore(self, savepoint: Savepoint | None = None) -> None:
         """Go back to a savepoint, or to the head: replaced values come back, and mutated ones are mended in place."""
         journal, staged = (0, None) if savepoint is None else (savepoint.journal, savepoint.staged)
+        unfinished = self.unfinished
+        outermost = unfinished.move is None
+        if outermost:
+            unfinished.move = (
+                Move(self.tree, self.tree, journal=0, tails={})
+                if staged is None
+                else Move(staged.tree, self.tree, staged.staging, keep=staged.failed, journal=journal, tails=staged.tails)
+            )
+        try:
+            self._put_back_from(journal)
+            self._held.cut_tails({} if staged is None else staged.tails)
+            self._follower.bring_back(staged)
+            if staged is None:
+                now = self.stage()
+                assert not now.changes, "what was restored is what the head has"
+                self.adopt(now, self.tree)
+        except StateError:
+            if outermost:
+                unfinished.move = None
+            raise
+        if outermost:
+            unfinished.move = None
+
+    def finish(self) -> Move | None:
+        """Undo the edit, or do the rest of the move, that an exception came into. Returns the move. Idempotent."""
+        unfinished, held = self.unfinished, self._held
+        move, edit = unfinished.move, unfinished.edit
+        if edit:
+            key, slot, lazy, cell, journal = edit
+            held.undo(key, slot, lazy, cell)
+            del self._journal[journal:]
+        if move is None or move.key is not None:
+            held.rebuild()
+            unfinished.edit = None
+            if move is not None:
+                self._follower.finish_one(move)
+            return move
+        held.tree = move.head
+        if move.journal is not None:
+            self._put_back_from(move.journal)
+            held.cut_tails(move.tails or {})
+        held.rebuild(rebase=True, keep=move.keep)
+        unfinished.edit = None
+        self._follower.conform(move.expected, move.staging, move.keep)
+        if move.commits or move.journal == 0:
+            self._journal = [(key, value) for key, value in self._journal if key in move.keep]
+        return move
+
+    def _put_back_from(self, journal: int) -> None:
+        """Bring back the values that were replaced since the journal was that long."""
         while len(self._journal) > journal:
-            self._put_back(*self._journal.pop())
-        self._held.cut_tails({} if staged is None else staged.tails)
-        self._follower.bring_back(staged)
-        if staged is None:
-            now = self.stage()
-            assert not now.changes, "what was restored is what the head has"
-            self.adopt(now, self.tree)
+            self._put_back(*self._journal[-1])
+            self._journal.pop()
 
     def _put_back(self, key: bytes, value: Any) -> None:
         if value is _ABSENT:

@@ -1,0 +1,81 @@
+"""What the store may have done: a commit or a move of the branch whose outcome the handle does not know. Layer: state.
+
+A reply was lost, or an exception such as Ctrl-C came before it. Nothing is repeated before the store was asked.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.refs.ref import Ref, ref_at
+from versioned_state.state.worktree.entries import Staged
+
+if TYPE_CHECKING:
+    from versioned_state.state.branch_handle import Standing
+
+GIVEN_UP: Final = "commit given up"
+"""The reflog's words for a record of a branch that was replaced to bar a late commit; the branch did not move."""
+
+_RECENT: Final = 100
+"""Moves of a branch among which an interrupted one is looked for."""
+
+
+class CommitInDoubt:
+    """A commit that the store may have or not: the changes staged for it, the ref that it was to move, and whether it may still do so."""
+
+    __slots__ = ("commit", "ref", "staged", "under_way")
+
+    def __init__(self, staged: Staged, commit: Commit, ref: Ref, *, under_way: bool) -> None:
+        self.staged = staged
+        self.commit = commit
+        self.ref = ref
+        self.under_way = under_way
+
+
+class MoveInDoubt:
+    """A move of the branch to ``target`` that the store may have made or not."""
+
+    __slots__ = ("action", "ref", "target")
+
+    def __init__(self, ref: Ref, target: Commit, action: str) -> None:
+        self.ref = ref
+        self.target = target
+        self.action = action
+
+
+def find_commit(handle: Standing, doubt: CommitInDoubt) -> Ref | None:
+    """The ref as of a commit in doubt, if the branch has it, even below later commits of others; None if it never will.
+
+    Raises ``StorageError``: the doubt remains.
+    """
+    database = handle.repository.database
+    while True:
+        ref = handle.read_ref()
+        if ref.head is not None and graph.is_ancestor(doubt.commit, handle.commit_of(ref), database.commits.read):
+            return ref_at(doubt.ref, doubt.commit.address)
+        if not doubt.under_way or ref.stored != doubt.ref.stored:
+            return None
+        # The write may still be on its way, in the buffers of a server or waiting for a lock there. A record other than the one that it
+        # expects, though for the same commit, bars it for good.
+        head = handle.commit_of(ref)
+        barred = database.move(ref, None if ref.head is None else head, action=GIVEN_UP, author=handle.author)
+        if barred is not None:
+            if head == handle.head:
+                handle.stand_at(barred, head)
+            return None
+
+
+def find_move(handle: Standing, doubt: MoveInDoubt) -> Ref | None:
+    """The ref as of a move in doubt, if the branch made it, even if others have moved it since; None if it did not."""
+    ref = handle.read_ref()
+    if ref.stored == doubt.ref.stored:
+        return None
+    if handle.commit_of(ref) == doubt.target:
+        return ref
+    for position in islice(handle.repository.reflog(handle.branch), _RECENT):
+        if position.action == doubt.action and position.commit == doubt.target:
+            return ref_at(ref, doubt.target.address)
+    return None
