@@ -121,8 +121,8 @@ class BranchMovedError(StateError):
 class MergeConflictError(StateError):
     """Both sides changed the same path since their merge base. Everything is as it was.
 
-    ``conflicts`` holds, for each path, its value in the base, in ours and in theirs. ``merge`` settles them: ``merge.resolve(path,
-    value)`` for each, then ``merge.commit()``.
+    ``conflicts`` has the paths with their values in the base, in ours and in theirs, read when asked for. ``merge`` resolves them:
+    ``merge.resolve(path, value)`` for each, then ``merge.commit()``.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class MergeConflictError(StateError):
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
         appended = next((str(conflict.path) for conflict in conflicts if conflict.both_appended), None)
         way_out = (
-            "settle it: error.merge.resolve(path, value), then error.merge.commit()" if merge else "discard(), or settle it in a commit()"
+            "resolve it: error.merge.resolve(path, value), then error.merge.commit()" if merge else "discard(), or resolve it in a commit()"
         )
         super().__init__(
             f"conflict on branch {branch!r} at {shown}: both sides changed it",

@@ -1,1 +1,1 @@
-"""Three-way merges of commits, and the policies that settle their conflicts. Layer: repository."""
+"""Three-way merges of commits, and the policies that resolve their conflicts. Layer: repository."""

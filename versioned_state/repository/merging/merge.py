@@ -1,11 +1,11 @@
-"""Three-way merges of states: their policies, their conflicts, and how a person settles them. Layer: repository.
+"""Three-way merges of states: policies, conflicts, and how a person resolves them. Layer: repository.
 
 ::
 
     base ──┬── ours ────┬── merged
            └── theirs ──┘
 
-``values.merge`` does the work; here is what it asks when both sides changed a place.
+``values.changes.merge`` does the work; this module decides where both sides changed the same path.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, PickleRefusedError, UnserializableValueError
 from versioned_state.repository.merging.policies import NUMBERS, Policies, Policy
+from versioned_state.values.cells import Code, code_of, is_array
 from versioned_state.values.changes.diff import diff_maps
-from versioned_state.values.changes.merge import Merger, Settled, Sides
+from versioned_state.values.changes.merge import Decision, Merger, Side, Sides
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.encode.compose import LIMITS, Composer
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Missing:
-    """Stands for a side that has nothing at the path."""
+    """Stands for the value of a side that has nothing at the path."""
 
     def __repr__(self) -> str:
         return "<missing>"
@@ -42,38 +43,42 @@ MISSING: Final = Missing()
 
 
 class Conflict:
-    """A path that both sides changed: what the merge base has there, what ours is, and what theirs is; ``MISSING`` where there is nothing.
+    """A path that both sides changed. ``base``, ``ours`` and ``theirs`` are its values; ``MISSING`` if a side has none.
 
-    Values are read when asked for. Objects show as ``ObjectInfo``: nothing is unpickled. A path into a list goes by the indexes that its
-    elements have in the base: no two conflicts have one path, whatever either side put in or took out before it.
+    A value is read when it is asked for. Objects show as ``ObjectInfo``: nothing is unpickled. A path into a list has the indexes that
+    elements have in the base, so no two conflicts have the same path, whatever either side inserted or removed.
+
+    Attributes:
+        path: the path.
+        sides: the stored forms of the three values.
+        both_appended: whether both sides put elements into a list, which the policy ``append`` would merge.
     """
 
-    __slots__ = ("_decoder", "path", "sides")
+    __slots__ = ("_decoder", "both_appended", "path", "sides")
 
-    def __init__(self, path: StatePath, sides: Sides, decoder: Decoder) -> None:
+    def __init__(self, path: StatePath, sides: Sides, decoder: Decoder, *, both_appended: bool) -> None:
         self.path = path
         self.sides = sides
+        self.both_appended = both_appended
         self._decoder = decoder
 
     @property
     def base(self) -> Any:
+        """The value in the merge base."""
         return self._read(self.sides.base)
 
     @property
     def ours(self) -> Any:
+        """Our value."""
         return self._read(self.sides.ours)
 
     @property
     def theirs(self) -> Any:
+        """Their value."""
         return self._read(self.sides.theirs)
 
     def _read(self, cell: bytes | None) -> Any:
         return MISSING if cell is None else self._decoder.decode(cell)
-
-    @property
-    def both_appended(self) -> bool:
-        """Whether it is a list into which both sides put elements, which the policy ``append`` would settle."""
-        return type(self.base) in (list, Missing) and type(self.ours) is type(self.theirs) is list
 
     def __repr__(self) -> str:
         return f"<Conflict at {self.path}>"
@@ -81,7 +86,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What a person decided for a path, in view of its three sides (None: whatever they are)."""
+    """The value that a person decided on for a path with these three sides (None: whatever they are)."""
 
     path: StatePath
     sides: Sides | None
@@ -92,10 +97,10 @@ Resolutions = Sequence[Resolution]
 
 
 class Merge:
-    """A merge that stopped at conflicts, and left everything as it was: settle them, and do it again.
+    """A merge that stopped at conflicts and changed nothing: resolve them, then ``commit``.
 
     Attributes:
-        conflicts: what is to be settled still.
+        conflicts: the conflicts that are left.
     """
 
     def __init__(self, conflicts: tuple[Conflict, ...], resolutions: Resolutions, again: Callable[[Resolutions], Commit]) -> None:
@@ -104,7 +109,7 @@ class Merge:
         self._again = again
 
     def resolve(self, path: str | StatePath, value: Any) -> None:
-        """Say what is to stand at the path of a conflict; ``MISSING``: nothing. It counts for these three sides and no others.
+        """Decide on the value at the path of a conflict; ``MISSING``: none. The decision holds for these three sides and no others.
 
         Raises:
             InvalidArgumentError: there is no conflict at that path.
@@ -120,7 +125,7 @@ class Merge:
         self.conflicts = tuple(each for each in self.conflicts if each is not conflict)
 
     def commit(self) -> Commit:
-        """Do again what stopped, with what was settled; the commit. What was changed since is part of it.
+        """Repeat the call that stopped, with the resolutions; its commit, which includes changes made since.
 
         Raises:
             MergeConflictError: there are conflicts left, or new ones, because others committed since.
@@ -165,28 +170,29 @@ def merge_trees(
         theirs_first: whether theirs was made before ours, for the order of what both appended.
         counting: whether a policy may count the same change on both sides twice: not where it may be one change, that is made again.
         unstorable: the root keys at which ours has something else than ``sides`` say, which cannot be stored. Where theirs changed one of
-            them there is nothing to merge: it is settled as a whole, by hand or with theirs, or is a conflict that shows nothing of ours.
+            them there is nothing to merge: a resolution or the policy ``theirs`` decides about the whole value, or it is a conflict that
+            shows nothing of ours.
     """
     base, ours, theirs = sides
     composer = Composer(nodes, pickles)
-    decide = _Decider(composer, pickles, policies, resolutions, theirs_first=theirs_first, counting=counting)
-    tree = Merger(composer, decide).roots(base, ours, theirs, path_of)
+    decider = _Decider(composer, pickles, policies, resolutions, theirs_first=theirs_first, counting=counting)
+    tree = Merger(composer, decider).roots(base, ours, theirs, path_of)
     replaced: dict[bytes, bytes | None] = {}
     if unstorable:
         for key, old, new in diff_maps(nodes, base, theirs):
             if key in unstorable:
                 path, shown = path_of(key), Sides(old, None, new)
-                settled = decide.replace(path, shown, LIMITS[Shape.MAP])
-                if settled is None:
-                    decide.conflict(path, shown)
+                decision = decider.replace(path, shown, LIMITS[Shape.MAP])
+                if decision is None:
+                    decider.record(path, shown)
                 else:
-                    replaced[key] = settled.cell
+                    replaced[key] = decision.cell
     tree = edit_map(nodes, tree, replaced) if replaced else tree
-    return Merged(tree, tuple(decide.conflicts), frozenset(replaced))
+    return Merged(tree, tuple(decider.conflicts), frozenset(replaced))
 
 
 class _Decider:
-    """Answers by what was settled by hand first, then by policy; and collects what nobody decided."""
+    """Decides by resolutions first, then by policies, and collects the conflicts that are left."""
 
     def __init__(
         self,
@@ -207,24 +213,20 @@ class _Decider:
         self._counting = counting
         self.conflicts: list[Conflict] = []
 
-    def settle(self, path: StatePath, sides: Sides, limit: int) -> Settled | None:
+    def decide(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
         by_hand = self._by_hand(path, sides, limit)
         if by_hand is not None:
             return by_hand
         policy = self._policies.find(path)
-        if policy == "ours":
-            return Settled(sides.ours)
-        if policy == "theirs":
-            return Settled(sides.theirs)
         if policy == "union" and (sides.ours is None) != (sides.theirs is None):
-            return Settled(sides.ours or sides.theirs)
+            return Decision(sides.ours or sides.theirs)
         if callable(policy):
             return self._ask(policy, path, sides, limit)
         if policy in ("sum", "max", "min"):
             return self._calculate(policy, path, sides, limit)
         return None
 
-    def _ask(self, policy: Callable[[Any, Any, Any], Any], path: StatePath, sides: Sides, limit: int) -> Settled:
+    def _ask(self, policy: Callable[[Any, Any, Any], Any], path: StatePath, sides: Sides, limit: int) -> Decision:
         cells = (sides.base, sides.ours, sides.theirs)
         values = [self._read(cell) for cell in cells]  # its own: it may change them
         value = policy(*values)
@@ -233,7 +235,7 @@ class _Decider:
                 f"the merge policy of {path} changed a value that it was given, and returned None; nothing was changed",
                 hint="it is to return what is to be there",
             )
-        return self._settled(path, value, limit)
+        return self._decision(path, value, limit)
 
     def _is_changed(self, value: Any, cell: bytes | None) -> bool:
         if type(value) not in (list, dict, set, bytearray):
@@ -243,32 +245,32 @@ class _Decider:
         except (UnserializableValueError, PickleRefusedError, LimitExceededError):
             return True
 
-    def replace(self, path: StatePath, sides: Sides, limit: int) -> Settled | None:
+    def replace(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
         """What stands instead of something of ours that cannot be stored, which the sides do not show."""
         if self._policies.find(path) == "theirs":
-            return self._by_hand(path, sides, limit) or Settled(sides.theirs)
+            return self._by_hand(path, sides, limit) or Decision(sides.theirs)
         return self._by_hand(path, sides, limit)
 
-    def _by_hand(self, path: StatePath, sides: Sides, limit: int) -> Settled | None:
+    def _by_hand(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
         for resolution in self._resolutions:
             if resolution.path == path and resolution.sides in (None, sides):
-                return self._settled(path, resolution.value, limit)
+                return self._decision(path, resolution.value, limit)
         return None
 
-    def _calculate(self, policy: Policy, path: StatePath, sides: Sides, limit: int) -> Settled | None:
+    def _calculate(self, policy: Policy, path: StatePath, sides: Sides, limit: int) -> Decision | None:
         ours, theirs = self._read(sides.ours), self._read(sides.theirs)
         base = 0 if sides.base is None else self._read(sides.base)
         if not NUMBERS.issuperset(map(type, (base, ours, theirs))):
             return None
         try:
             if policy == "sum":
-                return self._settled(path, ours + theirs - base, limit)
-            return self._settled(path, max(ours, theirs) if policy == "max" else min(ours, theirs), limit)
+                return self._decision(path, ours + theirs - base, limit)
+            return self._decision(path, max(ours, theirs) if policy == "max" else min(ours, theirs), limit)
         except (TypeError, ArithmeticError):  # a Decimal and a float, say
             return None
 
-    def _settled(self, path: StatePath, value: Any, limit: int) -> Settled:
-        return Settled(None if value is MISSING else self._composer.encode(value, limit, str(path)))
+    def _decision(self, path: StatePath, value: Any, limit: int) -> Decision:
+        return Decision(None if value is MISSING else self._composer.encode(value, limit, str(path)))
 
     def _read(self, cell: bytes | None) -> Any:
         return MISSING if cell is None else self._reader.decode(cell)
@@ -288,12 +290,35 @@ class _Decider:
     def recount(self, path: StatePath) -> bool:
         return self._counting and self._policies.counts_below(path)
 
+    def side(self, path: StatePath) -> Side | None:
+        return self._policies.side(path)
+
     def conflict(self, path: StatePath, sides: Sides) -> bytes | None:
-        # Of a value that is to be settled as a whole, no part is to be settled.
+        self._drop_below(path)
+        match self.side(path):
+            case "ours":
+                return sides.ours
+            case "theirs":
+                return sides.theirs
+            case None:
+                self.record(path, sides)
+                return sides.ours
+
+    def record(self, path: StatePath, sides: Sides) -> None:
+        """Take note of a conflict that no policy resolves."""
+        lists = [cell is not None and self._is_list(cell) for cell in (sides.ours, sides.theirs)]
+        both_appended = all(lists) and (sides.base is None or self._is_list(sides.base))
+        self.conflicts.append(Conflict(path, sides, self._composer.decoder, both_appended=both_appended))
+
+    def _drop_below(self, path: StatePath) -> None:
+        """Forget the conflicts of the parts of a value that is resolved as a whole."""
         while self.conflicts and self.conflicts[-1].path.steps[: len(path)] == path.steps:
             self.conflicts.pop()
-        self.conflicts.append(Conflict(path, sides, self._composer.decoder))
-        return sides.ours
+
+    def _is_list(self, cell: bytes) -> bool:
+        if code_of(cell) == Code.PACKED:
+            cell = self._composer.inline(cell) or cell
+        return is_array(cell) or code_of(cell) == Code.LIST_TREE
 
 
 def merge_bases(nodes: Nodes, base: Tree, bases: Sequence[Tree]) -> Tree:
@@ -311,7 +336,10 @@ def merge_bases(nodes: Nodes, base: Tree, bases: Sequence[Tree]) -> Tree:
 class _Undecided:
     """Decides nothing, and puts the base where there is a conflict."""
 
-    def settle(self, path: StatePath, sides: Sides, limit: int) -> Settled | None:
+    def decide(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
+        return None
+
+    def side(self, path: StatePath) -> Side | None:
         return None
 
     def insert(self, path: StatePath, ours: list[Any], theirs: list[Any]) -> list[Any] | None:

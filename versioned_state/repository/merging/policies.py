@@ -1,4 +1,4 @@
-"""Merge policies: what becomes of a place that both sides changed, by the pattern of its path. Layer: repository."""
+"""Merge policies: what becomes of a value that both sides changed, by the pattern of its path. Layer: repository."""
 
 from __future__ import annotations
 
@@ -13,30 +13,32 @@ from versioned_state.errors import CorruptObjectError, InvalidArgumentError
 from versioned_state.objects.keys import MERGE_POLICIES
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.storage import KVStore
+from versioned_state.values.changes.merge import Side
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.paths.pattern import Pattern
 
 PolicyName = Literal["ours", "theirs", "union", "append", "sum", "max", "min", "text"]
-"""What may be kept in a repository.
+"""The policies that a repository can keep.
 
 =========  ==================================================================================================
-policy     where both sides changed the value at such a path
+policy     what becomes of a value at such a path that both sides changed
 =========  ==================================================================================================
-ours       ours stands
-theirs     theirs stands
-union      of what both put into a list, each once in the whole list; into one place of a text, our lines, and those of theirs
-           that are not among them; of a value that one side removed, the other
-append     of what both put into a list or text, all: first what was committed first
-sum        both changes of a number are added up
-max, min   the greater, or the lesser, of the two
-text       a text is merged by lines; this is the default, and lifts a policy that a broader pattern sets
+ours       at each conflict, there or below, our side stands; changes that do not conflict are merged
+theirs     at each conflict, there or below, their side stands; changes that do not conflict are merged
+union      of the elements that both put into a list, each stands once in the whole list; of the lines that both put into
+           one gap of a text, ours, then those of theirs that are not among them; if one side removed the value, the other stands
+append     all elements or lines that both put into one gap stand, first those that were committed first
+sum        both changes of a number are added
+max, min   the greater number stands, or the lesser
+text       a text is merged by lines: the default, and a way to lift the policy of a broader pattern
 =========  ==================================================================================================
 """
 
 Policy = PolicyName | Callable[[Any, Any, Any], Any]
-"""A name, or a function of base, ours and theirs, each ``MISSING`` where there is nothing, that returns what is to be there.
+"""A name, or a function of base, ours and theirs that returns the merged value; ``MISSING`` stands for no value.
 
-The values are the function's own: it may change one of them and return it. What it raises ends the call, which has changed nothing.
+A function is given the whole value at its path if both sides changed it. The arguments are its own: it may change one of them and return
+it. If it raises, the call fails and nothing was changed.
 """
 
 NAMES: Final[tuple[str, ...]] = get_args(PolicyName)
@@ -75,6 +77,14 @@ class Policies:
     def find(self, path: StatePath) -> Policy | None:
         """The policy of a path, or None."""
         return next((policy for pattern, policy in reversed(self._policies) if pattern.matches(path)), None)
+
+    def side(self, path: StatePath) -> Side | None:
+        """The side that stands at a conflict: as the policy of the path says, or of the nearest path above it that has a policy."""
+        for length in range(len(path.steps), -1, -1):
+            policy = self.find(StatePath(path.steps[:length]))
+            if policy is not None:
+                return "ours" if policy == "ours" else "theirs" if policy == "theirs" else None
+        return None
 
     def counts_below(self, path: StatePath) -> bool:
         """Whether the same change on both sides, at a path or below it, is two changes to a policy."""

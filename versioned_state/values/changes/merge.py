@@ -7,9 +7,9 @@ A three-way merge: what one side alone changed is taken, and where both changed 
     base  {"a": 1, "log": [x]}  ──┬── ours    {"a": 2, "log": [x]}     ──┬──  {"a": 2, "log": [x, y]}
                                   └── theirs  {"a": 1, "log": [x, y]}  ──┘
 
-Dicts are merged by key, lists by aligned elements, sets by element, texts by line. What cannot be taken apart is asked of
-``Decide``, which knows the policies; without an answer it is a conflict. But for policies the result does not depend on which
-side is ours, and holds nothing that no side had.
+Dicts are merged by key, lists by aligned elements, sets by element, texts by line. A value that cannot be taken apart goes to the
+``Decider``, which knows the policies; without an answer it is a conflict. Policies apart, the result does not depend on which side is
+ours, and holds nothing that no side had.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from versioned_state.values.cells import MAX_KEY, Code, array_header, code_of, is_string, is_text, map_header, payload_of, split_cells
 from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps, diff_sequences
@@ -28,6 +28,8 @@ from versioned_state.values.trees.nodes import Shape
 from versioned_state.values.trees.prefetch import fetch_paths
 from versioned_state.values.trees.references import tree_of
 from versioned_state.values.trees.tree import Tree, edit_map, find, iter_cells, iter_items, rank, splice_cells
+
+Side = Literal["ours", "theirs"]
 
 _SETS: Final = {Code.SET: Code.SET, Code.SET_TREE: Code.SET, Code.FROZENSET: Code.FROZENSET, Code.FROZENSET_TREE: Code.FROZENSET}
 
@@ -42,25 +44,29 @@ class Sides:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """What a policy or a person decided: the cell of a place, or None for nothing there."""
+class Decision:
+    """What a policy or a person decided: the cell at a path, or None for nothing there."""
 
     cell: bytes | None
 
 
-class Decide(Protocol):
-    """What is asked where both sides changed a place."""
+class Decider(Protocol):
+    """Decides about paths that both sides changed."""
 
-    def settle(self, path: StatePath, sides: Sides, limit: int) -> Settled | None:
-        """The outcome for a whole place, if it is decided by other means than a merge of its parts."""
+    def decide(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
+        """The decision about a whole value, made before its parts are merged; None: merge the parts."""
+        ...
+
+    def side(self, path: StatePath) -> Side | None:
+        """The side that stands at a conflict at this path; None: it stays a conflict."""
         ...
 
     def insert(self, path: StatePath, ours: list[bytes], theirs: list[bytes]) -> list[bytes] | None:
-        """The elements, if that is decided, that stand in a list where each side put its own."""
+        """The elements that stand in a gap of a list into which both sides put elements; None: merge them."""
         ...
 
     def once(self, path: StatePath) -> bool:
-        """Whether what is put into a list is to be there once, whoever put it there, and wherever."""
+        """Whether an element that is put into a list stands in it once, whoever put it there, and wherever."""
         ...
 
     def recount(self, path: StatePath) -> bool:
@@ -68,7 +74,7 @@ class Decide(Protocol):
         ...
 
     def conflict(self, path: StatePath, sides: Sides) -> bytes | None:
-        """A place that nobody decided: the cell that stands there in the result."""
+        """Take note of a conflict; the cell that stands there in the result."""
         ...
 
 
@@ -77,13 +83,13 @@ class Merger:
 
     Args:
         composer: brings the results into form, and stages what they consist of.
-        decide: is asked where both sides changed the same.
+        decider: decides about paths that both sides changed.
     """
 
-    def __init__(self, composer: Composer, decide: Decide) -> None:
+    def __init__(self, composer: Composer, decider: Decider) -> None:
         self._composer = composer
         self._nodes = composer.nodes
-        self._decide = decide
+        self._decider = decider
 
     def roots(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath]) -> Tree:
         """The root of a state merged from three. Cost: what theirs changed, and below it what both did."""
@@ -112,15 +118,24 @@ class Merger:
         if o == b:
             return t
         where = path()
-        if o == t and not self._decide.recount(where):
+        if o == t and not self._decider.recount(where):
             return o
-        settled = self._decide.settle(where, sides, limit)
-        if settled is not None:
-            return settled.cell
+        decision = self._decider.decide(where, sides, limit)
+        if decision is not None:
+            return decision.cell
         merged = None if o is None or t is None else self._parts(b, o, t, where, limit)
         if merged is not None or o == t:
             return merged or o
-        return self._decide.conflict(where, sides)
+        return self._decider.conflict(where, sides)
+
+    def _insert(self, path: StatePath, ours: list[Any], theirs: list[Any]) -> list[Any] | None:
+        """The elements that stand in a gap into which both sides put elements; None: that is a conflict."""
+        decided = self._decider.insert(path, ours, theirs)
+        merged = _join_inserts(ours, theirs) if decided is None else decided
+        if merged is not None:
+            return merged
+        side = self._decider.side(path)
+        return None if side is None else ours if side == "ours" else theirs
 
     # Values that have parts
 
@@ -215,10 +230,10 @@ class Merger:
             # By the base's index: ours and theirs may have several elements, or none, where it has one.
             return self._place(Sides(old, mine, other), lambda: path.index(index), LIMITS[Shape.SEQUENCE])
 
-        merged = _join(mine, other, place, lambda x, y: self._decide.insert(path, x, y))
+        merged = _join(mine, other, place, partial(self._insert, path))
         if merged is None:
             return None
-        if self._decide.once(path):
+        if self._decider.once(path):
             merged = merged.once(list(iter_cells(nodes, base)))
         if large:
             return self._composer.list_cell(splice_cells(nodes, base, merged.replacements()), limit)
@@ -252,7 +267,7 @@ class Merger:
         other = _script(diff_lists(base, theirs), lambda x, y: theirs[x:y])
         if any(mine.changed[line] != other.changed[line] for line in mine.changed.keys() & other.changed.keys()):
             return None
-        merged = _join(mine, other, lambda _line, same, _: same, lambda x, y: self._decide.insert(path, x, y))
+        merged = _join(mine, other, lambda _line, same, _: same, partial(self._insert, path))
         return None if merged is None else self._composer.encode("\n".join(merged.apply(base)), limit)
 
 
@@ -321,7 +336,7 @@ def _join(
 
     Args:
         place: what becomes of an element that both sides changed or removed.
-        insert: the order of what both put in, or None.
+        insert: the elements that stand in a gap into which both sides put some; None: that is a conflict.
     """
     joined = _Script(inserted={**theirs.inserted, **ours.inserted})
     for mine, other in ((ours, theirs), (theirs, ours)):
@@ -329,7 +344,7 @@ def _join(
             if mine.changed.get(gap - 1, b"") is None and mine.changed.get(gap, b"") is None:
                 return None  # it stood between elements that the other side took out: where it belongs now would be a guess
     for gap in ours.inserted.keys() & theirs.inserted.keys():
-        merged = _join_inserts(ours.inserted[gap], theirs.inserted[gap], insert)
+        merged = insert(ours.inserted[gap], theirs.inserted[gap])
         if merged is None:
             return None
         joined.inserted[gap] = merged
@@ -339,11 +354,8 @@ def _join(
     return joined
 
 
-def _join_inserts(ours: list[Any], theirs: list[Any], insert: Callable[[list[Any], list[Any]], list[Any] | None]) -> list[Any] | None:
-    decided = insert(ours, theirs)
-    if decided is not None:
-        return decided
-    # What both put in alike, at the start and at the end, is there once.
+def _join_inserts(ours: list[Any], theirs: list[Any]) -> list[Any] | None:
+    """Both insertions in one, with equal elements at the start and at the end once; None if both have others between these."""
     least = min(len(ours), len(theirs))
     start = next((i for i in range(least) if ours[i] != theirs[i]), least)
     end = next((i for i in range(least - start) if ours[-1 - i] != theirs[-1 - i]), least - start)

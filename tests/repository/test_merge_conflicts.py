@@ -1,0 +1,88 @@
+"""A conflict is reported without asking the store for the values, and a policy decides at the deepest path of a conflict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from versioned_state import Memory, Repository, Versioned
+from versioned_state.errors import MergeConflictError, StorageError
+from versioned_state.storage import Counting, Wrapper
+
+
+class Failing(Wrapper):
+    """Fails at every read after a number of them."""
+
+    def __init__(self, store: Memory, reads: int) -> None:
+        super().__init__(store)
+        self.reads = reads
+
+    def _read(self) -> None:
+        self.reads -= 1
+        if self.reads < 0:
+            raise StorageError("the store failed")
+
+    def get(self, key: str) -> bytes | None:
+        self._read()
+        return self.store.get(key)
+
+    def get_many(self, keys: Any) -> dict[str, bytes]:
+        self._read()
+        return self.store.get_many(keys)
+
+
+def diverged(size: int) -> Memory:
+    """A store in which two branches have appended to one list of this size, and changed one dict in different keys and in one."""
+    store = Memory()
+    state = Versioned(store)
+    state["log"] = [f"line {n}" for n in range(size)]
+    state["plan"] = {"goal": "fly", "steps": 1, "when": "now"}
+    state.commit("begin")
+    side = state.fork("side")
+    state["log"].append("ours")
+    state["plan"].update(goal="swim", steps=2)
+    state.commit("ours")
+    side["log"].append("theirs")
+    side["plan"].update(goal="walk", when="later")
+    side.commit("theirs")
+    return store
+
+
+def conflict_over(store: Any) -> MergeConflictError:
+    state = Versioned(store)
+    with pytest.raises(MergeConflictError) as caught:
+        state.merge("side")
+    return caught.value
+
+
+def test_a_conflict_is_reported_at_the_cost_of_finding_it():
+    small, large = Counting(diverged(2_000)), Counting(diverged(40_000))
+    for store in (small, large):
+        error = conflict_over(store)
+        assert [str(conflict.path) for conflict in error.conflicts] == ["log", "plan.goal"]
+        assert error.conflicts[0].both_appended
+        assert "'log': 'append'" in error.hint
+    assert large.counts.objects_read < small.counts.objects_read + 40
+    assert conflict_over(Counting(diverged(2_000))).conflicts[0].ours[-1] == "ours"
+
+
+def test_a_store_that_fails_after_the_merge_does_not_replace_the_conflict():
+    store = diverged(2_000)
+    counting = Counting(store)
+    conflict_over(counting)
+    reads = counting.counts.gets + counting.counts.get_manys
+    error = conflict_over(Failing(store, reads))
+    assert "log" in str(error)
+    with pytest.raises(StorageError, match="the store failed"):
+        _ = error.conflicts[0].ours
+
+
+@pytest.mark.parametrize(("side", "goal", "last"), [("ours", "swim", "ours"), ("theirs", "walk", "theirs")])
+def test_a_side_taken_everywhere_keeps_what_does_not_conflict(side, goal, last):
+    for policies in ({"**": side}, {"plan": side, "log": side}, {"plan.*": side, "log": side}):
+        state = Versioned(diverged(100))
+        state.merge("side", policies=policies)
+        assert dict(state["plan"]) == {"goal": goal, "steps": 2, "when": "later"}
+        assert state["log"][-2:] == ["line 99", last]
+        assert Repository(state.repository.store).fsck().ok
