@@ -472,3 +472,26 @@ def counts_in(store: Path) -> tuple[int, int]:
             number = int(repository.snapshot(head)["messages"][-1]["content"].partition(".")[2])
             assert head.height == number + 1
         return sum(head.height for head in heads), len(heads)
+
+
+@pytest.mark.parametrize("fields", [{"b": 2, "a": 1}, {"z": {"y": 1, "x": 2}, "m": [], "a": None}])
+def test_an_import_goes_on_whatever_the_order_of_the_fields(fields: dict[str, Any], vstate: Vstate, tmp_path: Path):
+    (tmp_path / "chat.json").write_text(json.dumps({**fields, "messages": [HI, YES]}))
+    assert vstate("import", "chat.json", store=tmp_path / "store").code == 0
+    (tmp_path / "chat.json").write_text(json.dumps({"messages": [HI, YES, BYE], **fields}))
+    again = vstate("import", "chat.json", store=tmp_path / "store")
+    assert (again.code, again.stderr.partition(", in")[0]) == (0, "imported 1 commit onto main")
+    # A field of another value, or in another order within, is another conversation.
+    for changed in ({**fields, "a": 3}, {key: value for key, value in fields.items() if key != "a"}, {**fields, "new": 1}):
+        (tmp_path / "chat.json").write_text(json.dumps({**changed, "messages": [HI, YES, BYE]}))
+        result = vstate("import", "chat.json", store=tmp_path / "store")
+        assert result.code == 1
+        assert "exists already" in result.stderr
+
+
+def test_no_field_is_lost_to_the_name_of_another(imported: Imported):
+    fields = {"messages": 1, "messages_field": 2, "messages_field_field": 3}
+    content = json.dumps({**fields, "history": [HI]}).encode()
+    for _ in range(2):  # the second time everything is there
+        state = imported(content, "--messages-key", "history")["main"][-1][1]
+        assert state == {"messages": [HI], "messages_field": 2, "messages_field_field": 3, "messages_field_field_field": 1}

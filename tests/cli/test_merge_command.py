@@ -39,7 +39,7 @@ def test_a_conflict_changes_nothing_and_names_both_sides(vstate: Vstate, fork: P
     ],
 )
 @pytest.mark.parametrize("dry", [True, False], ids=["dry-run", "merge"])
-def test_conflicts_are_settled(options: list[str], limit: Any, said: list[str] | None, dry: Any, vstate: Vstate, fork: Path):
+def test_conflicts_are_resolved(options: list[str], limit: Any, said: list[str] | None, dry: Any, vstate: Vstate, fork: Path):
     before = heads(fork)
     if dry:
         shown = json.loads(vstate("merge", "what-if", "--dry-run", "--json", *options).stdout)
@@ -82,7 +82,7 @@ def test_conflicts_are_settled(options: list[str], limit: Any, said: list[str] |
         (["--ours", "messages"], "1 conflict in merging what-if into main", 1),
     ],
 )
-def test_what_settles_nothing_changes_nothing(options: list[str], word: str, code: int, vstate: Vstate, fork: Path):
+def test_what_resolves_nothing_changes_nothing(options: list[str], word: str, code: int, vstate: Vstate, fork: Path):
     before = heads(fork)
     assert_error(vstate("merge", "what-if", *options), word, code=code)
     assert heads(fork) == before

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.examples import Trip
 from tests.support.terminal import COMMAND, ROOT, complete, environment, run
+from versioned_state.cli.commands import catalog
 
 
 def bash(script: str, *, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
@@ -92,15 +93,40 @@ def test_an_unexpected_error_is_one_line_unless_the_traceback_is_asked_for(trip:
         assert b"Traceback" in run(*args, cwd=tmp_path, **more).stderr
 
 
-def test_looking_does_not_load_what_it_does_not_need(trip: Trip):
-    """A log starts in the time of Python and the engine: no rich, no numpy, no pickles."""
+def loaded_by(*args: str, cwd: Path, **more: str) -> set[str]:
+    """The modules that a command line has loaded when it ends."""
     script = (
-        "import sys\nfrom versioned_state.cli.main import vstate\ntry:\n    vstate.main(sys.argv[1:])\nexcept SystemExit:\n"
-        "    print(sorted({name.partition('.')[0] for name in sys.modules} & {'rich', 'numpy', 'pygments', 'asyncio'}))"
+        "import sys\nfrom versioned_state.cli.main import vstate\ntry:\n    vstate.main(sys.argv[1:])\nfinally:\n    print(*sys.modules)"
     )
-    command = [sys.executable, "-c", script, "--store", str(trip.path), "log", "-n", "1", "--oneline"]
-    done = subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    done = subprocess.run([sys.executable, "-c", script, *args], env=environment(**more), cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_looking_does_not_load_what_it_does_not_need(trip: Trip, tmp_path: Path):
+    """A log starts in the time of Python and of reading: no rich, no numpy, no other command, no live state."""
+    loaded = loaded_by("--store", str(trip.path), "log", "-n", "1", "--oneline", cwd=tmp_path)
+    assert not {name.partition(".")[0] for name in loaded} & {"rich", "numpy", "pygments", "asyncio"}
+    assert not {name for name in loaded if name.startswith(("versioned_state.state", "versioned_state.cli.commands.change"))}
+
+
+@pytest.mark.parametrize("args", [["--help"], [], ["--version"], ["completion", "bash"]])
+def test_help_loads_no_engine(args: list[str], tmp_path: Path):
+    loaded = {name.removeprefix("versioned_state.") for name in loaded_by(*args, cwd=tmp_path) if name.startswith("versioned_state.")}
+    assert {name.partition(".")[0] for name in loaded} <= {"cli", "errors", "lazy", "objects", "repository"}
+    assert {name for name in loaded if name.startswith("repository")} <= {"repository", "repository.format"}  # for --version
+    assert len([name for name in loaded if name.startswith("cli.commands.")]) <= 3
+
+
+def test_the_summaries_of_the_help_are_those_of_the_commands():
+    for _, rows in catalog.sections():
+        for name, summary in rows:
+            command = catalog.load(name)
+            assert command is not None
+            assert (command.name, command.short_help) == (name, summary)
+            assert command.help
+    assert not set(catalog.ELSEWHERE) & set(catalog.names())
+    assert catalog.load("nothing") is None
 
 
 # Completion
@@ -114,6 +140,21 @@ def test_the_shell_completes_commands_options_branches_and_tags(trip: Trip, tmp_
     assert complete(f"vstate --store {trip.path} log main..m", cwd=tmp_path) == ["main..main", "main..merged"]
     assert complete("vstate show m", cwd=tmp_path, VSTATE_STORE=str(trip.path)) == ["main", "merged"]
     assert complete("vstate --store /nowhere log m", cwd=tmp_path) == []
+
+
+def test_the_shell_completes_places_paths_and_folders(trip: Trip, tmp_path: Path):
+    more = {"VSTATE_STORE": str(trip.path)}
+    assert complete("vstate get bud", cwd=tmp_path, **more) == ["budget"]
+    assert complete("vstate get budget.l", cwd=tmp_path, **more) == ["budget.limit"]
+    assert complete("vstate get m", cwd=tmp_path, **more) == ["messages", "main:", "merged:"]
+    assert complete("vstate show main~2:p", cwd=tmp_path, **more) == ["main~2:prefs"]
+    assert complete("vstate diff main~3:budget.s", cwd=tmp_path, **more) == ["main~3:budget.spent"]
+    assert complete("vstate log --path no", cwd=tmp_path, **more) == ["notes"]
+    assert complete("vstate set prefs.", cwd=tmp_path, **more) == ["prefs.people"]
+    assert complete("vstate blame messages[", cwd=tmp_path, **more) == [f"messages[{index}]" for index in range(4)]
+    assert complete("vstate get nothing:x", cwd=tmp_path, **more) == []
+    assert complete("vstate --store /no", cwd=tmp_path) == ["dir,/no"]
+    assert complete("vstate --key-file /no", cwd=tmp_path) == ["file,/no"]
 
 
 def test_the_shell_is_not_given_what_drives_the_terminal(hostile: Path, tmp_path: Path):

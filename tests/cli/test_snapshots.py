@@ -120,7 +120,7 @@ COMMANDS = {
     "help": "--help",
     **{
         f"help-{name}": f"{name} --help"
-        for name in "log show diff get keys blame history status import export gc fsck prune purge stats demo completion".split()
+        for name in "log show diff get keys blame history status import export gc fsck prune purge stats demo completion set init".split()
     },
     "help-grep": "grep --help",
     "help-bisect": "bisect --help",
@@ -129,7 +129,7 @@ COMMANDS = {
     "error-log-range-all": "log --all main..idea",
     "error-log-range": "log main..mian",
     "error-range": "show main~1..main",
-    "error-diff-three-dots": "diff main...idea",
+    "diff-three-dots": "diff main...idea",
     "error-diff-range": "diff main..idea main",
     "error-log-regex": "log --author '('",
     "error-log-since": "log --since yesterday",

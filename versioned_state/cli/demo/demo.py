@@ -22,7 +22,7 @@ import zstandard
 from versioned_state.cli.commands.read.diff import diff_of
 from versioned_state.cli.demo.trip_agent import TripAgent
 from versioned_state.cli.render.changes import print_changes, stat_line
-from versioned_state.cli.render.output import Output, Span
+from versioned_state.cli.render.output import Output, Span, is_utf8
 from versioned_state.cli.render.text import commit_header, commit_lines, message_lines, names_of, size
 from versioned_state.cli.shared.settings import Settings, program, verb
 from versioned_state.errors import InvalidArgumentError
@@ -117,7 +117,8 @@ def _place(folder: str | None) -> Path:
 
 def _title(output: Output, text: str) -> None:
     output.print()
-    output.crop(Span(f"── {text} {'─' * (76 - len(text))}".rstrip(), "title"))
+    line = "─" if is_utf8() else "-"
+    output.crop(Span(f"{line * 2} {text} {line * (76 - len(text))}".rstrip(), "title"))
     output.print()
 
 

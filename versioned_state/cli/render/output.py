@@ -220,7 +220,7 @@ def wrap(parts: Iterable[Part], width: int, indent: int) -> Iterator[Line]:
     used = 0
     for blanks, word in _words(parts):
         taken = sum(columns(_text(piece)) for piece in word)
-        if line and used + blanks + taken > width and used > indent:
+        if line and word and used + blanks + taken > width:
             yield line
             line, used = [" " * indent, *word], indent + taken
         else:

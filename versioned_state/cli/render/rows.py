@@ -29,9 +29,9 @@ def fit_rows(items: Sequence[_T], variants: Sequence[Callable[[_T], Cells]], wid
     rows: list[Cells] = []
     for variant in variants:
         rows = [variant(item) for item in items]
-        if width is None or _left_of_last(rows) + min(max((_columns(row[-1]) for row in rows), default=0), _ROOM) <= width:
+        if width is None or _needed(rows, _ROOM) <= width:
             break
-    own_line = width is not None and width - _left_of_last(rows) < _LEAST
+    own_line = width is not None and _needed(rows, _LEAST) > width
     widths = _widths(rows)
     for row in rows:
         line: Line = []
@@ -50,8 +50,10 @@ def _widths(rows: Sequence[Cells]) -> list[int]:
     return [max(_columns(row[column]) for row in rows if len(row) - 1 > column) for column in range(count)]
 
 
-def _left_of_last(rows: Sequence[Cells]) -> int:
-    return sum(width + 2 for width in _widths(rows) if width)
+def _needed(rows: Sequence[Cells], room: int) -> int:
+    """The columns that the rows need if the last cells get at most ``room``."""
+    last = max((_columns(row[-1]) for row in rows), default=0)
+    return sum(width + 2 for width in _widths(rows) if width) + min(last, room)
 
 
 def _columns(cell: Part) -> int:

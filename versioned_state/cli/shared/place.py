@@ -62,7 +62,7 @@ def explained(repository: Repository, form: str, rev: str, path: str) -> Iterato
     try:
         yield
     except UnknownRevisionError as error:
-        if _is_path(repository, error.revision):
+        if is_path(repository, error.revision):
             hint = f"{form} {quote('HEAD:' + error.revision)}"
             raise InvalidArgumentError(f"{error.revision} is a path, not a revision", hint=hint) from error
         raise
@@ -74,9 +74,13 @@ def explained(repository: Repository, form: str, rev: str, path: str) -> Iterato
         raise
 
 
-def _is_path(repository: Repository, text: str) -> bool:
+def is_path(repository: Repository, text: str) -> bool:
+    """Whether something is at a path in the current branch's state, or there is a namespace of that name."""
     try:
-        repository.snapshot("HEAD", describe=True).cell_at(text)
+        snapshot = repository.snapshot("HEAD", describe=True)
+        if _namespaces(text) is not None:
+            return next(paths_below(snapshot, text), None) is not None
+        snapshot.cell_at(text)
     except StateError:
         return False
     return True
@@ -133,7 +137,8 @@ def paths_below(snapshot: Snapshot, path: str) -> Iterator[StatePath]:
     """The keys of the state, of a namespace such as ``@worker``, or of a dict or list in it. Cost: the keys; no value is read.
 
     Raises:
-        UnknownPathError: there is nothing at the path, or a value without keys.
+        UnknownPathError: there is nothing at the path.
+        InvalidArgumentError: the value has no keys.
     """
     if not path:
         yield from _keys_of(snapshot, StatePath())
@@ -146,8 +151,10 @@ def paths_below(snapshot: Snapshot, path: str) -> Iterator[StatePath]:
         return
     above = StatePath.parse(path)
     found = snapshot.keys_at(above)
+    if found is None and type(value := snapshot.at(above)) is tuple:
+        found = len(value)
     if found is None:
-        raise UnknownPathError(f"{path}.KEY", hint=f"{path} is a single value; vstate get shows it")
+        raise InvalidArgumentError(f"{path} is a single value, without keys", hint=f"vstate get {quote(path)} shows it")
     yield from (above.index(index) for index in range(found)) if isinstance(found, int) else (above.key(key) for key in found)
 
 

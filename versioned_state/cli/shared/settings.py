@@ -11,12 +11,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
+from itertools import chain, islice
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from versioned_state.cli.shared import completion
+from versioned_state.errors import StateError, UnknownRevisionError
 
 if TYPE_CHECKING:
     from versioned_state.cli.render.output import ColorMode, Output
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
 _STEPS: Final = re.compile(r"[~^@:]|\.\.")
 """Characters of a revision with steps, of a range, or of a place; few names have them."""
+
+_HEAD: Final = re.compile(r"(HEAD|@(?=\{|$))")
 
 _NEAR: Final = 1000
 """Branches and tags that are searched for similar names: enough to help, and never a scan of a service's store."""
@@ -78,30 +84,41 @@ class Settings:
 @contextmanager
 def _near(repository: Repository) -> Iterator[None]:
     """Add similar names to the error for an unknown one: a lookup by exact name does not, since it costs one read."""
-    from versioned_state.errors import UnknownRevisionError
-
     try:
         yield
     except UnknownRevisionError as error:
+        branch = repository.current_branch
+        if branch is not None and _HEAD.match(error.revision) and branch not in repository.branches:
+            raise _no_branch(repository, branch) from error  # the user chose the branch, and did not type HEAD
         if not error.near and not error.deleted and not _STEPS.search(error.revision):
-            from difflib import get_close_matches
-            from itertools import chain, islice
-
-            names = islice(chain(repository.branches, repository.tags), _NEAR)
-            error.near = tuple(get_close_matches(error.revision, names, n=4))
+            error.near = _similar(repository, error.revision)
         raise
+
+
+def _similar(repository: Repository, name: str) -> tuple[str, ...]:
+    return tuple(get_close_matches(name, islice(chain(repository.branches, repository.tags), _NEAR), n=4))
+
+
+def _no_branch(repository: Repository, branch: str) -> StateError:
+    near = _similar(repository, branch)
+    if repository.database.ref("branch", branch).stored is not None:
+        hint = f"vstate branch {quote(branch)} {quote(branch + '@{1}')} brings it back, vstate switch chooses another one"
+    elif near:
+        hint = f"did you mean {', '.join(near)}? vstate switch chooses a branch"
+    else:
+        hint = "vstate branch lists the branches, vstate switch chooses one"
+    return StateError(f"there is no branch {branch!r}", remains="nothing was changed", hint=hint)
 
 
 def program() -> str:
     """How to call this program again: by its name if the shell finds it, else by its path."""
-    import shlex
     import shutil
     from pathlib import Path
 
     called = Path(sys.argv[0])
     if shutil.which("vstate") or called.name != "vstate":
         return "vstate"
-    return shlex.quote(min(os.path.relpath(called), str(called.absolute()), key=len))
+    return quote(min(os.path.relpath(called), str(called.absolute()), key=len))
 
 
 def _setter(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:

@@ -63,6 +63,8 @@ _SHOWN = 60
 
 def _assign(state: State, path: StatePath, value: Any) -> None:
     """Set a value in the state. Raises ``UnknownPathError`` if nothing on the way to it exists."""
+    if isinstance(path.steps[0], Index):
+        raise InvalidArgumentError(f"{path} begins with an index, and a state has keys", remains="nothing was changed")
     container: Any = state
     for count, step in enumerate(path.steps[:-1], 1):
         try:

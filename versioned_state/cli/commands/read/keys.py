@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from versioned_state.cli.shared.place import explained, parse_place, paths_below
+from versioned_state.cli.shared.place import explained, is_path, parse_place, paths_below
 from versioned_state.cli.shared.settings import Settings, json_option, place_argument, verb
-from versioned_state.errors import InvalidPathError, UnknownRevisionError
+from versioned_state.errors import UnknownRevisionError
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.render import json_value
 from versioned_state.values.paths.path import Index, Namespace, StatePath
@@ -50,11 +50,7 @@ def _place(repository: Repository, text: str) -> tuple[str, str]:
     try:
         repository.commit(text)
     except UnknownRevisionError:
-        try:
-            next(paths_below(repository.snapshot("HEAD", describe=True), text), None)
-        except (KeyError, InvalidPathError):
-            pass
-        else:
+        if is_path(repository, text):
             return "HEAD", text
         raise
     return text, ""

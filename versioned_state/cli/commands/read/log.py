@@ -16,7 +16,7 @@ from versioned_state.cli.render.graph import Graph, beside, shown_parents
 from versioned_state.cli.render.output import Line, Output, Span
 from versioned_state.cli.render.text import commit_json, commit_line, commit_lines, names_of
 from versioned_state.cli.shared.filters import filter_options
-from versioned_state.cli.shared.place import parse_place
+from versioned_state.cli.shared.place import explained, parse_place
 from versioned_state.cli.shared.settings import Settings, full_option, json_option, limit_option, place_argument, verb
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import ROOT_ID, Commit
@@ -68,7 +68,7 @@ def log(  # noqa: PLR0913 - an option each
         raise click.UsageError(f"--graph and {'--json' if as_json else '--patch'} exclude each other")
     rev, is_range = _revision(place, filters, all_refs=all_refs)
     output = settings.output
-    with settings.reading() as repository, output.paged(unless=as_json):
+    with settings.reading() as repository, output.paged(unless=as_json), explained(repository, "vstate log", rev, ""):
         names = names_of(repository)
         commits = (
             _commits_of_all(repository, by_time=not graph, first_parent=first_parent)
