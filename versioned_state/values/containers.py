@@ -83,7 +83,14 @@ def _sequence_of(nodes: Nodes, cell: bytes) -> Tree | None:
 def order_keys(nodes: Nodes, container: Container) -> list[bytes]:
     """The order keys of a dict, in the order of its entries."""
     if isinstance(container.order, Tree):
-        return [key_of_cell(cell) for cell in iter_cells(nodes, container.order)]
+        before = 0
+        keys: dict[bytes, None] = {}
+        for cell in iter_cells(nodes, container.order):
+            keys[key_of_cell(cell)] = None
+            if len(keys) > container.tree.count or len(keys) == before:
+                raise CorruptObjectError("(a dict)", "the order of its keys has a key twice, or more keys than it has entries")
+            before = len(keys)
+        return list(keys)
     if container.order is None:
         return [key for key, _ in iter_items(nodes, container.tree)]
     return container.order

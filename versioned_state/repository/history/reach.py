@@ -52,7 +52,8 @@ class Reference(NamedTuple):
     """An address, and what it is taken for.
 
     ``level``, ``size`` (elements, or bytes), ``key`` (the first one) and ``end`` (a key that all of them come before) are what an inner
-    node or a cell says of what is there: None, where it does not.
+    node or a cell says of what is there: None, where it does not. ``code`` is that of the cell whose tree it belongs to; the elements of
+    a set and the keys of a dict must be hashable.
     """
 
     address: Address
@@ -61,6 +62,7 @@ class Reference(NamedTuple):
     size: int | None = None
     key: bytes | None = None
     end: bytes | None = None
+    code: int | None = None
 
 
 _ROLES: Final = {Shape.SEQUENCE: Role.SEQUENCE, Shape.MAP: Role.MAP, Shape.BLOB: Role.BLOB}
@@ -136,26 +138,26 @@ def _of_commit(commit: Commit) -> list[Reference]:
     return parents + _guarded(commit.address, lambda: _of_tree(commit.tree))
 
 
-def _of_tree(tree: Tree) -> list[Reference]:
+def _of_tree(tree: Tree, code: int | None = None) -> list[Reference]:
     top = tree.top
     if isinstance(top, bytes):
-        return [Reference(Address(top), _ROLES[tree.shape], None, tree.count)]
+        return [Reference(Address(top), _ROLES[tree.shape], None, tree.count, code=code)]
     if top.count != tree.count:
         raise ValueError(f"{top.count} elements where {tree.count} were counted")
     if top.level:
-        return _of_inner(tree.shape, top)
+        return _of_inner(tree.shape, top, code)
     if tree.shape is Shape.BLOB:
         return []
     return [reference for cell in top.items if _LEAF.search(cell) for reference in _of_cells(cell)]
 
 
-def _of_inner(shape: Shape, node: Node) -> list[Reference]:
+def _of_inner(shape: Shape, node: Node, code: int | None = None) -> list[Reference]:
     role = Role.CHUNK if shape is Shape.BLOB and node.level == 1 else _ROLES[shape]
     assert node.counts is not None
     below = node.level - 1
     keys: Sequence[bytes | None] = node.keys or [None] * len(node.items)
     parts = zip(node.items, node.counts, keys, (*keys[1:], None), strict=True)
-    return [Reference(Address(item), role, below, count, key, end) for item, count, key, end in parts]
+    return [Reference(Address(item), role, below, count, key, end, code) for item, count, key, end in parts]
 
 
 def _of_cells(data: bytes | memoryview, *, thoroughly: bool = False) -> list[Reference]:
@@ -187,7 +189,7 @@ def _of_cells(data: bytes | memoryview, *, thoroughly: bool = False) -> list[Ref
             tree = read_tree(_shape_of(code), parts)
             if thoroughly:
                 check_order(Address(b""), tree.top)
-            found += _of_tree(tree)
+            found += _of_tree(tree, code)
             if code == Code.DICT_TREE and len(parts) > 2:
                 if parts[2] != parts[0]:
                     raise ValueError(f"{parts[2]} keys in order where there are {parts[0]} entries")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
-from versioned_state.errors import CorruptObjectError, UnknownPathError
+from versioned_state.errors import CorruptObjectError, LimitExceededError, UnknownPathError
 from versioned_state.objects.address import Address, Kind, expect
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.commit import Commit
@@ -29,6 +29,12 @@ from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Shape
 from versioned_state.values.trees.references import tree_of
 from versioned_state.values.trees.tree import Tree, find, iter_cells, iter_chunks, iter_items, rank, same
+
+MAX_PARTS: Final = 1 << 20
+"""Parts of one answer. A crafted list of six nodes can count 10**11 elements."""
+
+MAX_TEXT: Final = 1 << 28
+"""Bytes of a text whose lines can be asked about: all of it is held in memory."""
 
 _FEW: Final = 16
 """Keys that are looked up one by one: more are found by what differs between the maps."""
@@ -170,13 +176,13 @@ class _Blamer:
         if opened is not None and opened.tree.count:
             if opened.tree.shape is Shape.SEQUENCE:
                 self._kind = _Kind.ELEMENTS
-                wanted = range(opened.tree.count)[parts]
+                wanted = _bounded(range(opened.tree.count)[parts], path)
                 cells = iter_cells(self._nodes, opened.tree, wanted.start, wanted.stop)
                 return [_Part(path.index(at), cell, position=at) for at, cell in zip(wanted, cells, strict=True)]
             self._kind = _Kind.ENTRIES
             return [
                 _Part(self._places.decoder.entry_path(path, key), cell, key=key)
-                for key, cell in self._iter_entries(opened, range(opened.tree.count)[parts])
+                for key, cell in self._iter_entries(opened, _bounded(range(opened.tree.count)[parts], path))
             ]
         if lines is not None and len(lines) > 1:
             self._kind = _Kind.LINES
@@ -194,7 +200,8 @@ class _Blamer:
             keys = opened.order[wanted.start : wanted.stop]
         for key in keys:
             cell = find(self._nodes, opened.tree, key)
-            assert cell is not None
+            if cell is None:
+                raise CorruptObjectError("(a dict)", "the order of its keys has one that is not among its entries")
             yield key, cell
 
     # The walk
@@ -280,6 +287,14 @@ class _Blamer:
         return pending, left
 
 
+def _bounded(parts: range, path: StatePath) -> range:
+    if len(parts) > MAX_PARTS:
+        error = LimitExceededError(f"blame of {len(parts):,} parts", limit=MAX_PARTS, path=str(path))
+        error.hint = "ask for some of them: start= and end=, such as start=-100"
+        raise error
+    return parts
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """A part of the value: a cell, or the line of a text; and its position or key there."""
@@ -353,6 +368,8 @@ class _Texts:
     def _join(self, cell: bytes) -> str:
         tree = tree_of(cell)
         assert tree is not None
+        if tree.count > MAX_TEXT:
+            raise LimitExceededError(f"blame of a text of {tree.count:,} bytes", limit=MAX_TEXT)
         known, chunks, size = self._chunks, {}, 0
         data = bytearray()
         for row in iter_chunks(self._nodes, tree):

@@ -55,14 +55,15 @@ def grep(database: Database, pattern: str | re.Pattern[str], rev: str | Commit =
     A line break ends a line, as in ``blame``: behind the last one there is none. The empty string is one empty line.
 
     Objects, bytes and the engine's own keys are not searched; nothing is unpickled. Cost: reads a leaf of a tree, or a few chunks of a
-    long text, at a time, as matches are taken.
+    long text, at a time, as matches are taken; a node that several lists share and that has no match is read once.
 
     Args:
         path: search only there: a value, or a namespace such as ``@worker``.
 
     Raises:
-        InvalidArgumentError: no regular expression.
-        UnknownPathError: there is nothing at the path.
+        InvalidArgumentError: the pattern is not a regular expression.
+        UnknownPathError: nothing is at the path.
+        CorruptObjectError, LimitExceededError: a value that no writer writes.
     """
     regex = compiled(pattern)
     nodes = Nodes(database.objects)
@@ -76,6 +77,7 @@ def grep(database: Database, pattern: str | re.Pattern[str], rev: str | Commit =
             for number, line in enumerate(iter_lines(nodes, part.cell), 1):
                 spans = tuple(match.span() for match in regex.finditer(line))
                 if spans:
+                    parts.hits += 1
                     yield Match(part.path, line, number, spans, part.is_key)
 
     return matches()

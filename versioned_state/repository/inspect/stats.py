@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.errors import CorruptObjectError, InvalidArgumentError, LimitExceededError
 from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.keys import OBJECTS, RefKind, address_in
 from versioned_state.objects.store import verified
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
 _SHARED: Final = -1
+_MAX_PATHS: Final = 1 << 20
+"""Paths that are measured at most. A crafted list of six nodes can count 10**11 elements."""
+
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _KIND_NAMES: Final = {
     Kind.COMMIT: "commits",
@@ -252,10 +255,12 @@ def _paths(database: Database, census: _Census, commit: Commit, depth: int) -> l
     nodes = Nodes(database.objects)
     decoder = Decoder(nodes)
     seen: set[int] = set()
-    found = []
+    found: list[PathSize] = []
 
     def measure(path: StatePath, cell: bytes, left: int) -> None:
         opened = container_of(nodes, cell) if left else None
+        if len(found) + (0 if opened is None else opened.tree.count) > _MAX_PATHS:
+            raise LimitExceededError(f"stats of more than {_MAX_PATHS:,} paths", limit=_MAX_PATHS, path=str(path))
         if opened is None or opened.tree.count == 0:
             size = census.size(census.reach([each.address for each in references_of_cell(cell)], seen))
             found.append(PathSize(str(path), size.stored + len(cell), size.raw + len(cell)))
@@ -265,7 +270,8 @@ def _paths(database: Database, census: _Census, commit: Commit, depth: int) -> l
         else:
             for key in order_keys(nodes, opened):
                 entry = find(nodes, opened.tree, key)
-                assert entry is not None
+                if entry is None:
+                    raise CorruptObjectError("(a dict)", "the order of its keys has one that is not among its entries")
                 measure(decoder.entry_path(path, key), entry, left - 1)
 
     for root_key, cell in iter_items(nodes, commit.tree):

@@ -11,10 +11,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
-from versioned_state.errors import CorruptObjectError, CorruptRefError, CorruptStoreError, FormatError, InvalidArgumentError, StateError
+from versioned_state.errors import (
+    CorruptObjectError,
+    CorruptRefError,
+    CorruptStoreError,
+    FormatError,
+    InvalidArgumentError,
+    LimitExceededError,
+    StateError,
+)
 from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.keys import FORMAT, GC, MERGE_POLICIES, OBJECTS, SHALLOW, RefKind, address_in, birth_key, object_key, ref_key
-from versioned_state.objects.store import verified
+from versioned_state.objects.store import ObjectStore, verified
 from versioned_state.repository.format import FORMAT_VERSION, read_format
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, read_commit
 from versioned_state.repository.history.graph import jump_height
@@ -24,8 +32,8 @@ from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.ref import check_name, parse_ref
 from versioned_state.storage import KVStore
-from versioned_state.values.decode.decoder import decode_inline
-from versioned_state.values.trees.nodes import Shape, read_node
+from versioned_state.values.decode.decoder import Decoder, decode_inline
+from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node
 
 Problem = Literal["missing", "corrupt", "misplaced"]
 """Not there; bytes that are not what their address or checksum says, or do not decode; sound, but not what its place asks for."""
@@ -137,6 +145,7 @@ class _Check:
         self._seen = seen
         self._progress = progress
         self._total: int | None = None
+        self._decoder = Decoder(Nodes(ObjectStore(store)))
         self._shallow = Shallow({})
         self._gc = GcRecord()
         self.findings: list[Finding] = []
@@ -268,6 +277,8 @@ class _Check:
                 id = step.reference.address.hex()
                 commit = step.commit
                 end = step.reference.end
+                if step.reference.code is not None and raw[0] in (Kind.SEQUENCE_NODE, Kind.MAP_NODE):
+                    found = [each._replace(code=step.reference.code) for each in found]
                 if end is not None and found and found[-1].key is not None:
                     found[-1] = found[-1]._replace(end=end)
                 if step.reference.role is Role.COMMIT:
@@ -324,10 +335,13 @@ class _Check:
 
     def _check_place(self, step: _Step, raw: bytes) -> None:
         """Raise ``CorruptObjectError`` where an object is not what the one that names it says, or its parts do not hold together."""
-        address, role, level, size, first, end = step.reference
+        address, role, level, size, first, end, code = step.reference
         if role is Role.COMMIT:
             commit = read_commit(address, raw)
             check_order(address, commit.tree.top)
+            if isinstance(commit.tree.top, Node) and not commit.tree.top.level:
+                for inline in commit.tree.top.items:
+                    self._check_values(address, inline)
             cell = commit.meta_cell
             if cell is not None and type(decode_inline(cell)) is not dict:
                 raise CorruptObjectError(address.hex(), "its meta is no dict")
@@ -341,6 +355,7 @@ class _Check:
             check_order(address, node)
             if not node.level:
                 check_cells(address, raw)
+                self._check_values(address, memoryview(raw)[1:], code)
         if level is not None and node.level != level:
             raise CorruptObjectError(address.hex(), f"it is of level {node.level}, and should be of level {level}")
         if size is not None and node.count != size:
@@ -349,6 +364,16 @@ class _Check:
             raise CorruptObjectError(address.hex(), "its first key is not the one that its parent has for it")
         if end is not None and node.keys is not None and node.keys[-1] >= end:
             raise CorruptObjectError(address.hex(), "its last key belongs under the node after it")
+
+    def _check_values(self, address: Address, cells: bytes | memoryview, code: int | None = None) -> None:
+        """Raise ``CorruptObjectError`` if a cell does not decode to a value. Nothing is unpickled, imported or followed."""
+        try:
+            self._decoder.check(cells, code=code)
+        except (CorruptObjectError, LimitExceededError) as error:
+            reason = error.reason if isinstance(error, CorruptObjectError) else str(error)
+            raise CorruptObjectError(address.hex(), f"a value in it cannot be read: {reason}") from error
+        except StateError:
+            pass  # a type or a time zone that this machine does not know: no damage
 
     # The place of commits in history
 

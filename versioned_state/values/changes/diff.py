@@ -95,7 +95,16 @@ def _entries(leaves: list[Node]) -> dict[bytes, bytes]:
 
 
 def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
-    """The same, holding no more than one path down each tree."""
+    """The same, holding no more than one path down each tree. Raises ``CorruptObjectError`` if the keys of one are not in order."""
+    lasts: list[bytes | None] = [None, None]
+
+    def check(side: int, key: bytes) -> None:
+        # Without order a crafted tree could name one leaf any number of times.
+        last = lasts[side]
+        if last is not None and key <= last:
+            raise CorruptObjectError("(a map)", "its keys are not in order")
+        lasts[side] = key
+
     left, right = [_top(nodes, a)], [_top(nodes, b)]
     while left or right:
         x, y = left[-1] if left else None, right[-1] if right else None
@@ -105,6 +114,8 @@ def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | 
             if x[1] == y[1]:
                 continue
             if x[0] < 0:
+                check(0, x[3])
+                check(1, y[3])
                 yield x[3], x[1], y[1]
                 continue
             nodes.fetch(Shape.MAP, x[1], y[1])
@@ -115,12 +126,14 @@ def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | 
             assert x is not None
             left.pop()
             if x[0] < 0:
+                check(0, x[3])
                 yield x[3], x[1], None
             else:
                 left += reversed(_expand(nodes, Shape.MAP, x))
         else:
             right.pop()
             if y[0] < 0:
+                check(1, y[3])
                 yield y[3], None, y[1]
             else:
                 right += reversed(_expand(nodes, Shape.MAP, y))
@@ -191,7 +204,7 @@ def _equal_nodes(nodes: Nodes, a: Tree, b: Tree, gap: Replaced, level: int) -> l
 
 
 def _nodes_within(nodes: Nodes, tree: Tree, level: int, start: int, end: int) -> list[tuple[bytes, int, int]]:
-    """Address, first offset and count of the nodes of a level that lie within [start, end). Cost: their parents."""
+    """Address, first offset and count of the nodes of a level that lie within [start, end), or none if they are too many."""
     found: list[tuple[bytes, int, int]] = []
     for first, node in nodes_from(nodes, tree.shape, top_of(nodes, tree), level + 1, start, end):
         if first >= end:
@@ -202,6 +215,8 @@ def _nodes_within(nodes: Nodes, tree: Tree, level: int, start: int, end: int) ->
             if offset >= start and offset + count <= end:
                 found.append((address, offset, count))
             offset += count
+        if len(found) > _ALIGN_AT_ALL:
+            return []
     return found
 
 

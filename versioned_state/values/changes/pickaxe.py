@@ -123,8 +123,11 @@ class NeedleCounter:
         for part in self._parts.iter(cell, path, is_key=is_key):
             if not part.is_key and part.cell in self._cells:
                 self._values += sign
+                self._parts.hits += 1
             if self._text is not None and is_text(part.cell):
-                self._texts += sign * text_bytes(self._nodes, part.cell).count(self._text)
+                count = text_bytes(self._nodes, part.cell).count(self._text)
+                self._texts += sign * count
+                self._parts.hits += count > 0
 
     def _may_hold(self, cell: bytes) -> bool:
         # What is inline lies in there byte by byte, as it would alone.

@@ -66,6 +66,36 @@ class Decoder:
         """
         return self._run(cell, self._read)
 
+    def check(self, cells: bytes | memoryview, *, code: int | None = None) -> None:
+        """Decode packed cells and follow no reference; raises what ``decode`` would raise for them.
+
+        Args:
+            cells: a cell, or the leaf of a tree without its kind.
+            code: that of the cell whose tree the leaf belongs to. The elements of a set and the keys of a dict must be hashable.
+        """
+        self._depth = 0
+        self._elements_left, self._bytes_left = MAX_ELEMENTS, MAX_BLOB
+        self._fetching = True
+        try:
+            value = self._unpack(cells)
+            _check_depth(value)
+            if code in (Code.SET_TREE, Code.FROZENSET_TREE):
+                for element in value:
+                    hash(element)
+            elif code == Code.DICT_TREE:
+                for order_key in value:
+                    hash(order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else self._unpack(order_key[1:]))
+        except StateError:
+            raise
+        except RecursionError as error:
+            raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH) from error
+        except _DECODING_ERRORS as error:
+            raise CorruptObjectError("(a value)", f"it does not decode: {type(error).__name__}: {error}") from error
+        finally:
+            self._wanted.clear()
+            self._fetching = False
+            self._references = 0
+
     def decode_key(self, order_key: bytes) -> Any:
         """The key of a dict that has this order key. Raises the same."""
         return order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else self.decode(order_key[1:])
@@ -364,3 +394,13 @@ class _NoObjects:
 def decode_inline(cell: bytes) -> Any:
     """The value of a cell that refers to nothing, as meta is; objects are shown as ``ObjectInfo``."""
     return Decoder(Nodes(_NoObjects())).decode(cell)
+
+
+def _check_depth(value: Any) -> None:
+    """Raise ``LimitExceededError`` for lists and dicts that are nested deeper than any writer nests them. ``value`` is a leaf's."""
+    row = [value] if type(value) in (list, dict) else []
+    for _ in range(MAX_DEPTH + 2):
+        row = [part for each in row for part in (each.values() if type(each) is dict else each) if type(part) in (list, dict)]
+        if not row:
+            return
+    raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)

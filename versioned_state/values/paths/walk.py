@@ -10,6 +10,7 @@ import msgpack
 from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
 from versioned_state.values.cells import (
     MAX_DEPTH,
+    MAX_ELEMENTS,
     MAX_NESTING,
     Code,
     code_of,
@@ -25,13 +26,17 @@ from versioned_state.values.containers import unpacked
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.blob import iter_blob, read_blob
-from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.references import tree_of
-from versioned_state.values.trees.tree import iter_cells, iter_items
+from versioned_state.values.trees.tree import Tree, iter_items
 
 _LISTS: Final = frozenset({Code.TUPLE, Code.LIST_TREE, Code.TUPLE_TREE})
 _INLINE: Final = frozenset({Code.TUPLE, Code.SET, Code.FROZENSET})
 _TREES: Final = (Code.LIST_TREE, Code.TUPLE_TREE, Code.SET_TREE, Code.FROZENSET_TREE)
+
+
+_BARREN: Final = 1 << 18
+"""Nodes without a hit that are remembered; they take about 100 bytes each."""
 
 
 class Part(NamedTuple):
@@ -54,12 +59,18 @@ class Walk:
         nodes: where trees are read.
         decoder: reads keys that are no strings.
         wanted: whether a cell that is wholly inline may hold what is searched for; without it, all may. What is not wanted is passed over.
+
+    Attributes:
+        hits: whoever searches counts here. A node below which nothing was counted is passed over when it is met again, so that a list
+            that repeats one node, a crafted one of 10**11 elements in six nodes too, costs what is stored of it.
     """
 
     def __init__(self, nodes: Nodes, decoder: Decoder, *, wanted: Callable[[bytes], bool] | None = None) -> None:
         self._nodes = nodes
         self._decoder = decoder
         self._wanted = wanted
+        self._barren: set[bytes] = set()
+        self.hits = 0
 
     def iter(self, cell: bytes, path: StatePath, *, is_key: bool = False) -> Iterator[Part]:
         """The parts of a cell, itself first; of a dict's entries each key before its value. Cost: a leaf of a tree at a time.
@@ -93,7 +104,7 @@ class Walk:
         elif code == Code.TAGGED:
             yield from self._parts(part._replace(cell=split_cells(payload_of(cell))[1], named=False), depth + 1)
         elif (tree := tree_of(cell, *_TREES)) is not None:
-            yield from self._elements(part, iter_cells(self._nodes, tree), depth + 1, named=code in _LISTS)
+            yield from self._tree(part, tree, depth + 1, named=code in _LISTS)
         elif (tree := tree_of(cell, Code.DICT_TREE)) is not None:
             for key, value in iter_items(self._nodes, tree):
                 yield from self._entry(part, key_cell(key), value, depth + 1)
@@ -108,9 +119,36 @@ class Walk:
         for key, value in zip(cells[::2], cells[1::2], strict=True):
             yield from self._entry(part, key, value, depth)
 
-    def _elements(self, part: Part, cells: Iterator[bytes] | list[bytes], depth: int, *, named: bool) -> Iterator[Part]:
+    def _tree(self, part: Part, tree: Tree, depth: int, *, named: bool) -> Iterator[Part]:
+        if tree.count > MAX_ELEMENTS:
+            raise LimitExceededError(f"a stored value of {tree.count:,} elements", limit=MAX_ELEMENTS, path=str(part.path))
+        level = self._nodes.get(tree.shape, tree.top).level
+        yield from self._node(part, tree.top, level, tree.count, 0, depth, named=named)
+
+    def _node(self, part: Part, top: Node | bytes, level: int, count: int, first: int, depth: int, *, named: bool) -> Iterator[Part]:
+        """The elements under a node whose first offset is ``first``."""
+        if top in self._barren:
+            return
+        before = self.hits
+        node = self._nodes.get(Shape.SEQUENCE, top)
+        if node.level != level or node.count != count:
+            raise CorruptObjectError(f"({part.path})", "a node has another level or count than its parent says")
+        if node.counts is None:
+            yield from self._elements(part, node.items, depth, named=named, first=first)
+        else:
+            if level == 1:
+                self._nodes.fetch(Shape.SEQUENCE, *(child for child in node.items if child not in self._barren))
+            for child, size in zip(node.items, node.counts, strict=True):
+                yield from self._node(part, child, level - 1, size, first, depth, named=named)
+                first += size
+        if self.hits == before and isinstance(top, bytes):
+            if len(self._barren) >= _BARREN:
+                self._barren.clear()
+            self._barren.add(top)
+
+    def _elements(self, part: Part, cells: list[bytes], depth: int, *, named: bool, first: int = 0) -> Iterator[Part]:
         named = named and part.named
-        for index, cell in enumerate(cells):
+        for index, cell in enumerate(cells, first):
             yield from self._parts(Part(part.path.index(index) if named else part.path, cell, part.is_key, named), depth)
 
     def _entry(self, part: Part, key: bytes, value: bytes, depth: int) -> Iterator[Part]:

@@ -14,7 +14,9 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
+from versioned_state.errors import CorruptObjectError, LimitExceededError
 from versioned_state.objects.address import Address, Kind, address_of, expect
+from versioned_state.values.cells import MAX_BLOB
 from versioned_state.values.trees.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import Edit, Tree, build, iter_chunks, splice
@@ -100,12 +102,23 @@ def write_bytes(nodes: Nodes, data: bytes | memoryview) -> Tree:
 
 
 def iter_blob(nodes: Nodes, tree: Tree) -> Iterator[bytes]:
-    """The chunks of a blob, in order; an inner node's are read in one call of the store."""
+    """The chunks of a blob, in order; an inner node's are read in one call of the store.
+
+    Raises:
+        LimitExceededError: the blob counts more than ``MAX_BLOB`` bytes.
+        CorruptObjectError: its chunks have more bytes than it counts.
+    """
+    if tree.count > MAX_BLOB:
+        raise LimitExceededError(f"a stored value of {tree.count:,} bytes", limit=MAX_BLOB)
+    left = tree.count
     for addresses in iter_chunks(nodes, tree):
         raws = nodes.reader.read_many(Address(address) for address in addresses)
         for address in addresses:
             raw = raws[Address(address)]
             expect(raw, Address(address), Kind.CHUNK)
+            left -= len(raw) - 1
+            if left < 0:
+                raise CorruptObjectError(address.hex(), f"a blob of {tree.count:,} bytes has more")
             yield raw[1:]
 
 

@@ -273,6 +273,9 @@ def nodes_from(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int, e
     """The nodes of one level from the one that covers ``offset``, left to right, each with its first offset.
 
     With ``end``, those up to there that have one parent are read in one call of the store.
+
+    Raises:
+        CorruptObjectError: a node has another level or count than its parent says. So a walk yields as many elements as the top counts.
     """
 
     def visit(node: Node, first: int) -> Iterator[tuple[int, Node]]:
@@ -302,16 +305,25 @@ def iter_cells(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None)
 
 
 def iter_items(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and cells of a map at offsets [start, end), in the order of the keys."""
+    """Keys and cells of a map at offsets [start, end), in the order of the keys.
+
+    Raises:
+        CorruptObjectError: the keys of two leaves are not in order. So each leaf is read once, even if a crafted tree names it many times.
+    """
     end = tree.count if end is None else min(end, tree.count)
     if start >= end:
         return
+    last: bytes | None = None
     for first, node in nodes_from(nodes, tree.shape, top_of(nodes, tree), 0, start, end):
         if first >= end:
             return
         a, b = max(start - first, 0), end - first
-        assert node.keys is not None
-        yield from zip(node.keys[a:b], node.items[a:b], strict=True)
+        keys = node.keys
+        assert keys is not None
+        if last is not None and keys[0] <= last:
+            raise CorruptObjectError("(a map)", "its keys are not in order")
+        last = keys[-1]
+        yield from zip(keys[a:b], node.items[a:b], strict=True)
 
 
 def find(nodes: Nodes, tree: Tree, key: bytes) -> bytes | None:
