@@ -78,7 +78,7 @@ class Decoder:
         self._fetching = True
         try:
             value = self._unpack(cells)
-            _check_depth(value)
+            check_nesting(value, -1)  # a leaf is no container of the value
             if code in (Code.SET_TREE, Code.FROZENSET_TREE):
                 for element in value:
                     hash(element)
@@ -89,7 +89,7 @@ class Decoder:
             raise
         except RecursionError as error:
             raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH) from error
-        except _DECODING_ERRORS as error:
+        except MALFORMED as error:
             raise CorruptObjectError("(a value)", f"it does not decode: {type(error).__name__}: {error}") from error
         finally:
             self._wanted.clear()
@@ -394,13 +394,3 @@ class _NoObjects:
 def decode_inline(cell: bytes) -> Any:
     """The value of a cell that refers to nothing, as meta is; objects are shown as ``ObjectInfo``."""
     return Decoder(Nodes(_NoObjects())).decode(cell)
-
-
-def _check_depth(value: Any) -> None:
-    """Raise ``LimitExceededError`` for lists and dicts that are nested deeper than any writer nests them. ``value`` is a leaf's."""
-    row = [value] if type(value) in (list, dict) else []
-    for _ in range(MAX_DEPTH + 2):
-        row = [part for each in row for part in (each.values() if type(each) is dict else each) if type(part) in (list, dict)]
-        if not row:
-            return
-    raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
