@@ -141,7 +141,19 @@ class MergeConflictError(StateError):
         )
         self.branch = branch
         self.conflicts = tuple(conflicts)
-        self.merge = merge
+        self._merge = merge
+
+    @property
+    def can_resolve(self) -> bool:
+        """Whether ``merge`` can settle the conflicts: not after a transaction, which was rolled back."""
+        return self._merge is not None
+
+    @property
+    def merge(self) -> Merge:
+        """Resolves the conflicts and makes the call again. Raises ``TransactionError`` if it cannot be made again; see ``hint``."""
+        if self._merge is None:
+            raise TransactionError("this call cannot be made again with resolutions", remains="nothing was changed", hint=self.hint)
+        return self._merge
 
 
 class PatchConflictError(StateError):

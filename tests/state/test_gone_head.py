@@ -171,7 +171,6 @@ def test_what_conflicts_can_be_settled():
         state.commit("ours")
     assert [str(conflict.path) for conflict in caught.value.conflicts] == ["key00"]
     assert state["key00"] == "ours"
-    assert caught.value.merge is not None
     caught.value.merge.resolve("key00", "both")
     assert caught.value.merge.commit().message == "ours"
     assert Versioned(store)["key00"] == "both"

@@ -35,7 +35,6 @@ def two() -> tuple[Versioned, Versioned]:
 
 
 def merge_of(error: MergeConflictError) -> Merge:
-    assert error.merge is not None
     return error.merge
 
 

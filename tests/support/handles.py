@@ -28,7 +28,6 @@ def two(**values: Any) -> tuple[Versioned, Versioned]:
 
 
 def merge_of(error: MergeConflictError) -> Merge:
-    assert error.merge is not None
     return error.merge
 
 

@@ -86,7 +86,7 @@ class Database:
     ) -> None:
         self.objects = ObjectStore(store)
         self.policy = PicklePolicy(pickle, private=store.private, key=pickle_key)
-        self.author = author
+        self.author = author or None
         self.signer = signer
         self.clock = clock or (lambda: time.time_ns() // 1000)
         self.commits = CommitReader(self.objects)
@@ -256,7 +256,7 @@ class Database:
             tree,
             parents,
             time=self.now(),
-            author=self.author if author is None else author,
+            author=author or self.author,
             message=message,
             meta_cell=self.meta_cell(meta) if meta else None,
             jump=graph.jump_of(parents[0], read),

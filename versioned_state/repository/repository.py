@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -20,7 +21,7 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.history.signing import Signer, Verification, verify
 from versioned_state.repository.inspect.bisect import Bisection, bisect
-from versioned_state.repository.inspect.blame import Blame, blame
+from versioned_state.repository.inspect.blame import blame
 from versioned_state.repository.inspect.grep import Match, grep
 from versioned_state.repository.inspect.log_filters import Filters, select
 from versioned_state.repository.inspect.path_log import Touch, iter_touches
@@ -35,6 +36,7 @@ from versioned_state.repository.names.resolve import default_branch, resolve
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.refs.reflog import Position
 from versioned_state.repository.views.diff import Diff
+from versioned_state.repository.views.lists import BlameList, Log
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.storage import KVStore, Memory
 from versioned_state.storage.url import redact
@@ -164,7 +166,7 @@ class Repository:
         head: Commit | None = None,
         branch: str | None = None,
         **filters: Unpack[Filters],
-    ) -> Iterator[Commit]:
+    ) -> Log:
         """Commits from a revision back, newest first, without the empty root commit. Cost: one read for each that is taken.
 
         Of a range ``A..B``, those that lead to B and not to A, as in git.
@@ -181,17 +183,21 @@ class Repository:
             InvalidArgumentError: a limit or filter that cannot be meant.
         """
         limit = None if limit is None else count("limit", limit)
+        read = self.database.commits.read
+        walk: Callable[[], Iterator[Commit]]
         ends = split_range(rev) if isinstance(rev, str) else None
         if ends is not None:
             since, until = (self.commit(end, head=head, branch=branch) for end in ends)
-            commits = graph.only_in(until, [since], self.database.commits.read, first_parent=first_parent)
+            walk = partial(graph.only_in, until, [since], read, first_parent=first_parent)
         else:
             start = self.commit(rev, head=head, branch=branch)
-            commits = (
-                graph.first_parents(start, self.database.commits.read) if first_parent else graph.walk([start], self.database.commits.read)
-            )
-        chosen = commits if include_root else (commit for commit in commits if commit.id != ROOT_ID)
-        return islice(select(self.database, chosen, filters, first_parent=first_parent) if filters else chosen, limit)
+            walk = partial(graph.first_parents, start, read) if first_parent else partial(graph.walk, [start], read)
+
+        def commits() -> Iterator[Commit]:
+            chosen = walk() if include_root else (commit for commit in walk() if commit.id != ROOT_ID)
+            return islice(select(self.database, chosen, filters, first_parent=first_parent) if filters else chosen, limit)
+
+        return Log(commits)
 
     def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
         """The lines of the strings of a state in which a regular expression is found, by path; see ``grep.grep``."""
@@ -205,12 +211,13 @@ class Repository:
 
     def blame(
         self, path: str | StatePath = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None
-    ) -> list[Blame]:
+    ) -> BlameList:
         """Which commit each element, entry or line of the value at a path comes from; see ``blame.blame``."""
         for name, number in (("start", start), ("end", end)):
             if number is not None:
                 integer(name, number)
-        return blame(self.commit(rev), path, objects=self.database.objects, read=self.database.commits.read, start=start, end=end)
+        parts = blame(self.commit(rev), path, objects=self.database.objects, read=self.database.commits.read, start=start, end=end)
+        return BlameList(parts)
 
     def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[Touch]:
         """The commits that touched a path, newest first, with what was there before and after; see ``touches.iter_touches``."""
@@ -334,3 +341,9 @@ class Repository:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        return f"<Repository over {self.store!r}>"
+
+    def __dir__(self) -> list[str]:
+        return sorted(set(super().__dir__()) - {"database", "over"})  # for the layers above

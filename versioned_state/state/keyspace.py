@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from itertools import islice
 from threading import RLock
 from typing import Any, Final
 
+from versioned_state.repository.views.html import ROWS
 from versioned_state.state.locking import locked
 from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State
@@ -78,6 +80,11 @@ class KeySpace(State):
 
     def _key_of(self, root_key: bytes) -> str:
         return root_key[len(self._low) :].decode("utf-8", "surrogatepass")
+
+    @locked
+    def _previews(self) -> Iterator[tuple[str, str]]:
+        keys = islice(self._worktree.iter_keys(self._low, self._high), ROWS + 1)
+        return iter([(self._key_of(key), self._worktree.preview(key)) for key in keys])
 
     @locked
     def namespaces(self) -> list[str]:

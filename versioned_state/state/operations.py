@@ -263,7 +263,7 @@ def _only_parent(standing: Standing, commit: Commit) -> Commit:
 def _described(commit: Commit, description: Description, *, backwards: bool = False) -> Description:
     message = description.message or (f"revert {commit.short}: {commit.message}" if backwards else commit.message)
     meta = description.meta if description.meta is not None else None if backwards else commit.meta
-    author = description.author if description.author is not None or backwards else commit.author
+    author = description.author or (None if backwards else commit.author)
     return Description(message, author, meta)
 
 
@@ -276,7 +276,7 @@ def _merged(standing: Standing, staged: Staged, base: Tree, ours: Tree, theirs: 
 
 
 def _write(standing: Standing, staged: Staged, tree: Tree, parents: tuple[Commit, ...], description: Description, message: str) -> Commit:
-    author = standing.author if description.author is None else description.author
+    author = description.author or standing.author
     return standing.repository.database.write_commit(
         tree, parents, staging=staged.staging, message=description.message or message, author=author, meta=description.meta
     )

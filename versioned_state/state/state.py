@@ -8,6 +8,7 @@ from threading import RLock
 from typing import Any, Final, Self
 
 from versioned_state.errors import UnknownPathError
+from versioned_state.repository.views.html import table
 from versioned_state.state.locking import locked
 from versioned_state.state.sequence import StateSequence
 from versioned_state.values.decode.decoder import decode_inline
@@ -118,6 +119,19 @@ class State(MutableMapping[str, Any]):
     def __ior__(self, other: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Self:
         self.update(other)
         return self
+
+    @abstractmethod
+    def _previews(self) -> Iterator[tuple[str, str]]:
+        """The first keys, one more than a table has rows, each with its value on one line."""
+
+    def _repr_html_(self) -> str:
+        return table(repr(self).strip("<>"), ("key", "value"), self._previews())
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # A subclass of the caller's may have attributes of its own; on ours an assignment would be kept nowhere, and lost.
+        if name[:1] != "_" and type(self).__module__.startswith("versioned_state.") and not hasattr(type(self), name):
+            raise AttributeError(f"a state keeps values under keys: write state[{name!r}] = ...", name=name, obj=self)
+        super().__setattr__(name, value)
 
     def copy(self) -> dict[str, Any]:
         """The keys and live values as a plain dict; the values are not copied."""

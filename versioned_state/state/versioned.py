@@ -18,7 +18,6 @@ from versioned_state.repository.arguments import check_text, count
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.history.signing import Signer
 from versioned_state.repository.inspect.bisect import Bisection
-from versioned_state.repository.inspect.blame import Blame
 from versioned_state.repository.inspect.grep import Match
 from versioned_state.repository.inspect.log_filters import Filters
 from versioned_state.repository.inspect.path_log import Touch
@@ -27,6 +26,7 @@ from versioned_state.repository.merging.policies import Policy
 from versioned_state.repository.refs.ref import check_name
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.diff import Diff
+from versioned_state.repository.views.lists import BlameList, Log
 from versioned_state.repository.views.patch import read_patch
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state import operations
@@ -456,7 +456,7 @@ class Versioned(KeySpace):
     @locked
     def log(
         self, rev: str | Commit | None = None, *, limit: int | None = None, first_parent: bool = False, **filters: Unpack[Filters]
-    ) -> Iterator[Commit]:
+    ) -> Log:
         """Commits from a revision back, newest first; without one, from the head; of a range ``A..B``, those that lead to B and not to A.
 
         Cost: one read for each that is looked at.
@@ -469,7 +469,7 @@ class Versioned(KeySpace):
     @locked
     def blame(
         self, path: str | StatePath = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None
-    ) -> list[Blame]:
+    ) -> BlameList:
         """Which commit each element, entry or line of the value at a path comes from, as committed; see ``Repository.blame``."""
         return self.repository.blame(path, self._resolve(rev), start=start, end=end)
 

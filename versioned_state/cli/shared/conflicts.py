@@ -164,10 +164,10 @@ def attempt_of(call: Callable[[Mapping[str, Policy]], Commit]) -> Attempt[Commit
             try:
                 return run()
             except MergeConflictError as error:
-                merge = error.merge
                 found = {conflict.path for conflict in error.conflicts} & values.keys() - taken
-                if merge is None or not found:
+                if not error.can_resolve or not found:
                     raise
+                merge = error.merge
                 for path in found:
                     merge.resolve(path, values[path])
                 taken |= found

@@ -16,6 +16,7 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError, LimitExceededError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of, expect
+from versioned_state.repository.views.html import commits_table
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.trees.nodes import Shape, write_node
 from versioned_state.values.trees.references import read_tree
@@ -34,6 +35,10 @@ _SIGNATURE_HEADER: Final = b"\xc4" + bytes((SIGNATURE_SIZE,))
 EARLIEST: Final = -62_135_596_800_000_000
 LATEST: Final = 253_402_300_799_999_999
 """Microseconds from the start of the year 1 to the end of the year 9999, as far as a datetime goes."""
+
+
+_INTERNAL: Final = frozenset({"address", "jump", "jump_address", "meta_cell", "parent_addresses", "tree"})
+"""Attributes of a commit for the layers of this library, which completion does not offer."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -119,7 +124,14 @@ class Commit:
 
     def __repr__(self) -> str:
         by = "" if self.author is None else f" by {self.author}"
-        return f"<Commit {self.short} {self.message!r}{by}>"
+        meta = f", meta: {', '.join(map(str, self.meta))}" if self.meta_cell is not None else ""
+        return f"<Commit {self.short} {self.message!r}{by}{meta}>"
+
+    def _repr_html_(self) -> str:
+        return commits_table([self], caption=f"commit {self.id}")
+
+    def __dir__(self) -> list[str]:
+        return sorted(set(object.__dir__(self)) - _INTERNAL)
 
 
 def new_commit(

@@ -10,6 +10,7 @@ from typing import Any, Self, overload
 
 from versioned_state.objects.store import Reader
 from versioned_state.repository.views.change import Change, ChangeRun, fold
+from versioned_state.repository.views.html import diff_table
 from versioned_state.repository.views.patch import write_patch
 from versioned_state.values.changes.diff import CellChange, diff_maps, diff_values
 from versioned_state.values.encode.compose import Composer
@@ -121,6 +122,9 @@ class Diff(Sequence[Change]):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self))
+
+    def _repr_html_(self) -> str:
+        return diff_table(self)
 
     def __repr__(self) -> str:
         counts = self.stat()

@@ -6,11 +6,15 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from threading import RLock
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from versioned_state.errors import ReadOnlyError, UnknownPathError
+from versioned_state.errors import InvalidArgumentError, ReadOnlyError, UnknownPathError
 from versioned_state.objects.store import Reader
 from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.views.diff import Diff
+from versioned_state.repository.views.html import table
+from versioned_state.repository.views.preview import Preview
+from versioned_state.repository.views.render import WIDTH
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.containers import container_of, order_keys
 from versioned_state.values.decode.decoder import Decoder
@@ -165,6 +169,33 @@ class Snapshot(Mapping[str, Any]):
         """All keys and values as a dict of your own."""
         return dict(self.items())
 
+    def preview(self, key: str, *, width: int = WIDTH) -> str:
+        """The beginning of a value on one line of about ``width`` characters. Cost: one path, and what is shown. Unpickles nothing."""
+        with self._lock:
+            cell = self._cell(key)
+            if cell is None:
+                raise KeyError(key)
+            return Preview(self._nodes, Decoder(self._nodes)).one_line(cell, width=width)
+
+    def diff(self, other: Snapshot) -> Diff:
+        """The changes from this snapshot to another one of the same store, by path, over all keys and namespaces. Cost: what differs.
+
+        Raises:
+            InvalidArgumentError: ``other`` is not a snapshot, or both are of different stores.
+        """
+        if not isinstance(other, Snapshot):
+            raise InvalidArgumentError(f"diff() takes a snapshot, not {type(other).__name__}", hint="state.diff(a, b) takes revisions")
+        if other._reader is not self._reader:
+            raise InvalidArgumentError("the snapshots are of different repositories", hint="take both from one")
+        return Diff(self._reader, self._tree, other._tree, cache=self._cache)
+
+    def _repr_html_(self) -> str:
+        rows = ((key, self.preview(key)) for key in self)
+        return table(f"snapshot {self._where()}", ("key", "value"), rows)
+
+    def __dir__(self) -> list[str]:
+        return sorted(set(super().__dir__()) - {"cell_at"})  # for the layers above
+
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise ReadOnlyError(
             "a snapshot is read-only",
@@ -172,7 +203,14 @@ class Snapshot(Mapping[str, Any]):
         )
 
     __setitem__ = __delitem__ = _refuse
-    pop = popitem = clear = update = setdefault = _refuse
+
+    if not TYPE_CHECKING:  # a checker refuses them
+
+        def __getattr__(self, name: str) -> Any:
+            # The other methods of a dict say why they are not there. Completion does not offer them.
+            if name in {"pop", "popitem", "clear", "update", "setdefault"}:
+                return self._refuse
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<Snapshot {self._where() or 'of a state'}>"

@@ -16,13 +16,16 @@ from typing import Any, Final
 
 from versioned_state.errors import StateError
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.state.worktree.entries import IMMUTABLE, Savepoint, Slot, Staged
+from versioned_state.repository.views.preview import Preview
+from versioned_state.repository.views.render import one_line
+from versioned_state.state.worktree.entries import IMMUTABLE, UNSTORABLE, Savepoint, Slot, Staged
 from versioned_state.state.worktree.stage import Detector
 from versioned_state.state.worktree.tracked import Holdings
 from versioned_state.state.worktree.unfinished import DERIVED, Move
 from versioned_state.state.worktree.update import Follower, MergeRoots
 from versioned_state.values.cells import Code
 from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import path_of
@@ -201,15 +204,28 @@ class Worktree:
             return True
         if key in held.assigned or key in held.added:
             return False
-        if slot.base is not None:
-            if not self._encoder.fingerprinter.is_unchanged(slot.value, slot.base):
+        try:
+            if slot.base is not None:
+                if not self._encoder.fingerprinter.is_unchanged(slot.value, slot.base):
+                    return False
+            elif type(slot.value) not in IMMUTABLE and self._encoder.encode(slot.value, None, key)[0] != slot.cell:
                 return False
-        elif type(slot.value) not in IMMUTABLE and self._encoder.encode(slot.value, None, key)[0] != slot.cell:
-            return False
+        except UNSTORABLE:
+            return False  # it changed to something that cannot be stored
         self._begin(key)
         held.let_go(key)
         self.unfinished.edit = None
         return True
+
+    def preview(self, key: bytes) -> str:
+        """The beginning of a value on one line. A value that is not loaded stays so. Cost: what is shown."""
+        slot = self._slots.get(key)
+        if slot is not None:
+            return one_line(slot.value)
+        cell = self.cell(key)
+        if cell is None:
+            return one_line(self.tail(key))
+        return Preview(self._nodes, Decoder(self._nodes)).one_line(cell)
 
     def are_same(self, a: Any, b: Any) -> bool:
         """Whether two values would be stored alike. Cost: packing both."""

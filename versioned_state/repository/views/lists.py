@@ -1,0 +1,38 @@
+"""Results that are several things: iterated like an iterator or a list, shown as a table in a notebook. Layer: repository."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Self
+
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.inspect.blame import Blame
+from versioned_state.repository.views.html import blame_table, commits_table
+
+
+class Log(Iterator[Commit]):
+    """Commits, newest first, each read when it is taken. Showing a log in a notebook takes nothing from it.
+
+    Args:
+        walk: begins at the first commit each time.
+    """
+
+    def __init__(self, walk: Callable[[], Iterator[Commit]]) -> None:
+        self._walk = walk
+        self._commits = walk()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Commit:
+        return next(self._commits)
+
+    def _repr_html_(self) -> str:
+        return commits_table(self._walk(), caption="log")
+
+
+class BlameList(list[Blame]):
+    """The parts of a value in their order, each with its commit."""
+
+    def _repr_html_(self) -> str:
+        return blame_table(self)
