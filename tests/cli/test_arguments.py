@@ -8,6 +8,9 @@ import pytest
 
 from tests.support.command_line import Vstate, assert_error
 from tests.support.examples import Trip
+from versioned_state import Memory, Repository, Versioned
+from versioned_state.cli.shared.place import paths_below
+from versioned_state.storage import Counting
 
 
 @pytest.mark.parametrize(
@@ -62,6 +65,20 @@ def test_keys_are_listed_inside_values(command: str, keys: list[str], vstate: Vs
     assert vstate(*command.split(), store=trip.path).stdout.splitlines() == keys
     found = [json.loads(line) for line in vstate(*command.split(), "--json", store=trip.path).stdout.splitlines()]
     assert [each["path"] for each in found] == keys
+
+
+def test_keys_with_a_prefix_read_no_others():
+    reads = []
+    for count in (500, 8000):
+        store = Counting(Memory())
+        with Versioned(store) as state:
+            state.update({f"key{number}": number for number in range(count)} | {"zz1": 1, "zz2": 2})
+            state.commit()
+            snapshot = Repository(store).snapshot("main")
+            store.reset()
+            assert [str(path) for path in paths_below(snapshot, "", "zz")] == ["zz1", "zz2"]
+            reads.append(store.counts.objects_read)
+    assert reads[1] <= reads[0] + 4
 
 
 @pytest.mark.parametrize(

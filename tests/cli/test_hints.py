@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import shlex
 from pathlib import Path
 
 import pytest
 
+import versioned_state
 from tests.support.command_line import Vstate, assert_error, speaks_python
 from tests.support.examples import Trip
 from versioned_state import errors
-from versioned_state.cli.shared.hints import hint_of, message_of
+from versioned_state.cli.shared.hints import _HINTS, hint_of, message_of
 
 
 def test_what_was_deleted_is_brought_back_by_the_hint(vstate: Vstate, own_trip: Trip, monkeypatch: pytest.MonkeyPatch):
@@ -65,7 +67,10 @@ ERRORS: list[errors.StateError] = [
     errors.WrongKeyError("the store is encrypted with another key", hint="give it in old_keys"),
     errors.StorageFullError("the store is at its size limit", limit=10, hint="open the store with a larger size_limit"),
     errors.UnsafeStoreError("a network file system", hint="use a local folder; allow_network=True if one machine alone opens it"),
+    errors.ReadOnlyError("the store cannot be written", hint="open it with Disk(path, read_only=True)"),
+    errors.UnserializableValueError("a", "X", "it is an object"),
     errors.UnknownRevisionError("b", deleted="branch"),
+    errors.UnknownRevisionError("00f"),
     errors.UnknownRevisionError("HEAD", near=["main"]),
     errors.UnknownRevisionError("b"),
 ]
@@ -107,3 +112,64 @@ def test_python_is_told_from_what_is_typed():
 
 def test_hints_are_quoted_for_the_shell(tmp_path: Path):
     assert "'it'\"'\"'s'" in hint_of(errors.UnmergedBranchError("it's", "a" * 48))
+
+
+# Hints of the engine that name calls or arguments, and cannot be met in a terminal, or are right there.
+_FOR_PROGRAMS = {
+    "a program must commit or discard; a command has nothing staged": ["commit() or discard() first"],
+    "vstate log and grep put their own hint in its place": ["re.escape() searches for a text as it is"],
+    "vstate apply checks the patch first": ["as Diff.to_patch() gives it"],
+    "vstate checks the key file first": ["make one with secrets.token_bytes(x), and keep it where the store is not"],
+    "vstate reads no value of a type of the user's": [
+        "its class may be missing here or have changed since; register() types whose values must last",
+        "from_data() must read whatever to_data() has ever written",
+    ],
+    "an option of the store's URL": ["raise max_connections"],
+}
+
+
+class _Hints(ast.NodeVisitor):
+    """Collects the hints of a module, each with the name of its error; an x stands for what is filled in."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, str]] = []
+        self._class = ""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        outer, self._class = self._class, node.name
+        self.generic_visit(node)
+        self._class = outer
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = node.func.id if isinstance(node.func, ast.Name) else self._class  # super().__init__(…)
+        self.found += [(name, literal(each.value)) for each in node.keywords if each.arg == "hint"]
+        self.generic_visit(node)
+
+
+def literal(node: ast.expr) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(map(literal, parts))
+        case ast.FormattedValue():
+            return "x"
+        case _:
+            return ""
+
+
+def test_every_hint_of_the_engine_that_speaks_python_has_one_for_the_terminal():
+    known = [each for hints in _FOR_PROGRAMS.values() for each in hints]
+    package = Path(versioned_state.__file__).parent
+    hints = _Hints()
+    for file in package.rglob("*.py"):
+        if "cli" not in file.relative_to(package).parts:
+            hints.visit(ast.parse(file.read_text("utf-8")))
+    assert len(hints.found) > 50
+    left = set()
+    for name, hint in hints.found:
+        cls = getattr(errors, name, None)
+        is_translated = isinstance(cls, type) and any(base in _HINTS for base in cls.__mro__)
+        if speaks_python(f"hint: {hint}") and not is_translated and hint not in known:
+            left.add((name, hint))
+    assert left == set()

@@ -92,8 +92,9 @@ def _paths(repository: Repository, rev: str, prefix: str) -> Iterator[str]:
 
     snapshot = repository.snapshot(rev, describe=True)
     above = prefix[: max(prefix.rfind("."), prefix.rfind("["), 0)]
+    key = prefix if prefix.isidentifier() else ""  # a plain key: those that begin otherwise need not be read
     with suppress(StateError):
-        yield from _starting((str(found) for found in paths_below(snapshot, above)), prefix)
+        yield from _starting((str(found) for found in paths_below(snapshot, above, key)), prefix)
 
 
 def _ask(context: click.Context, find: Callable[[Repository], Iterable[str]]) -> list[str]:

@@ -23,7 +23,6 @@ from versioned_state.errors import (
     StateError,
     StorageError,
     StorageFullError,
-    StoreBusyError,
     UnknownRevisionError,
     UnmergedBranchError,
     UnsafeStoreError,
@@ -105,10 +104,6 @@ def _of_unsafe_store(error: UnsafeStoreError) -> str:
     return error.hint.partition(_ONE_MACHINE)[0]
 
 
-def _of_busy_store(error: StoreBusyError) -> str:
-    return error.hint if "vstate" in error.hint else "another process holds the store: repeat the command"
-
-
 def _of_storage(error: StorageError) -> str:
     cannot_open = getattr(error.__cause__, "sqlite_errorname", "").startswith("SQLITE_CANTOPEN")
     return "check that your user may read and write the folder of the store" if cannot_open else error.hint
@@ -127,6 +122,5 @@ _HINTS: Final[dict[type[BaseException], str | Callable[[Any], str]]] = {
     StorageFullError: _of_full_store,
     UnsafeStoreError: _of_unsafe_store,
     ReadOnlyError: "vstate can still read it; to change it, your user must be allowed to write to the store",
-    StoreBusyError: _of_busy_store,
     StorageError: _of_storage,
 }

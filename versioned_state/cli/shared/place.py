@@ -133,21 +133,24 @@ def entries(snapshot: Snapshot, convert: Callable[[Any], Any]) -> Iterator[tuple
         yield NAMESPACES, {name: dict(entries(snapshot.namespace(name), convert)) for name in names}
 
 
-def paths_below(snapshot: Snapshot, path: str) -> Iterator[StatePath]:
-    """The keys of the state, of a namespace such as ``@worker``, or of a dict or list in it. Cost: the keys; no value is read.
+def paths_below(snapshot: Snapshot, path: str, prefix: str = "") -> Iterator[StatePath]:
+    """The keys of the state, of a namespace such as ``@worker``, or of a dict or list in it. Cost: these keys; no value is read.
+
+    Args:
+        prefix: only keys that begin with it; of the state, others are not read.
 
     Raises:
         UnknownPathError: there is nothing at the path.
         InvalidArgumentError: the value has no keys.
     """
     if not path:
-        yield from _keys_of(snapshot, StatePath())
+        yield from _keys_of(snapshot, StatePath(), prefix)
         return
     if (namespaces := _namespaces(path)) is not None:
         for step in namespaces.steps:
             assert isinstance(step, Namespace)
             snapshot = snapshot.namespace(step.name)
-        yield from _keys_of(snapshot, namespaces)
+        yield from _keys_of(snapshot, namespaces, prefix)
         return
     above = StatePath.parse(path)
     found = snapshot.keys_at(above)
@@ -155,7 +158,10 @@ def paths_below(snapshot: Snapshot, path: str) -> Iterator[StatePath]:
         found = len(value)
     if found is None:
         raise InvalidArgumentError(f"{path} is a single value, without keys", hint=f"vstate get {quote(path)} shows it")
-    yield from (above.index(index) for index in range(found)) if isinstance(found, int) else (above.key(key) for key in found)
+    if isinstance(found, int):
+        yield from (above.index(index) for index in range(found) if not prefix)
+    else:
+        yield from (above.key(key) for key in found if not prefix or (type(key) is str and key.startswith(prefix)))
 
 
 def _namespaces(path: str) -> StatePath | None:
@@ -167,8 +173,8 @@ def _namespaces(path: str) -> StatePath | None:
     return StatePath(tuple(steps)) if all(isinstance(step, Namespace) for step in steps) else None
 
 
-def _keys_of(snapshot: Snapshot, above: StatePath) -> Iterator[StatePath]:
-    for key in snapshot:
+def _keys_of(snapshot: Snapshot, above: StatePath, prefix: str) -> Iterator[StatePath]:
+    for key in snapshot.iter_keys(prefix):
         yield above.key(key)
     for name in snapshot.namespaces():
-        yield from _keys_of(snapshot.namespace(name), above.namespace(name))
+        yield from _keys_of(snapshot.namespace(name), above.namespace(name), prefix)

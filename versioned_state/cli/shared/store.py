@@ -17,6 +17,7 @@ from versioned_state.repository.database import Database
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
 from versioned_state.storage import KVStore, open_store
+from versioned_state.storage.local.sqlite_file import DISK
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.signing import Signer
@@ -25,8 +26,8 @@ DEFAULT: Final = "./.vstate"
 """The store that ``init`` and ``import`` create if none is named."""
 
 _FOLDER: Final = ".vstate"
-_FILES: Final = ("store.sqlite3", "cache.db")
-"""The files by which a folder is known to be a store."""
+_FILES: Final = (DISK.file_name, "cache.db")
+"""The files of ``Disk`` and ``DiskCache``, whose module needs an extra: a folder that has one is a store."""
 
 _HINT: Final = "vstate --store PATH names a store, its folder or its URL; vstate init creates one"
 

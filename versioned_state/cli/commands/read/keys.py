@@ -32,12 +32,9 @@ def keys(settings: Settings, place: str, prefix: str, *, as_json: bool) -> None:
         rev, path = _place(repository, place)
         with explained(repository, "vstate keys", rev, path):
             snapshot = repository.snapshot(rev, describe=True)
-            for found in paths_below(snapshot, path):
-                key = _key(found)
-                if prefix and not (type(key) is str and key.startswith(prefix)):
-                    continue
+            for found in paths_below(snapshot, path, prefix):
                 if as_json:
-                    output.json({"key": json_value(key), "path": str(found), "namespaces": _namespaces(found)})
+                    output.json({"key": json_value(_key(found)), "path": str(found), "namespaces": _namespaces(found)})
                 else:
                     output.print(str(found))
 
