@@ -1,4 +1,4 @@
-"""Commits are read by many threads at once, and by address as they are stored."""
+"""Commits are read by many threads at once, and an empty author is none wherever one is given."""
 
 from __future__ import annotations
 
@@ -39,6 +39,26 @@ def test_threads_on_one_repository_read_at_once():
             repository.database.forget()
             assert [commit.id for commit in threads.map(repository.commit, [commit.id for commit in commits])] == [c.id for c in commits]
             repository.database.forget()
+
+
+def test_an_empty_author_is_none_wherever_it_is_given():
+    for author in ("", None):
+        for repository in (Repository(Memory(), author="repository"), Repository(Memory(), author=author)):
+            state = Versioned(repository, author=author)
+            state["n"] = 1
+            made = [state.commit("one", author=author)]
+            state["n"] = 2
+            made.append(state.commit("two"))
+            made.append(state.revert("HEAD", author=author))
+            repository.tags.create("v1", "HEAD~1", message="released", author=author)
+            said = repository.tags.annotation("v1")
+            assert said is not None
+            state.reset("HEAD~1")
+            log = repository.database.ref("branch", "main").log
+            assert log is not None
+            authors = {commit.author for commit in made} | {said.author, repository.database.read_log(log).author}
+            assert authors == {repository.author}
+            assert repository.author in ("repository", None)
 
 
 def test_one_and_the_same_read_by_many_threads_is_one_commit():

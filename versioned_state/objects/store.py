@@ -84,9 +84,10 @@ class Staging:
     def __contains__(self, address: Address) -> bool:
         return address in self._staged
 
-    def add(self, raw: bytes) -> Address:
-        """Stage an object; its address. Cost: one hash."""
-        address = address_of(raw)
+    def add(self, raw: bytes, address: Address | None = None) -> Address:
+        """Stage an object; its address. Cost: one hash, unless the caller has computed the address already."""
+        if address is None:
+            address = address_of(raw)
         if address not in self._staged:
             self._staged[address] = raw
             self._size += len(raw)

@@ -56,7 +56,7 @@ class Database:
     Args:
         store: the store.
         pickle, pickle_key: when values that are not data are pickled and unpickled.
-        author: the author of commits and log entries, unless a call names another.
+        author: the author of commits and log entries, unless a call names another; ``""`` is None here and there.
         signer: signs every new commit.
         clock: microseconds since 1970.
 
@@ -201,10 +201,8 @@ class Database:
             log = staging.add(self.log_entry(ref, commit, action=action, author=author))
         # Whatever a staging relies on was there when the ref was read that it was first to move, or was sent since.
         since = staging.since = ref.sweeps if staging.since is None else min(ref.sweeps, staging.since)
-        made = _made(commit, staging)
-        parents = {parent for each in made for parent in each.parent_addresses} - {each.address for each in made}
-        reachable = (ref.head, ROOT_ADDRESS)
-        if not all(parent in reachable or self.fence.knows(parent) for parent in parents):
+        made, parents = _made(commit, staging)
+        if any(parent not in (ref.head, ROOT_ADDRESS) and not self.fence.knows(parent) for parent in parents):
             since = min(since, 0)  # known only if nothing was ever deleted
 
         def secure() -> None:
@@ -262,7 +260,7 @@ class Database:
             jump=graph.jump_of(parents[0], read),
             sign=None if self.signer is None else self.signer.sign,
         )
-        staging.add(raw)
+        staging.add(raw, commit.address)
         return commit
 
     def now(self) -> int:
@@ -288,16 +286,19 @@ def _address_of(commit: Commit | None) -> Address | None:
     return None if commit is None else commit.address
 
 
-def _made(commit: Commit, staging: Staging) -> list[Commit]:
-    """A commit that is about to be published, and its staged ancestors."""
+def _made(commit: Commit, staging: Staging) -> tuple[list[Commit], set[Address]]:
+    """A commit that is about to be published and its staged ancestors, and the parents of these that are stored."""
     made = {commit.address: commit}
+    stored: set[Address] = set()
     pending = [commit]
     while pending:
         for address in pending.pop().parent_addresses:
-            if address in staging and address not in made:
+            if address not in staging:
+                stored.add(address)
+            elif address not in made:
                 made[address] = read_commit(address, staging.read(address))
                 pending.append(made[address])
-    return list(made.values())
+    return list(made.values()), stored
 
 
 def backoff(attempt: int) -> None:

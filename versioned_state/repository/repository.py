@@ -31,9 +31,10 @@ from versioned_state.repository.maintenance.gc import DEFAULT_EXPIRE, GcReport, 
 from versioned_state.repository.maintenance.prune import PruneReport, prune
 from versioned_state.repository.maintenance.purge import Progress as PurgeProgress, PurgeReport, purge
 from versioned_state.repository.merging.policies import PolicyName, read_policies, write_policy
-from versioned_state.repository.names.branches import Branches, Tags
+from versioned_state.repository.names.branches import Branches
 from versioned_state.repository.names.resolve import default_branch, resolve
 from versioned_state.repository.names.syntax import split_range
+from versioned_state.repository.names.tags import Tags
 from versioned_state.repository.refs.reflog import Position
 from versioned_state.repository.views.diff import Diff
 from versioned_state.repository.views.lists import BlameList, Log

@@ -24,7 +24,8 @@ from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Com
 from versioned_state.repository.history.shallow import ShallowCommit, write_shallow
 from versioned_state.repository.maintenance.gc import GcReport, collect
 from versioned_state.repository.merging.policies import read_policies
-from versioned_state.repository.names.branches import Branches, Tags
+from versioned_state.repository.names.branches import Branches
+from versioned_state.repository.names.tags import Tags
 from versioned_state.repository.refs.ref import Ref, iter_refs, write_ref
 from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
 from versioned_state.storage import Disk, KVStore, Memory, Wrapper

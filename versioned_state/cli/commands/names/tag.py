@@ -13,7 +13,7 @@ from versioned_state.cli.render.text import first_line, iso_instant, iso_time
 from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.handle import user
 from versioned_state.cli.shared.settings import Settings, json_option, verb
-from versioned_state.repository.names.branches import TagInfo
+from versioned_state.repository.names.tags import TagInfo
 from versioned_state.repository.repository import Repository
 
 

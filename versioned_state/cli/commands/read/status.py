@@ -17,7 +17,7 @@ from versioned_state.cli.shared.settings import Settings, json_option, limit_opt
 from versioned_state.errors import StorageError
 from versioned_state.objects.keys import OBJECTS
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.names.branches import Refs
+from versioned_state.repository.names.mapping import Refs
 from versioned_state.repository.repository import Repository
 from versioned_state.storage import Disk, Encrypted, Wrapper
 

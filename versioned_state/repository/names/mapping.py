@@ -1,0 +1,184 @@
+"""What branches and tags have in common: a mapping from names to commits, created and deleted by name. Layer: repository.
+
+A deleted ref keeps its record and its reflog, so it can be brought back. A move whose reply was lost is looked up before it is repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from versioned_state.errors import RefExistsError, StorageError, UnknownOutcomeError, UnknownRevisionError
+from versioned_state.objects.address import Address, address_of
+from versioned_state.objects.keys import RefKind
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.names.resolve import resolve
+from versioned_state.repository.refs.ref import Ref, check_name, iter_refs, write_ref
+
+if TYPE_CHECKING:
+    from versioned_state.repository.database import Database
+
+_DELETE: Final = "delete"
+
+_READ_AT_ONCE: Final = 256
+"""Commits of one read of the store, when refs are listed with their commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A ref as it was read, the commit it is to point to (None: it is deleted), why, and the log entry that identifies the move."""
+
+    ref: Ref
+    commit: Commit | None
+    action: str
+    entry: bytes
+
+
+class Refs(Mapping[str, Commit]):
+    """The branches, or the tags, of a repository: a mapping from name to commit, in the order of the store, which is mostly by name.
+
+    A lookup costs one read of the store; ``len`` and iteration cost what they list.
+    """
+
+    _kind: RefKind
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._in_doubt: dict[str, _Move] = {}  # moves whose outcome is not known, by name
+
+    def __getitem__(self, name: str) -> Commit:
+        return self._database.commits.read(self._head(self._live(name)))
+
+    def __contains__(self, name: object) -> bool:
+        return type(name) is str and self._database.ref(self._kind, name).head is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return (ref.name for ref in iter_refs(self._database.store, self._kind))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def items(self) -> ItemsView[str, Commit]:
+        """Names and commits, read a few hundred at a time as they are taken."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[Commit]:
+        """The commits, read a few hundred at a time as they are taken."""
+        return _Values(self)
+
+    def iter_commits(self) -> Iterator[tuple[Ref, Commit]]:
+        """Each ref with its commit. Cost: a listing, and a call of the store for every few hundred of them."""
+        refs = iter_refs(self._database.store, self._kind)
+        while some := list(islice(refs, _READ_AT_ONCE)):
+            commits = self._database.commits.read_many(self._head(ref) for ref in some)
+            yield from ((ref, commits[self._head(ref)]) for ref in some)
+
+    def deleted(self) -> Iterator[str]:
+        """The names of deleted refs; ``create(name, at="name@{1}")`` brings one back. Cost: a listing of all refs."""
+        return (ref.name for ref in iter_refs(self._database.store, self._kind, deleted=True) if ref.head is None)
+
+    def _live(self, name: str) -> Ref:
+        ref = self._database.ref(self._kind, name)
+        if ref.head is None:
+            gone = ref.stored is not None
+            reason = f"there is no such {self._kind}" + ("; it was deleted" if gone else "")
+            raise UnknownRevisionError(name, reason=reason, deleted=self._kind if gone else "")
+        return ref
+
+    @staticmethod
+    def _head(ref: Ref) -> Address:
+        assert ref.head is not None
+        return ref.head
+
+    def _create(self, name: str, at: str | Commit, *, action: str, author: str | None = None) -> tuple[Ref, Commit]:
+        check_name(self._kind, name)
+        commit = resolve(self._database, at)
+        ref = self._database.ref(self._kind, name)
+        moved = self._done_before(ref, commit, action)
+        if moved is None and ref.head is None:
+            moved = self._move(ref, commit, action=action, author=author)
+        if moved is None:
+            raise RefExistsError(self._kind, name)
+        return moved, commit
+
+    def _delete(self, name: str, check: Callable[[Ref, Commit], None] = lambda _ref, _head: None) -> Commit:
+        """Delete a ref unless ``check`` raises; the commit that it pointed to. Raises ``UnknownRevisionError``."""
+        while True:
+            ref = self._database.ref(self._kind, name)
+            doubt = self._in_doubt.get(name)
+            if doubt is not None and self._done_before(ref, None, _DELETE):
+                return self._database.commits.read(self._head(doubt.ref))
+            ref = self._live(name)
+            head = self._database.commits.read(self._head(ref))
+            check(ref, head)
+            if self._move(ref, None, action=_DELETE) is not None:
+                return head
+
+    # Moves whose reply was lost
+
+    def _move(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> Ref | None:
+        """``Database.move``; if the reply is lost, it finds out whether the move was done.
+
+        Raises:
+            UnknownOutcomeError: it could not find out. The same call again does.
+        """
+        move = self._in_doubt.pop(ref.name, None)
+        # A request that may still be on its way is sent again unchanged: whichever arrives second finds the move done.
+        if move is None or (move.ref.stored, move.commit, move.action) != (ref.stored, commit, action):
+            move = _Move(ref, commit, action, self._database.log_entry(ref, commit, action=action, author=author))
+        try:
+            return self._send(move)
+        except UnknownOutcomeError as error:
+            self._in_doubt[ref.name] = move
+            try:
+                found = self._find(move) or self._send(move) or self._find(move)
+            except StorageError as failure:
+                raise error from failure
+            del self._in_doubt[ref.name]
+            return found
+
+    def _send(self, move: _Move) -> Ref | None:
+        return self._database.move(move.ref, move.commit, entry=move.entry)
+
+    def _find(self, move: _Move) -> Ref | None:
+        """The ref right after a move, if the move was done and the ref was not deleted since. Cost: a read for each later log entry."""
+        ref = self._database.ref(self._kind, move.ref.name)
+        done, log = address_of(move.entry), ref.log
+        while log is not None and log not in (done, move.ref.log):
+            entry = self._database.read_log(log)
+            log = None if entry.new is None else entry.previous
+        if log != done:
+            return None
+        # Not the ref as it is now: others may have moved it on, and a handle at this position must notice.
+        head = None if move.commit is None else move.commit.address
+        return replace(ref, head=head, log=done, stored=write_ref(ref.kind, ref.name, head, done))
+
+    def _done_before(self, ref: Ref, commit: Commit | None, action: str) -> Ref | None:
+        """The ref right after this move, if an earlier call made it without learning so."""
+        doubt = self._in_doubt.get(ref.name)
+        if doubt is None or (doubt.commit, doubt.action) != (commit, action):
+            return None
+        found = self._find(doubt)
+        if found is not None:
+            del self._in_doubt[ref.name]
+        return found
+
+
+class _Items(ItemsView[str, Commit]):
+    def __init__(self, refs: Refs) -> None:
+        super().__init__(refs)
+        self._refs = refs
+
+    def __iter__(self) -> Iterator[tuple[str, Commit]]:
+        return ((ref.name, commit) for ref, commit in self._refs.iter_commits())
+
+
+class _Values(ValuesView[Commit]):
+    def __init__(self, refs: Refs) -> None:
+        super().__init__(refs)
+        self._refs = refs
+
+    def __iter__(self) -> Iterator[Commit]:
+        return (commit for _, commit in self._refs.iter_commits())

@@ -1,0 +1,90 @@
+"""Tags: names that do not move, with or without an annotation. Layer: repository."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from versioned_state.errors import InvalidArgumentError, LimitExceededError
+from versioned_state.repository.history.commit import MAX_TEXT, Commit
+from versioned_state.repository.names.mapping import Refs
+from versioned_state.repository.refs.ref import Ref
+
+_ANNOTATED: Final = "tag: "
+"""The beginning of the action in the log entry that created an annotated tag; the message follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """The annotation of a tag: its message, its author, and when it was made (microseconds since 1970, UTC)."""
+
+    message: str
+    author: str | None
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class TagInfo:
+    """A tag: the commit that it points to, and its annotation, if it has one."""
+
+    name: str
+    commit: Commit
+    annotation: Annotation | None
+
+
+class Tags(Refs):
+    """The tags of a repository: a mapping from name to commit. A tag does not move."""
+
+    _kind = "tag"
+
+    def create(self, name: str, at: str | Commit = "HEAD", *, message: str | None = None, author: str | None = None) -> Commit:
+        """Create a tag at a revision; the commit.
+
+        Args:
+            message: makes it an annotated tag, with author and time.
+            author: the author of the annotation, by default the repository's.
+
+        Raises:
+            RefExistsError: the tag exists; it was not moved.
+            LimitExceededError: message or author is longer than 65,536 bytes.
+            UnknownRevisionError, InvalidArgumentError: no such revision; not a name; an empty message. Nothing was changed.
+        """
+        for what, text in (("message", message), ("author", author)):
+            if text is None:
+                continue
+            if type(text) is not str or (what == "message" and not text.strip()):
+                raise InvalidArgumentError(
+                    f"the {what} of a tag is a text; without a message there is no annotation", remains="nothing was changed"
+                )
+            if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
+                raise LimitExceededError(f"the {what} of a tag of {len(text)} characters", limit=MAX_TEXT)
+        return self._create(name, at, action="create" if message is None else _ANNOTATED + message, author=author)[1]
+
+    def delete(self, name: str) -> Commit:
+        """Delete a tag; the commit that it pointed to. The reflog of the tag keeps that commit as long as reflogs keep anything.
+
+        Raises:
+            UnknownRevisionError: there is no tag of that name.
+        """
+        return self._delete(name)
+
+    def annotation(self, name: str) -> Annotation | None:
+        """The annotation of a tag; None if it has none. Cost: two reads. Raises ``UnknownRevisionError``.
+
+        It is the tag's newest log entry, which gc keeps whatever its age.
+        """
+        return self._annotation(self._live(name))
+
+    def _annotation(self, ref: Ref) -> Annotation | None:
+        if ref.log is None:
+            return None
+        entry = self._database.read_log(ref.log)
+        if not entry.action.startswith(_ANNOTATED):
+            return None
+        return Annotation(entry.action.removeprefix(_ANNOTATED), entry.author, entry.time)
+
+    def iter_info(self) -> Iterator[TagInfo]:
+        """Each tag with its commit and its annotation. Cost: as ``items()``, and one read each."""
+        for ref, commit in self.iter_commits():
+            yield TagInfo(ref.name, commit, self._annotation(ref))
