@@ -197,7 +197,7 @@ def emptied(path: Path) -> None:
         (strange_value, "damaged"),
         (overwritten, "damaged"),
         (no_database, "not a store"),
-        (emptied, "another program"),
+        (emptied, "is empty"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

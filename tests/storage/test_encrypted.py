@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from hashlib import sha256
-from itertools import count
+from itertools import combinations, count
 from pathlib import Path
 from threading import Thread
 
@@ -620,3 +620,41 @@ def test_pickles_are_refused_where_others_can_write() -> None:
     state["x"] = object()
     with pytest.raises(PickleRefusedError):
         state.commit()
+
+
+def test_every_swap_of_two_stored_values_is_noticed() -> None:
+    """A value is bound to its key, and so to the kind of it."""
+    memory = Memory()
+    with Versioned(Encrypted(memory, KEY)) as state:
+        state["messages"] = ["text" * 100] * 40
+        state.commit("first")
+        state["messages"].append("more")
+        state.commit("second")
+        state.repository.branches.create("other", "main~1")
+        state.repository.tags.create("tag")
+        stored = dict(memory.items())
+    keys = [key for key in stored if key != KEYRING]
+    assert len(keys) > 8
+    for one, other in combinations(keys, 2):
+        swapped = Memory()
+        swapped.set_many({**stored, one: stored[other], other: stored[one]})
+        store = Encrypted(swapped, KEY)
+        for name in (one, other):
+            with pytest.raises((CorruptObjectError, CorruptStoreError)):
+                store.get(store._key(name))
+
+
+def test_nothing_reaches_the_store_in_the_clear() -> None:
+    """Whichever call writes it."""
+    memory = Memory()
+    store = Encrypted(memory, KEY)
+    store.set("plain", b"secret")
+    store.set(ADDRESS, b"secret")
+    store.set_many({"plain2": b"secret", "o/abcd": b"secret"})
+    assert store.compare_and_set("plain3", None, b"secret")
+    assert store.apply({"plain3": b"secret"}, {"plain4": b"secret"}, objects={"o/ab": b"secret"})
+    assert len(everything(store)) == 7
+    for key, value in memory.items():
+        assert "plain" not in key
+        assert ADDRESS not in key
+        assert b"secret" not in value

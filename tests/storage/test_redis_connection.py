@@ -13,6 +13,7 @@ from types import FrameType
 
 import pytest
 import redis
+from redis.connection import Connection, ConnectionPool
 
 from tests.support.processes import fork, join, start
 from tests.support.servers.proxy import Fault, Proxy
@@ -390,7 +391,7 @@ def test_nothing_is_published_whose_objects_a_sweep_has_taken(redis_server: Redi
 
 def test_objects_that_cannot_stay_are_given_up(redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Redis(redis_server.url, prefix=prefix, timeout=0.2) as store:
-        monkeypatch.setattr(store, "_apply", lambda *_: -1)
+        monkeypatch.setattr(store, "_send", lambda *_: -1)
         with pytest.raises(StoreBusyError, match="nothing was published"):
             store.set("k", b"1")
 
@@ -439,6 +440,19 @@ def test_close_while_threads_are_at_work(redis_server: RedisServer, prefix: str)
         for thread in threads:
             thread.join()
     assert wrong == []
+    assert _connections(redis_server, prefix) == 0
+
+
+def test_close_right_before_a_connection_comes_back(redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Redis(redis_server.url, prefix=prefix, client_name=prefix)
+    release = ConnectionPool.release
+
+    def close_first(pool: ConnectionPool, connection: Connection) -> None:
+        store.close()
+        release(pool, connection)
+
+    monkeypatch.setattr(ConnectionPool, "release", close_first)
+    assert store.get("k") is None
     assert _connections(redis_server, prefix) == 0
 
 

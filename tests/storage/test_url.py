@@ -168,6 +168,7 @@ def test_an_encrypted_store_on_a_server(url: str) -> None:
         state["x"].append(3)
         with pytest.raises(ReadOnlyError):
             state.commit()
+        state.discard()
     for options in ({}, {"read_only": True}, {"encryption_key": bytes(32)}):
         with pytest.raises(WrongKeyError):
             versioned_state.open(url, **options)
@@ -184,6 +185,7 @@ def test_a_state_at_a_url(url: str) -> None:
         state["y"] = object()
         with pytest.raises(PickleRefusedError):
             state.commit()
+        state.discard()
     with versioned_state.open(url, branch="b", pickle="allow") as state:
         state["y"] = ...
         state.commit()
@@ -231,6 +233,17 @@ def test_what_cannot_be_opened_is_closed_again(tmp_path: Path) -> None:
         ("redis://user:pw@host:6379/0?prefix=x", "redis://user:***@host:6379/0?prefix=x"),
         ("rediss://user:p:w/?#@@host", "rediss://user:***@host"),
         ("redis:user:pw@host", "redis:user:***@host"),
+        ("redis:/user:pw@host", "redis:/user:***@host"),
+        ("postgresql:user:pw@host/db", "postgresql:user:***@host/db"),
+        ("rediss:/:pw@host", "rediss:/:***@host"),
+        ("redis://user:pw", "redis://user:***"),
+        ("redis://user:pw/0", "redis://user:***/0"),
+        ("postgresql://h1:5432,h2:pw/db", "postgresql://h1:5432,h2:***/db"),
+        ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
+        ("redis:///user/pw@host", "redis:///***@host"),
+        ("user:pw@host", "user:***@host"),
+        ("redis://host/0?pw&prefix=x#pw", "redis://host/0?***&prefix=x#***"),
+        ("redis://host/0?p%61ssword=pw", "redis://host/0?p%61ssword=***"),
         ("redis://host?password=pw&db=1", "redis://host?password=***&db=1"),
         ("postgresql://u@h/db?sslpassword=pw&PASSWORD=pw", "postgresql://u@h/db?sslpassword=***&PASSWORD=***"),
         ("s3://b/p?secret_access_key=pw&session_token=pw&region=x", "s3://b/p?secret_access_key=***&session_token=***&region=x"),
@@ -258,17 +271,45 @@ def test_a_password_is_not_shown(url: str, shown: str) -> None:
         "postgresql://user:hunter2@127.0.0.1:1/db?schema=no good",
         "postgresql://127.0.0.1:1/db?password=hunter2&timeout=0.1",
         "s3://user:hunter2@bucket/p",
+        "postgresql:/user:hunter2@host/db",
+        "postgresql:user:hunter2@host/db",
+        "postgresql:///user:hunter2@host/db",
+        "postgresql://user:hunter2",
+        "postgresql://user:hunter2/db",
+        "postgresql://user:p@hunter2@host/db",
+        "postgresql://user:p/hunter2@host/db",
+        "postgresql://user:p?hunter2@127.0.0.1:1/db?timeout=0.1",
+        "postgresql://user:%zz hunter2@host/db",
+        "redis:/user:hunter2@host/0",
+        "redis:user:hunter2@host/0",
+        "redis:///user:hunter2@host/0",
+        "redis://user:hunter2",
+        "redis://user:p#hunter2@host",
+        "rediss:/:hunter2@host",
+        "s3:/user:hunter2@bucket/x",
+        "s3://user:hunter2",
+        "s3://user:hunter2/x",
+        "memory://user:hunter2@host",
+        "disk://user:hunter2@host",
+        " redis://user:hunter2@host",
+        "redis_tls://user:hunter2@host",
+        "redis//user:hunter2@host",
+        "://user:hunter2@host",
+        "user:hunter2@host",
+        "u:hunter2@host:6379",
         "s3://bucket/p?secret_access_key=hunter2&access_key_id=x&region=x&endpoint=http://127.0.0.1:1&timeout=0.1",
         "s3://bucket/p?secret_access_key=hunter2&no_such_option=1",
     ],
 )
-def test_no_error_shows_a_password(url: str) -> None:
+def test_no_error_shows_a_password(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises((InvalidArgumentError, StorageError)) as caught:
         open_store(url)
     error: BaseException | None = caught.value
     while error is not None:
-        assert "hunter2" not in f"{error!r} {error} {getattr(error, 'hint', '')}"
+        assert "hunter2" not in f"{error!r} {error} {getattr(error, 'hint', '')} {getattr(error, '__notes__', '')}"
         error = error.__cause__ or error.__context__
+    assert list(tmp_path.iterdir()) == []
 
 
 # What is no store

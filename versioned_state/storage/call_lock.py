@@ -11,12 +11,15 @@ import sys
 import time
 from collections import deque
 from contextlib import suppress
-from threading import Lock
+from threading import Lock, get_ident
 from types import FrameType, TracebackType
 
-# A caller that waits is woken by the one that releases the lock. It looks by itself after this long, in case that call was
-# interrupted.
-_LOOK_S = 0.02
+# A caller that waits is woken by the one that releases the lock. It looks by itself after this long, in case another thread was
+# interrupted as it held the lock. To look takes a walk over the stacks of all threads.
+_LOOK_S = 0.2
+
+Call = tuple[FrameType, int]
+"""A call and its thread."""
 
 
 def is_running(frame: FrameType) -> bool:
@@ -37,72 +40,71 @@ class CallLock:
     `with lock:` at once; `acquire` refuses it. A generator must not hold the lock from one step to the next.
     """
 
-    __slots__ = ("_holder", "_takeover", "_waiting")
+    __slots__ = ("_calls", "_gates")
 
     def __init__(self) -> None:
-        # At most one entry. dict.setdefault is one step: it takes the lock and says who holds it.
-        self._holder: dict[None, FrameType] = {}
-        self._takeover = Lock()
-        self._waiting: deque[Lock] = deque()
+        # The calls that hold the lock or wait for it, in order: the first one holds it. Each change is one step of a deque, so
+        # there is no state between two steps that an interrupt could leave behind.
+        self._calls: deque[Call] = deque()
+        self._gates: dict[Call, Lock] = {}
 
     def __enter__(self) -> None:
-        frame = sys._getframe(1)
-        if self._holder.setdefault(None, frame) is not frame:
-            self._wait(frame, None)
+        call = (sys._getframe(1), get_ident())
+        self._calls.append(call)
+        if self._calls[0] is not call:
+            self._wait(call, None)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._holder.get(None) is sys._getframe(1):
-            self._free()
+        self._leave(sys._getframe(1))
 
     def acquire(self, timeout: float | None = None) -> bool:
         """Take the lock for the calling function; False if it was not free within `timeout` seconds."""
-        frame = sys._getframe(1)
-        return self._holder.setdefault(None, frame) is frame or self._wait(frame, timeout)
+        call = (sys._getframe(1), get_ident())
+        self._calls.append(call)
+        return self._calls[0] is call or self._wait(call, timeout)
 
     def release(self) -> None:
-        """Free the lock, which the calling function holds."""
-        if self._holder.get(None) is sys._getframe(1):
-            self._free()
+        """Free the lock, if the calling function holds it."""
+        self._leave(sys._getframe(1))
 
-    def _free(self) -> None:
-        self._holder.clear()
-        if self._waiting:
-            with suppress(IndexError, RuntimeError):  # nobody waits any more
-                self._waiting.popleft().release()
+    def _leave(self, frame: FrameType) -> None:
+        holder = self._calls[0] if self._calls else None
+        if holder is None or holder[0] is not frame:
+            return  # it passed within another call
+        self._calls.remove(holder)
+        if self._calls:
+            with suppress(IndexError, KeyError, RuntimeError):  # the next one has come to look, or has gone
+                self._gates[self._calls[0]].release()
 
-    def _wait(self, frame: FrameType, timeout: float | None) -> bool:
-        """Wait for the lock; whether `frame` holds it now."""
+    def _wait(self, call: Call, timeout: float | None) -> bool:
+        """Wait until `call` is the first; whether it is."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self._holder.setdefault(None, frame) is not frame:
-            holder = self._holder.get(None)
-            if holder is not None and _calls(holder):
-                return False
-            left = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
-            if left < 0:
-                return False
-            gate = Lock()
-            gate.acquire()
-            self._waiting.append(gate)
-            # Nobody opens the gate if the lock was released before the gate was there.
-            woken = not self._holder or gate.acquire(timeout=left)
-            if not woken:
-                with suppress(ValueError, IndexError, RuntimeError):
-                    self._waiting.remove(gate)
-                if holder is not None and not is_running(holder):
-                    self._take_over(holder)
+        gate = self._gates[call] = Lock()
+        gate.acquire()
+        try:
+            while (holder := self._calls[0]) is not call:
+                if holder[1] == call[1]:
+                    if _is_caller(holder[0]):
+                        self._calls.remove(call)
+                        return False
+                    self._remove(holder)  # a call of this thread that is not under way has ended
+                    continue
+                left = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
+                if left < 0:
+                    self._calls.remove(call)
+                    return False
+                if not gate.acquire(timeout=left) and not is_running(holder[0]):
+                    self._remove(holder)
+        finally:
+            self._gates.pop(call, None)
         return True
 
-    def _take_over(self, ended: FrameType) -> None:
-        """Free the lock of a call that has ended. A verdict on an ended call stays true, so only its own entry is removed."""
-        if self._takeover.acquire(timeout=_LOOK_S):
-            try:
-                if self._holder.get(None) is ended:
-                    self._holder.clear()
-            finally:
-                self._takeover.release()
+    def _remove(self, ended: Call) -> None:
+        with suppress(ValueError):  # another caller was faster
+            self._calls.remove(ended)
 
 
-def _calls(holder: FrameType) -> bool:
+def _is_caller(holder: FrameType) -> bool:
     """Whether `holder` is a caller of the current function, on this thread."""
     at: FrameType | None = sys._getframe(1)
     while at is not None:

@@ -20,9 +20,16 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+-]+):(.*)", re.DOTALL)
 
 _FORMS: Final = "memory:, disk:PATH, diskcache:PATH, redis://, rediss://, unix://, postgresql:// and s3://"
 
-# Greedy up to the last @: a password that somebody forgot to escape may have any of : / @ ? in it.
-_USERINFO: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+-]+:(?://)?[^:@/?]*):.*@", re.DOTALL)
-_SECRET_OPTION: Final = re.compile(r"([?&][^=&]*(?:pass|pwd|secret|token|key|credential|signature)[^=&]*=)[^&]*", re.IGNORECASE)
+_USER: Final = re.compile(r"[\w.+%-]*")
+_NOT_A_PORT: Final = re.compile(r"^([^\[:]*):(?!\d*$).*", re.DOTALL)
+
+# Options whose values are shown. Of any other the value may be a secret, whatever its name looks like.
+_SHOWN_OPTIONS: Final = frozenset(
+    (
+        *("application_name", "client_name", "concurrency", "connect_timeout", "db", "endpoint", "max_connections", "prefix", "protocol"),
+        *("region", "schema", "socket_timeout", "sslmode", "ssl_cert_reqs", "timeout"),
+    )
+)
 
 
 def open_store(
@@ -59,10 +66,42 @@ def is_remote(url: str | os.PathLike[str]) -> bool:
 
 
 def redact(url: str) -> str:
-    """`url` with `***` for its password and for each option that may be a secret. A path stays as it is."""
-    if _split(url)[0] in ("", "disk", "diskcache", "memory"):
+    """`url` with `***` for its password, and for whatever may be one in a malformed URL. A path stays as it is."""
+    scheme, rest = _split(url)
+    if scheme in ("", "disk", "diskcache", "memory"):
         return url
-    return _SECRET_OPTION.sub(r"\1***", _USERINFO.sub(r"\1:***@", url))
+    # Up to the last @: a password that somebody forgot to escape may have any of : / @ ? in it.
+    login, at, place = rest.rpartition("@")
+    place, fragment, _ = place.partition("#")
+    base, question, query = place.partition("?")
+    shown = (_redact_login(login) if at else "") + _redact_ports(base)
+    if query:
+        shown += question + "&".join(map(_redact_option, query.split("&")))
+    return f"{scheme}:{shown}" + ("#***" if fragment else "")
+
+
+def _redact_login(login: str) -> str:
+    rest = login.lstrip("/")
+    slashes = login[: len(login) - len(rest)]
+    user, colon, _ = rest.partition(":")
+    if not _USER.fullmatch(user) or not (colon or slashes == "//"):
+        user = "***"
+    return f"{slashes}{user}{':***' if colon and user != '***' else ''}@"
+
+
+def _redact_ports(base: str) -> str:
+    # A port that is not a number may be a password whose @ was left out.
+    rest = base.lstrip("/")
+    hosts, slash, path = rest.partition("/")
+    shown = ",".join(_NOT_A_PORT.sub(r"\1:***", host) for host in hosts.split(","))
+    return base[: len(base) - len(rest)] + shown + slash + path
+
+
+def _redact_option(option: str) -> str:
+    name, equals, value = option.partition("=")
+    if not equals:
+        return "***" if option else ""
+    return f"{name}={value if name in _SHOWN_OPTIONS else '***'}"
 
 
 def _split(url: str | os.PathLike[str]) -> tuple[str, str]:
@@ -71,19 +110,29 @@ def _split(url: str | os.PathLike[str]) -> tuple[str, str]:
     return ("", "") if match is None else (match[1].lower(), match[2])
 
 
+def _check_path(text: str) -> None:
+    """Refuse a mistyped URL, which would become a folder of that name, password and all."""
+    if text.startswith(("/", ".")) or not (re.search(r":.*@", text, re.DOTALL) or "://" in text):
+        return
+    raise InvalidArgumentError(
+        f"this is neither a path nor one of {_FORMS}; it is not shown, as it may hold a password",
+        hint="a path with a colon and an @ in it, or with ://, is written disk:PATH or ./PATH",
+    )
+
+
 def _open(url: str | os.PathLike[str], *, read_only: bool, create: bool) -> KVStore:
     scheme, rest = _split(url)
+    if isinstance(url, str) and not scheme:
+        _check_path(url)
     if not isinstance(url, str) or not scheme:
         return Disk(url, read_only=read_only, create=create)
     if scheme == "memory":
         if rest:
-            raise InvalidArgumentError(f"{url!r}: memory: takes nothing after the colon")
+            raise InvalidArgumentError("memory: takes nothing after the colon")
         return ReadOnly(Memory()) if read_only else Memory()
     if scheme in ("disk", "diskcache"):
         if rest.startswith("//"):
-            raise InvalidArgumentError(
-                f"{url!r}: write {scheme}:PATH, without //", hint=f"for example: {scheme}:./state or {scheme}:/var/lib/state"
-            )
+            raise InvalidArgumentError(f"write {scheme}:PATH, without //", hint=f"for example: {scheme}:./state or {scheme}:/var/lib/state")
         return Disk(rest, read_only=read_only, create=create) if scheme == "disk" else _disk_cache(rest, read_only=read_only, create=create)
     if scheme not in _REMOTE:
         raise InvalidArgumentError(
@@ -153,8 +202,8 @@ def _take_options(url: str, ours: Mapping[str, Callable[[str], Any]]) -> tuple[s
             raise InvalidArgumentError(f"{redact(url)!r} has {name}= twice")
         try:
             taken[name] = ours[name](value)
-        except ValueError as error:
-            raise InvalidArgumentError(f"{redact(url)!r}: {name}={value!r} cannot be meant") from error
+        except ValueError:
+            raise InvalidArgumentError(f"{redact(url)!r}: {name}= takes a number") from None
     return base + ("?" + "&".join(left) if left else ""), taken
 
 

@@ -133,14 +133,7 @@ class Connections:
     """
 
     def __init__(self, url: str, *, timeout: float, limit: int) -> None:
-        try:
-            options: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(url)
-        except psycopg.ProgrammingError:
-            # The driver's message quotes the part that it does not understand, which may be the password.
-            raise InvalidArgumentError(
-                "this is not a URL for PostgreSQL that can be read; it is not shown, as it may hold a password",
-                hint="postgresql://USER@HOST:PORT/DATABASE; in a password, write %40 for @, %25 for %, and so on",
-            ) from None
+        options = _parse(url)
         shown = {name: str(options[name]) for name in ("user", "host", "port", "dbname") if options.get(name)}
         self.name = _name(**shown)
         self.timeout = timeout
@@ -267,6 +260,24 @@ class Connections:
             except IndexError:
                 return
             link.close()
+
+
+def _parse(url: str) -> dict[str, Any]:
+    """The driver's options in a URL. `InvalidArgumentError` if a password may stand where it would be shown."""
+    place = url.partition("//")[2].partition("?")[0]
+    authority, _, path = place.partition("/")
+    try:
+        options: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        options = {}  # the driver's message quotes the part that it does not understand, which may be the password
+    # libpq ends a password at the first @ or /, and takes the rest for hosts, ports and a database.
+    ports = str(options.get("port") or "").split(",")
+    if not options or authority.count("@") > 1 or "@" in path or not all(port.isdecimal() or not port for port in ports):
+        raise InvalidArgumentError(
+            "this is not a URL for PostgreSQL that can be read; it is not shown, as it may hold a password",
+            hint="postgresql://USER@HOST:PORT/DATABASE; in a password, write %40 for @, %2F for /, %25 for %, and so on",
+        )
+    return options
 
 
 def _translate(code: str, message: str, *, lost: bool) -> StateError:

@@ -82,7 +82,7 @@ class Link:
     def close(self) -> None:
         """Close what is idle now, and what is in use as it comes back. Idempotent."""
         self._closed = True
-        self._finalizer()
+        _disconnect(self._pools)
 
     def run(self, commands: Sequence[Command], *, repeatable: bool = True, done: int | None = None, patient: bool = True) -> list[Any]:
         """The replies to `commands`, sent in one batch and answered in their order; the first that is an error is raised.
@@ -127,9 +127,11 @@ class Link:
                 raise _AgainError(no_connection(error, self.place), error) from error
             raise unknown_outcome(error, self.place) from error
         finally:
-            if len(replies) < len(commands) or self._closed:
+            if len(replies) < len(commands):
                 connection.disconnect()
             pool.release(connection)
+            if self._closed:  # only now that it is given back: close() ended the idle ones, perhaps a moment before
+                pool.disconnect(inuse_connections=False)
         if done is None or replies[-1] != done:
             for reply in replies:
                 if isinstance(reply, self._redis.ResponseError):

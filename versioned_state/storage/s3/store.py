@@ -296,7 +296,8 @@ class S3(Backend):
 
 def _check_place(bucket: str, prefix: str) -> None:
     if type(bucket) is not str or not bucket or not all(char.isalnum() or char in "-._" for char in bucket):
-        raise InvalidArgumentError(f"bad name for a bucket: {bucket!r}")
+        # Not shown: in a malformed URL a password stands in its place.
+        raise InvalidArgumentError("bad name for a bucket", hint="letters, digits and - . _")
     parts = prefix.split("/") if type(prefix) is str and prefix else []
     plain = type(prefix) is str and prefix.isascii() and all(char.isalnum() or char in "-._=/" for char in prefix)
     if not plain or len(prefix) > 300 or any(part in ("", ".", "..") for part in parts):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
-from threading import Lock
 
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.storage.backend import check_keys
 from versioned_state.storage.base import KVStore, is_object
+from versioned_state.storage.call_lock import CallLock
 from versioned_state.storage.wrapper import Wrapper
 
 # What an entry costs beside its key and value: two object headers, a slot and links of the ordered
@@ -34,7 +34,7 @@ class Cache(Wrapper):
         self.max_bytes = max_bytes
         self.hits = 0
         self.misses = 0
-        self._lock = Lock()
+        self._lock = CallLock()
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0
         # How often something was removed. A read that began before a removal and ends after it must
@@ -83,12 +83,6 @@ class Cache(Wrapper):
             found.update(fetched)
         return found
 
-    def set(self, key: str, value: bytes) -> None:
-        removals = self._removals
-        self.store.set(key, value)
-        if is_object(key):
-            self._keep({key: value}, removals)
-
     def apply(
         self,
         expected: Mapping[str, bytes | None],
@@ -111,30 +105,43 @@ class Cache(Wrapper):
 
     def close(self) -> None:
         with self._lock:
-            self._kept.clear()
-            self._size = 0
             self._removals += 1
+            self._clear()
         self.store.close()
 
     def _keep(self, objects: Mapping[str, bytes], removals: int) -> None:
         with self._lock:
             if removals != self._removals:
                 return
-            for key, value in objects.items():
-                cost = _cost(key, value)
-                if key not in self._kept and cost <= self.max_bytes:
+            try:
+                for key, value in objects.items():
+                    cost = _cost(key, value)
+                    if key in self._kept or cost > self.max_bytes:
+                        continue
+                    while self._size + cost > self.max_bytes:
+                        self._size -= _cost(*self._kept.popitem(last=False))
                     self._kept[key] = value
                     self._size += cost
-            while self._size > self.max_bytes:
-                self._size -= _cost(*self._kept.popitem(last=False))
+            except BaseException:
+                self._clear()
+                raise
 
     def _forget(self, keys: Iterable[str]) -> None:
         with self._lock:
             self._removals += 1
-            for key in keys:
-                value = self._kept.pop(key, None)
-                if value is not None:
-                    self._size -= _cost(key, value)
+            try:
+                for key in keys:
+                    value = self._kept.pop(key, None)
+                    if value is not None:
+                        self._size -= _cost(key, value)
+            except BaseException:
+                self._clear()
+                raise
+
+    def _clear(self) -> None:
+        # After an interrupt between two steps the size may be wrong. A cache may forget.
+        self._kept.clear()
+        self._size = 0
 
 
 def _cost(key: str, value: bytes) -> int:

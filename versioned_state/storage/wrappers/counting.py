@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from threading import Lock
 
 from versioned_state.storage.base import KVStore, is_object
+from versioned_state.storage.call_lock import CallLock
 from versioned_state.storage.wrapper import Wrapper
 
 
@@ -45,7 +45,7 @@ class Counting(Wrapper):
 
     def __init__(self, store: KVStore) -> None:
         super().__init__(store)
-        self._lock = Lock()
+        self._lock = CallLock()
         self._counts = Counts()
 
     @property

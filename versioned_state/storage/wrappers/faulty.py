@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
-from threading import Lock
 from typing import TypeVar
 
 from versioned_state.errors import UnknownOutcomeError
 from versioned_state.storage.base import KVStore
+from versioned_state.storage.call_lock import CallLock
 from versioned_state.storage.wrapper import Wrapper
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Faulty(Wrapper):
 
     def __init__(self, store: KVStore, *, at: int | None = None, fault: Fault = Fault.BEFORE, crash: bool = False) -> None:
         super().__init__(store)
-        self._lock = Lock()
+        self._lock = CallLock()
         self.arm(at, fault=fault, crash=crash)
 
     def arm(self, at: int | None, *, fault: Fault = Fault.BEFORE, crash: bool = False) -> None:

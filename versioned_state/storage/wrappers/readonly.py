@@ -1,4 +1,4 @@
-"""`ReadOnly`, a store that can be looked at and not changed."""
+"""`ReadOnly`, a store that can be read and not changed. Layer: storage."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from versioned_state.storage.wrapper import Wrapper
 
 
 class ReadOnly(Wrapper):
-    """Reads pass; `set`, `apply` and what is built on them raise `ReadOnlyError`, and nothing is written."""
-
-    def set(self, key: str, value: bytes) -> NoReturn:
-        raise ReadOnlyError("the store is read-only; nothing was written")
+    """Passes reads; `apply`, and every write built on it, raises `ReadOnlyError`."""
 
     def apply(
         self,
@@ -23,4 +20,4 @@ class ReadOnly(Wrapper):
         *,
         objects: Mapping[str, bytes] | None = None,
     ) -> NoReturn:
-        raise ReadOnlyError("the store is read-only; nothing was written")
+        raise ReadOnlyError("the store is read-only", remains="nothing was written")
