@@ -24,7 +24,7 @@ from versioned_state.repository.inspect.bisect import Bisection, bisect
 from versioned_state.repository.inspect.blame import blame
 from versioned_state.repository.inspect.grep import Match, grep
 from versioned_state.repository.inspect.log_filters import Filters, select
-from versioned_state.repository.inspect.path_log import Touch, iter_touches
+from versioned_state.repository.inspect.path_log import PathChange, iter_path_changes
 from versioned_state.repository.inspect.stats import Stats, stats
 from versioned_state.repository.maintenance.fsck import FsckReport, check
 from versioned_state.repository.maintenance.gc import DEFAULT_EXPIRE, GcReport, Progress, collect
@@ -220,9 +220,9 @@ class Repository:
         parts = blame(self.commit(rev), path, objects=self.database.objects, read=self.database.commits.read, start=start, end=end)
         return BlameList(parts)
 
-    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[Touch]:
-        """The commits that touched a path, newest first, with what was there before and after; see ``touches.iter_touches``."""
-        return iter_touches(self.commit(rev), path, objects=self.database.objects, read=self.database.commits.read)
+    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[PathChange]:
+        """The commits that changed the value at a path, newest first, with its values before and after; see ``path_log``."""
+        return iter_path_changes(self.commit(rev), path, objects=self.database.objects, read=self.database.commits.read)
 
     def merge_base(self, a: str | Commit, b: str | Commit) -> Commit:
         """A best common ancestor of two revisions; at the least the empty root commit.

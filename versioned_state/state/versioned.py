@@ -20,7 +20,7 @@ from versioned_state.repository.history.signing import Signer
 from versioned_state.repository.inspect.bisect import Bisection
 from versioned_state.repository.inspect.grep import Match
 from versioned_state.repository.inspect.log_filters import Filters
-from versioned_state.repository.inspect.path_log import Touch
+from versioned_state.repository.inspect.path_log import PathChange
 from versioned_state.repository.merging.merge import Resolutions
 from versioned_state.repository.merging.policies import Policy
 from versioned_state.repository.refs.ref import check_name
@@ -474,7 +474,7 @@ class Versioned(KeySpace):
         return self.repository.blame(path, self._resolve(rev), start=start, end=end)
 
     @locked
-    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[Touch]:
+    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[PathChange]:
         """The commits that touched a path, newest first, with what was there before and after; see ``Repository.history``."""
         return self.repository.history(path, self._resolve(rev))
 

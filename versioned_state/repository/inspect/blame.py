@@ -1,7 +1,7 @@
-"""Blame: for each part of a value, the commit that it comes from. Layer: repository.
+"""Blame: the commit that each part of a value comes from. Layer: repository.
 
-As git does it: every part is handed to the first parent that has it unchanged; what no parent has is the commit's own. Commits are taken
-children first, and looked at only as long as anything is left.
+As in git: every part is passed on to the first parent that has it unchanged; a part that no parent has is the commit's own. Commits are
+taken children first, and only as long as parts are left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from versioned_state.objects.address import Address, Kind, expect
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.history.graph import Read, parents_of
-from versioned_state.repository.inspect.places import Place, Places
+from versioned_state.repository.inspect.path_tracer import PathTracer, TracedPath
 from versioned_state.values.cells import Code, code_of, key_of_cell
 from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps
 from versioned_state.values.changes.removal import target_of
@@ -37,14 +37,14 @@ MAX_TEXT: Final = 1 << 28
 """Bytes of a text whose lines can be asked about: all of it is held in memory."""
 
 _FEW: Final = 16
-"""Keys that are looked up one by one: more are found by what differs between the maps."""
+"""Keys up to which each is looked up by itself; more are found by comparing the maps."""
 
 
 class Blame:
     """A part of a value, and the commit that added it or last changed it.
 
     Attributes:
-        path: where it is: an element of a list, an entry of a dict, or what was asked for, where that has no parts.
+        path: the path of an element of a list or an entry of a dict; the path that was asked for if the value there has no parts.
         line: of a text of several lines, the number of the line, from 1; otherwise None.
         commit: where it comes from. ``commit.shallow``: or from before, since history was cut there.
     """
@@ -84,7 +84,8 @@ def blame(
         start, end: ask only for the parts from ``start`` to before ``end``, both as in a slice: ``start=-50`` for the last 50.
 
     Raises:
-        UnknownPathError: there is nothing there.
+        UnknownPathError: nothing is there.
+        LimitExceededError: more than ``MAX_PARTS`` parts, or a text above ``MAX_TEXT`` bytes.
     """
     return _Blamer(objects, read).run(commit, path, slice(start, end))
 
@@ -99,66 +100,66 @@ class _Kind(Enum):
 
 
 class _Run(NamedTuple):
-    """So many parts in a row, from ``position`` in one state's list or text on; in the answer they are ``slot`` and what follows it."""
+    """Parts in a row: ``length`` of them from ``position`` in one state's list or text; in the result they begin at index ``answer``."""
 
     position: int
     length: int
-    slot: int
+    answer: int
 
 
-_Entries = dict[bytes, int]  # of keys, their slots
+_Entries = dict[bytes, int]  # the keys, and their indexes in the result
 _Pending = _Entries | list[_Run]
 
 
 @dataclass(slots=True)
 class _Suspect:
-    """A commit that has some parts, and they may be its own. Without a ``place``, what it has them in is the root."""
+    """A commit that has some parts, which may be its own. ``traced`` is the value that has them; None: the state."""
 
     commit: Commit
-    place: Place | None
+    traced: TracedPath | None
     pending: _Pending = field(default_factory=list)
 
 
 class _Blamer:
-    """One question."""
+    """The search for one answer."""
 
     def __init__(self, objects: ObjectStore, read: Read) -> None:
         self._read = read
-        self._places = Places(objects)
-        self._nodes = self._places.nodes
+        self._tracer = PathTracer(objects)
+        self._nodes = self._tracer.nodes
         self._kind = _Kind.NONE
         self._suspects: dict[str, dict[Any, _Suspect]] = {}
         self._heap: list[tuple[int, str]] = []
         self._found: dict[int, Commit] = {}
-        self._texts = _Texts(self._places)
+        self._texts = _Texts(self._tracer)
 
     def run(self, commit: Commit, path: str | StatePath, parts: slice) -> list[Blame]:
-        place, listed = self._list(commit, path, parts)
+        traced, listed = self._listed(commit, path, parts)
         pending: _Pending
         if self._kind is _Kind.ENTRIES:
-            pending = {part.key: slot for slot, part in enumerate(listed)}
+            pending = {part.key: answer for answer, part in enumerate(listed)}
         else:
             pending = [_Run(listed[0].position, len(listed), 0)] if listed else []
-        self._hand(commit, place, pending)
+        self._pass_on(commit, traced, pending)
         while self._heap:
             _, id = heapq.heappop(self._heap)
             for suspect in self._suspects.pop(id).values():
-                self._settle(suspect)
-        decoder = self._places.decoder
-        return [Blame(part.path, part.line, self._found[slot], part.part, decoder) for slot, part in enumerate(listed)]
+                self._assign(suspect)
+        decoder = self._tracer.decoder
+        return [Blame(part.path, part.line, self._found[answer], part.part, decoder) for answer, part in enumerate(listed)]
 
     # The parts of the value that was asked for
 
-    def _list(self, commit: Commit, path: str | StatePath, parts: slice) -> tuple[Place | None, list[_Part]]:
-        """Where the value is (None: it is the root, or a namespace), and those of its parts that were asked for."""
+    def _listed(self, commit: Commit, path: str | StatePath, parts: slice) -> tuple[TracedPath | None, list[_Part]]:
+        """The path of the value (None: the state, or a namespace), and the parts that were asked for."""
         if not path:
             start, end = b"", None
         else:
             target = target_of(path)
             start, end = target.start, target.end
             if target.steps or end == start + b"\0":
-                place = self._places.find(commit.tree, path_of(start) / StatePath(target.steps))
-                return place, self._list_place(commit, place, parts)
+                traced = self._tracer.find(commit.tree, path_of(start) / StatePath(target.steps))
+                return traced, self._parts_of(commit, traced, parts)
         self._kind = _Kind.ENTRIES
         low = rank(self._nodes, commit.tree, start)
         high = None if end is None else rank(self._nodes, commit.tree, end)
@@ -167,8 +168,8 @@ class _Blamer:
             raise UnknownPathError(str(path), at=commit.short)
         return None, [_Part(path_of(key), cell, key=key) for key, cell in entries[parts]]
 
-    def _list_place(self, commit: Commit, place: Place, parts: slice) -> list[_Part]:
-        path, cell = place.path, place.cell
+    def _parts_of(self, commit: Commit, traced: TracedPath, parts: slice) -> list[_Part]:
+        path, cell = traced.path, traced.cell
         if cell is None:
             raise UnknownPathError(str(path), at=commit.short)
         opened = container_of(self._nodes, cell)
@@ -181,7 +182,7 @@ class _Blamer:
                 return [_Part(path.index(at), cell, position=at) for at, cell in zip(wanted, cells, strict=True)]
             self._kind = _Kind.ENTRIES
             return [
-                _Part(self._places.decoder.entry_path(path, key), cell, key=key)
+                _Part(self._tracer.decoder.entry_path(path, key), cell, key=key)
                 for key, cell in self._iter_entries(opened, _bounded(range(opened.tree.count)[parts], path))
             ]
         if lines is not None and len(lines) > 1:
@@ -190,7 +191,7 @@ class _Blamer:
         return [_Part(path, cell)][parts]
 
     def _iter_entries(self, opened: Container, wanted: range) -> Iterator[tuple[bytes, bytes]]:
-        """Those entries of a dict, in their order."""
+        """The wanted entries of a dict, in their order."""
         if opened.order is None:
             yield from iter_items(self._nodes, opened.tree, wanted.start, wanted.stop)
             return
@@ -206,15 +207,15 @@ class _Blamer:
 
     # The walk
 
-    def _hand(self, commit: Commit, place: Place | None, pending: _Pending) -> None:
-        """Have a commit answer for some parts. Several children may hand it some."""
+    def _pass_on(self, commit: Commit, traced: TracedPath | None, pending: _Pending) -> None:
+        """Make a commit the suspect for some parts. Several children may pass parts on to it."""
         if not pending:
             return
         at = self._suspects.get(commit.id)
         if at is None:
             at = self._suspects[commit.id] = {}
             heapq.heappush(self._heap, (-commit.generation, commit.id))
-        suspect = at.setdefault(place and place.steps, _Suspect(commit, place, {} if isinstance(pending, dict) else []))
+        suspect = at.setdefault(traced and traced.steps, _Suspect(commit, traced, {} if isinstance(pending, dict) else []))
         if isinstance(pending, dict):
             assert isinstance(suspect.pending, dict)
             suspect.pending = suspect.pending | pending if suspect.pending else pending
@@ -222,61 +223,61 @@ class _Blamer:
             assert isinstance(suspect.pending, list)
             suspect.pending += pending
 
-    def _settle(self, suspect: _Suspect) -> None:
-        """Hand a commit's parts to its parents, as far as they have them; what is left is its own."""
+    def _assign(self, suspect: _Suspect) -> None:
+        """Pass a commit's parts on to the parents that have them; the rest is its own."""
         commit = suspect.commit
-        earlier: list[tuple[Commit, Place | None]] = []
+        earlier: list[tuple[Commit, TracedPath | None]] = []
         for parent in parents_of(commit, self._read):
-            place = None
-            if suspect.place is None:
+            traced = None
+            if suspect.traced is None:
                 is_same = same(parent.tree, commit.tree)
             else:
-                place = self._places.before(suspect.place, parent.tree, later=commit.tree)
-                if place is None or place.cell is None:
+                traced = self._tracer.before(suspect.traced, parent.tree, later=commit.tree)
+                if traced is None or traced.cell is None:
                     continue
-                is_same = self._places.same(place, suspect.place)
+                is_same = self._tracer.same(traced, suspect.traced)
             if is_same:
-                self._hand(parent, place, suspect.pending)
+                self._pass_on(parent, traced, suspect.pending)
                 return
-            earlier.append((parent, place))
+            earlier.append((parent, traced))
         left = suspect.pending
-        for parent, place in earlier:
-            handed, left = self._split(parent, place, suspect, left)
-            self._hand(parent, place, handed)
+        for parent, traced in earlier:
+            handed, left = self._split(parent, traced, suspect, left)
+            self._pass_on(parent, traced, handed)
             if not left:
                 return
-        for slot in _slots(left):
-            self._found[slot] = commit
+        for answer in _answers(left):
+            self._found[answer] = commit
 
-    def _split(self, parent: Commit, place: Place | None, suspect: _Suspect, pending: _Pending) -> tuple[_Pending, _Pending]:
-        """Those parts that a parent has as they are, and the others."""
+    def _split(self, parent: Commit, traced: TracedPath | None, suspect: _Suspect, pending: _Pending) -> tuple[_Pending, _Pending]:
+        """The parts that a parent has unchanged, and the others."""
         if isinstance(pending, dict):
-            return self._split_entries(self._map(parent, place), self._map(suspect.commit, suspect.place), pending)
-        old = None if place is None else place.cell
-        new = None if suspect.place is None else suspect.place.cell
+            return self._split_entries(self._map(parent, traced), self._map(suspect.commit, suspect.traced), pending)
+        old = None if traced is None else traced.cell
+        new = None if suspect.traced is None else suspect.traced.cell
         assert old is not None
         assert new is not None
         parts = None
         if self._kind is _Kind.ELEMENTS:
-            parts = self._places.replaced(old, new)
+            parts = self._tracer.replaced(old, new)
         elif self._kind is _Kind.LINES:
             before, after = self._texts.lines(old), self._texts.lines(new)
             assert after is not None
             parts = None if before is None else list(diff_lists(before, after))
         return ([], pending) if parts is None else _split_runs(pending, parts)
 
-    def _map(self, commit: Commit, place: Place | None) -> Tree | None:
-        """The entries of the root, or of the dict at a place; None where there is another value."""
-        if place is None:
+    def _map(self, commit: Commit, traced: TracedPath | None) -> Tree | None:
+        """The entries of the state, or of the dict at a path; None if another value is there."""
+        if traced is None:
             return commit.tree
-        opened = None if place.cell is None else container_of(self._nodes, place.cell)
+        opened = None if traced.cell is None else container_of(self._nodes, traced.cell)
         return None if opened is None or opened.tree.shape is not Shape.MAP else opened.tree
 
     def _split_entries(self, old: Tree | None, new: Tree | None, pending: _Entries) -> tuple[_Entries, _Entries]:
         if old is None or new is None or not old.count:
             return {}, pending
-        # What a dict stands in may have grown, and its entries have other forms since.
-        is_same = self._places.composer.same
+        # The value around a dict may have grown, so that the same entries have cells of another form.
+        is_same = self._tracer.composer.same
         if len(pending) > _FEW:
             changed = (key for key, a, b in diff_maps(self._nodes, old, new) if key in pending and not is_same(a, b))
         else:
@@ -306,16 +307,16 @@ class _Part:
     line: int | None = None
 
 
-def _slots(pending: _Pending) -> Iterator[int]:
+def _answers(pending: _Pending) -> Iterator[int]:
     if isinstance(pending, dict):
         yield from pending.values()
     else:
         for run in pending:
-            yield from range(run.slot, run.slot + run.length)
+            yield from range(run.answer, run.answer + run.length)
 
 
 def _split_runs(runs: list[_Run], parts: list[Replaced]) -> tuple[list[_Run], list[_Run]]:
-    """The runs that were there before, with their positions then; and those that were put in since, with their positions now."""
+    """The runs that were there before, by their positions then; and those that were inserted since, by their positions now."""
     starts = [part.new_start for part in parts]
     before: list[_Run] = []
     new: list[_Run] = []
@@ -324,13 +325,13 @@ def _split_runs(runs: list[_Run], parts: list[Replaced]) -> tuple[list[_Run], li
         index = bisect_right(starts, position) - 1
         while position < end:
             part = parts[index] if index >= 0 else Replaced(0, 0, 0, 0)
-            slot = run.slot + position - run.position
+            answer = run.answer + position - run.position
             if position < part.new_end:
                 stop = min(end, part.new_end)
-                new.append(_Run(position, stop - position, slot))
+                new.append(_Run(position, stop - position, answer))
             else:
                 stop = min([end, *starts[index + 1 : index + 2]])
-                before.append(_Run(position - part.new_end + part.old_end, stop - position, slot))
+                before.append(_Run(position - part.new_end + part.old_end, stop - position, answer))
             position = stop
             while index + 1 < len(parts) and starts[index + 1] <= position:
                 index += 1
@@ -338,19 +339,19 @@ def _split_runs(runs: list[_Run], parts: list[Replaced]) -> tuple[list[_Run], li
 
 
 class _Texts:
-    """Texts by line. Of a text, only those chunks are read that the one before did not have."""
+    """Texts by line. Only the chunks that the previous text did not have are read."""
 
-    def __init__(self, places: Places) -> None:
-        self._nodes = places.nodes
-        self._decoder = places.decoder
+    def __init__(self, tracer: PathTracer) -> None:
+        self._nodes = tracer.nodes
+        self._decoder = tracer.decoder
         self._lines: dict[bytes, list[str] | None] = {}
         self._chunks: dict[Address, bytes] = {}
 
     def lines(self, cell: bytes) -> list[str] | None:
-        """The lines of a text, without their ends; None for every other value."""
+        """The lines of a text, without their line breaks; None for every other value."""
         kept = self._lines
         if cell not in kept:
-            # Two, since a text is compared with the one before it.
+            # Two texts are kept, since each is compared with the one before it.
             self._lines = {key: kept[key] for key in list(kept)[-1:]} | {cell: self._read(cell)}
         return self._lines[cell]
 
