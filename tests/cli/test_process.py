@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -155,6 +157,33 @@ def test_the_shell_completes_places_paths_and_folders(trip: Trip, tmp_path: Path
     assert complete("vstate get nothing:x", cwd=tmp_path, **more) == []
     assert complete("vstate --store /no", cwd=tmp_path) == ["dir,/no"]
     assert complete("vstate --key-file /no", cwd=tmp_path) == ["file,/no"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("log ma", ["main"]),
+        ("get main:bud", ["budget"]),
+        ("get main:budget.", ["budget.limit", "budget.spent"]),
+        ("show main~1:", ["budget", "messages", "notes", "prefs", '["user/1"]']),
+        ("get @wor", ["worker.job"]),
+        ("diff main..me", ["main..merged"]),
+    ],
+)
+def test_bash_completes_words_that_it_splits(typed: str, offered: list[str], trip: Trip, tmp_path: Path):
+    """As readline does it: the words are split at COMP_WORDBREAKS, and a reply replaces the last one."""
+    line = f"vstate {typed}"
+    words = " ".join(shlex.quote(word) for word in re.findall(r"[:=@]|[^\s:=@]+", line))
+    script = (
+        f'eval "$(vstate completion bash)"; compopt() {{ :; }}; COMP_LINE={shlex.quote(line)}; COMP_POINT={len(line)}\n'
+        f"COMP_WORDS=({words}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 )); _vstate_completion {tmp_path}/vstate\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    (tmp_path / "vstate").write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
+    (tmp_path / "vstate").chmod(0o755)
+    done = bash(script, cwd=tmp_path, VSTATE_STORE=str(trip.path))
+    assert (done.stdout.splitlines(), done.stderr) == (offered, "")
 
 
 def test_the_shell_is_not_given_what_drives_the_terminal(hostile: Path, tmp_path: Path):

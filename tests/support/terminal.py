@@ -80,7 +80,6 @@ def _read_all(master: int, *, until: float) -> bytes:
 
 def complete(words: str, *, cwd: Path, **more: str) -> list[str]:
     """What the shell would offer for the last of these words."""
-    count = str(len(words.split(" ")) - 1)
-    done = run(cwd=cwd, _VSTATE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=count, **more)
+    done = run(cwd=cwd, _VSTATE_COMPLETE="bash_complete", COMP_WORDS=words, **more)
     assert done.stderr == b""
     return [line.removeprefix("plain,") for line in done.stdout.decode().splitlines() if line]

@@ -6,13 +6,14 @@ and no character that would drive the terminal.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
 
 if TYPE_CHECKING:
     from versioned_state.cli.shared.settings import Settings
@@ -20,6 +21,56 @@ if TYPE_CHECKING:
 
 _MOST: Final = 1000
 """Names or keys that are offered: a shell lists no more, and a large store is not read to its end."""
+
+
+# bash splits words at the characters of COMP_WORDBREAKS, so main:budget is three words to it, of which it replaces the last one.
+_BASH: Final = r"""
+%(complete_func)s() {
+    local IFS=$'\n' response completion type value word kept current
+
+    word="${COMP_LINE:0:COMP_POINT}"
+    word="${word##*[[:blank:]]}"
+    current="${COMP_WORDS[COMP_CWORD]}"
+    if [[ $current == [:=@] && $COMP_WORDBREAKS == *"$current"* ]]; then
+        kept="$word"
+    else
+        kept="${word%%"$current"}"
+    fi
+    response=$(env COMP_WORDS="${COMP_LINE:0:COMP_POINT}" %(complete_var)s=bash_complete $1)
+
+    for completion in $response; do
+        IFS=',' read -r type value <<< "$completion"
+
+        if [[ $type == 'dir' ]]; then
+            COMPREPLY=()
+            compopt -o dirnames
+        elif [[ $type == 'file' ]]; then
+            COMPREPLY=()
+            compopt -o default
+        elif [[ $type == 'plain' ]]; then
+            COMPREPLY+=("${value#"$kept"}")
+            [[ $value == *: ]] && compopt -o nospace
+        fi
+    done
+
+    return 0
+}
+
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+
+@add_completion_class
+class Bash(BashComplete):
+    """Completion for bash, by the whole line instead of bash's words."""
+
+    source_template = _BASH
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        line = os.environ["COMP_WORDS"]
+        _, *words = split_arg_string(line)
+        incomplete = words.pop() if words and not line[-1].isspace() else ""
+        return words, incomplete
 
 
 def store(_context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
