@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from xxhash import xxh3_64_intdigest
 
 from tests.support.exact import clone, exact_data
 from tests.support.mutations import mutate, sample
@@ -16,6 +17,7 @@ from tests.support.processes import run
 from tests.support.strategies import any_values, keys, make_large
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.storage import Counting
+from versioned_state.values.trees.chunker import SequenceLeafChunker
 
 
 def root_of(**values: Any) -> str:
@@ -240,3 +242,62 @@ def test_lists_of_one_repeated_element_stay_finite():
         state.commit()
         value.insert(15_000, element)
         assert state.commit().root == root_of(value=value)
+
+
+def boundaries_by_the_rule(items: list[bytes]) -> list[int]:
+    """Where the leaves of a sequence end, straight from docs/format.md."""
+    ends = []
+    weight = 0
+    for index, item in enumerate(items):
+        weight += len(item)
+        if weight >= 3072 and (xxh3_64_intdigest(item) < len(item) * ((1 << 64) // 2048) or weight >= 16384):
+            ends.append(index + 1)
+            weight = 0
+    return ends
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_chunker_cuts_by_the_rule_however_it_is_fed(seed):
+    rng = random.Random(seed)
+    items = [rng.randbytes(rng.choice([1, 30, 200, 1500, 5000, 17000])) for _ in range(rng.choice([1, 5, 50, 400]))]
+    chunker = SequenceLeafChunker()
+    ends: list[int] = []
+    start = 0
+    while start < len(items):
+        piece = items[start : start + rng.choice([1, 7, 100])]
+        for size in chunker.feed(piece, None):
+            ends.append(size + (ends[-1] if ends else 0))
+        start += len(piece)
+    assert ends == boundaries_by_the_rule(items)
+    assert chunker.pending == len(items) - (ends[-1] if ends else 0)
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_large_value_that_becomes_small_in_place_is_stored_as_a_small_one(kind, seed):
+    rng = random.Random(seed)
+    state = Versioned()
+    live: Any = kind()
+    state["value"] = live
+
+    def fill(start: int, end: int, size: int) -> None:
+        for index in range(start, end):
+            part = {"n": index, "text": "x" * rng.randrange(size)}
+            live.append(part) if kind is list else live.__setitem__(f"{index}", part)
+
+    def check() -> None:
+        assert state.commit(allow_empty=True).root == root_of(value=live)
+
+    for _ in range(6):
+        fill(len(live), len(live) + rng.choice([40, 90, 200]), rng.choice([10, 60, 200]))
+        check()
+        parts = live if kind is list else list(live.values())
+        for part in parts[rng.choice([0, 30, 64]) :]:
+            part["text"] = ""
+            part.pop("n", None)
+        check()
+        for key in list(range(len(live)) if kind is list else live)[rng.choice([2, 20, 64]) :][::-1]:
+            del live[key]
+            if rng.random() < 0.05:
+                check()
+        check()

@@ -25,6 +25,7 @@ class Fingerprinter:
         # strict_types: a subclass must not pass as its base. No default: any type that is not JSON's raises.
         self._pack = msgpack.Packer(strict_types=True).pack
         self._known: dict[bytes, bytes] = {}  # see pack_exactly
+        self._compared: tuple[Groups, int, bytes] | None = None  # the last group of JSON types that was as before, packed
 
     # Runs of values
 
@@ -133,12 +134,34 @@ class Fingerprinter:
             return self.is_unchanged(elements[start], child)
         fingerprint = groups.fingerprints[group]
         run = elements[start : start + groups.sizes[group]]
-        if not isinstance(fingerprint, tuple):
+        if fingerprint is None or (isinstance(fingerprint, int) and fingerprint < 0):
             return self.same(fingerprint, run)
-        packed = self._pack_as_leaves(fingerprint, run)
-        if packed is not None:
+        if isinstance(fingerprint, tuple):
+            packed = self._pack_as_leaves(fingerprint, run)
+            if packed is None:
+                return False
             groups.hashed(group, hash_bytes(packed), len(packed))
-        return packed is not None
+        else:
+            try:
+                packed = self._pack(run)
+            except _CANNOT_PACK:
+                return False
+            if hash_bytes(packed) != fingerprint:
+                return False
+        self._compared = groups, group, packed
+        return True
+
+    def extended(self, groups: Groups, group: int, cells: list[bytes]) -> tuple[int, int] | None:
+        """What ``of`` gives for a group and the elements of these cells behind it, if the group was the last to be compared.
+
+        All are of JSON types. Cost: hashing them; nothing is packed again.
+        """
+        compared, self._compared = self._compared, None
+        if compared is None or compared[0] is not groups or compared[1] != group:
+            return None
+        size = groups.sizes[group]
+        packed = array_header(size + len(cells)) + compared[2][len(array_header(size)) :] + b"".join(cells)
+        return hash_bytes(packed), len(packed)
 
     # Values with a baseline of their own
 

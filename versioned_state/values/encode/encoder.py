@@ -33,7 +33,7 @@ from versioned_state.values.encode.blobs import encode_buffer, encode_text
 from versioned_state.values.encode.dicts import edit_dict, encode_dict, find_dict_runs
 from versioned_state.values.encode.inline import InlineEncoder
 from versioned_state.values.encode.lists import cells_of, edit_list, encode_list, find_list_runs, sequence
-from versioned_state.values.encode.walks import CONTAINERS, exceeds
+from versioned_state.values.encode.walks import CONTAINERS, exceeds, is_surely_large
 from versioned_state.values.keys import path_of
 from versioned_state.values.trees.blob import write_bytes
 from versioned_state.values.trees.nodes import Nodes, Shape
@@ -120,7 +120,7 @@ class Encoder(InlineEncoder):
                 return base.cell, base
             if cls not in CONTAINERS and cls not in WRITERS:
                 return self._update_other(value, base, limit)
-            if not exceeds(value, ELEMENT_INLINE):
+            if not is_surely_large(value, ELEMENT_INLINE):
                 self.depth -= 1  # it counts itself there
                 cell = self.inline(value)
                 self.depth += 1

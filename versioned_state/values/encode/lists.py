@@ -103,6 +103,12 @@ def update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], groups
         if groups.children[first - 1] is None and size + len(changed) <= GROUP_SIZE and weight < GROUP_BYTES:
             first, start = first - 1, start - size
             plain = plain and is_plain_fingerprint(groups.fingerprints[first])
+    if first < run.first and run.first == run.last and plain:
+        extended = encoder.fingerprinter.extended(groups, first, cells)
+        if extended is not None:
+            part = Groups()
+            part.add(run.new_end - start, *extended)
+            return cells, groups.replaced(first, run.last, part)
     sizes = [0] * (run.new_start - start) + list(map(len, cells))
     part = encoder.fingerprinter.group(values[start : run.new_end], sizes, children, plain=plain)
     return cells, groups.replaced(first, run.last, part)

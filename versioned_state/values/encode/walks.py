@@ -12,11 +12,26 @@ from versioned_state.values.paths.path import StatePath
 CONTAINERS: Final = frozenset({list, dict, tuple, set, frozenset})
 _SCALARS: Final = frozenset({bool, int, float, type(None)})
 _SIZED: Final = frozenset({str, bytes, bytearray})
+_GLANCE: Final = 256
+"""Parts up to which packing a value that proves too large costs less than looking at it first."""
+
+_only_sized = _SIZED.issuperset
+_only_counted = (_SIZED | CONTAINERS).issuperset
 
 
 def exceeds(value: Any, limit: int) -> bool:
     """Whether the packed form is surely longer than ``limit``. Cost: looks at no more than about ``limit`` parts."""
     return _left(value, limit, 0) < 0
+
+
+def is_surely_large(value: Any, limit: int) -> bool:
+    """The same at a glance, for the many values that turn out small when they are packed: a short list of records is not walked."""
+    cls = type(value)
+    if (cls is list or cls is dict) and len(value) <= _GLANCE:
+        parts = value if cls is list else value.values()
+        if _only_counted(map(type, parts)):
+            return len(value) + sum(map(len, parts)) > limit
+    return exceeds(value, limit)
 
 
 def _left(value: Any, budget: int, depth: int) -> int:
@@ -27,9 +42,12 @@ def _left(value: Any, budget: int, depth: int) -> int:
     if cls not in CONTAINERS:
         return budget - 1
     budget -= 1 + (2 * len(value) if cls is dict else len(value))
-    if depth > MAX_DEPTH:
+    if budget < 0 or depth > MAX_DEPTH:
         return budget
-    for part in value.values() if cls is dict else value:
+    parts = value.values() if cls is dict else value
+    if _only_sized(map(type, parts)):
+        return budget - sum(map(len, parts))
+    for part in parts:
         if budget < 0:
             break
         cls = type(part)

@@ -98,6 +98,8 @@ def write_cuts(nodes: Nodes, data: bytes | memoryview, cuts: Iterable[tuple[int,
 
 def write_bytes(nodes: Nodes, data: bytes | memoryview) -> Tree:
     """The tree over bytes, cut at the fixed size."""
+    if 0 < len(data) <= CHUNK_BYTES:
+        return Tree(Shape.BLOB, len(data), nodes.add_raw(_CHUNK + data))
     return write_cuts(nodes, data, binary_cuts(len(data))).tree
 
 

@@ -8,8 +8,8 @@ finite, where one item is repeated endlessly. These numbers are part of the form
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from itertools import repeat
+from bisect import bisect_left
+from itertools import accumulate
 from typing import Final
 
 from xxhash import xxh3_64_intdigest
@@ -36,75 +36,89 @@ class Chunker(ABC):
     """Cuts one level of a tree, fed from left to right.
 
     ``feed`` returns how many items belong to each node that it completed, the first of them counting the items that
-    were pending; ``pending`` is how many wait for their cut.
+    were pending; ``pending`` is how many wait for their boundary.
     """
 
-    __slots__ = ("_weight", "pending")
-
-    least: int
-    greatest: int
+    __slots__ = ("pending",)
 
     def __init__(self) -> None:
-        self._weight = 0
         self.pending = 0
 
     @abstractmethod
-    def marks(self, items: list[bytes], keys: list[bytes] | None) -> list[bool]:
-        """For each item, whether it is marked."""
-
-    def weights(self, items: list[bytes]) -> Iterable[int]:
-        """For each item, its weight."""
-        return repeat(1)
-
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
-        """Cost: one hash an item."""
-        cuts = []
-        least, greatest, weight, pending = self.least, self.greatest, self._weight, self.pending
-        for marked, item_weight in zip(self.marks(items, keys), self.weights(items), strict=False):
-            pending += 1
-            weight += item_weight
-            if weight >= least and (marked or weight >= greatest):
-                cuts.append(pending)
-                weight = pending = 0
-        self._weight, self.pending = weight, pending
-        return cuts
+        """Cost: a hash for each item at which a node may end. Most states and values are one node, and cost none."""
 
 
 class SequenceLeafChunker(Chunker):
-    """Leaves of a sequence: marked by their bytes and size."""
+    """Leaves of a sequence: a boundary follows from an element's bytes and size."""
+
+    __slots__ = ("_weight",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._weight = 0
+
+    def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
+        ends = list(accumulate(map(len, items), initial=self._weight))
+        boundaries: list[int] = []
+        start = first = 0  # the weight and the index at which the open node begins
+        while True:
+            index = bisect_left(ends, start + LEAF_LEAST, max(first, 1))
+            while index < len(ends):
+                cell = items[index - 1]
+                if ends[index] - start >= LEAF_GREATEST or xxh3_64_intdigest(cell) < len(cell) * _BYTE_MARK:
+                    break
+                index += 1
+            else:
+                break
+            boundaries.append(index - first + (0 if boundaries else self.pending))
+            start, first = ends[index], index
+        self._weight = ends[-1] - start
+        self.pending = len(items) - first + (0 if boundaries else self.pending)
+        return boundaries
+
+
+class _CountingChunker(Chunker):
+    """Nodes that are weighed by the number of their items."""
 
     __slots__ = ()
 
-    least = LEAF_LEAST
-    greatest = LEAF_GREATEST
+    @abstractmethod
+    def ends(self, item: bytes) -> bool:
+        """Whether a node may end with the item that has these bytes."""
 
-    def marks(self, items: list[bytes], keys: list[bytes] | None) -> list[bool]:
-        return [xxh3_64_intdigest(cell) < len(cell) * _BYTE_MARK for cell in items]
-
-    def weights(self, items: list[bytes]) -> Iterable[int]:
-        return map(len, items)
-
-
-class MapLeafChunker(Chunker):
-    """Leaves of a map: marked by their keys."""
-
-    __slots__ = ()
-
-    least = NODE_LEAST
-    greatest = NODE_GREATEST
-
-    def marks(self, items: list[bytes], keys: list[bytes] | None) -> list[bool]:
-        assert keys is not None
-        return [xxh3_64_intdigest(key) < _KEY_MARK for key in keys]
+    def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
+        pending = self.pending
+        if pending + len(items) < NODE_LEAST:
+            self.pending = pending + len(items)
+            return []
+        boundaries = []
+        ends = self.ends
+        for item in items if keys is None else keys:
+            pending += 1
+            if pending >= NODE_LEAST and (pending >= NODE_GREATEST or ends(item)):
+                boundaries.append(pending)
+                pending = 0
+        self.pending = pending
+        return boundaries
 
 
-class InnerChunker(Chunker):
-    """Inner nodes: marked by the addresses of the children."""
+class MapLeafChunker(_CountingChunker):
+    """Leaves of a map: a boundary follows from an entry's key."""
 
     __slots__ = ()
 
-    least = NODE_LEAST
-    greatest = NODE_GREATEST
+    def ends(self, item: bytes) -> bool:
+        return xxh3_64_intdigest(item) < _KEY_MARK
 
-    def marks(self, items: list[bytes], keys: list[bytes] | None) -> list[bool]:
-        return [address[0] < _CHILD_MARK for address in items]
+
+class InnerChunker(_CountingChunker):
+    """Inner nodes: a boundary follows from a child's address."""
+
+    __slots__ = ()
+
+    def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
+        return super().feed(items, None)
+
+    def ends(self, item: bytes) -> bool:
+        return item[0] < _CHILD_MARK

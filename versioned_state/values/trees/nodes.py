@@ -17,7 +17,7 @@ import msgpack
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of
 from versioned_state.objects.store import Reader, Staging
-from versioned_state.values.cells import array_header, map_header
+from versioned_state.values.cells import array_header, map_header, pack
 
 
 class Shape(Enum):
@@ -73,13 +73,13 @@ def _write(shape: Shape, node: Node) -> bytes:
         body: list[Any] = [node.level, node.counts, b"".join(node.items)]
         if node.keys is not None:
             body.append(node.keys)
-        packed: bytes = msgpack.packb(body)
+        packed: bytes = pack(body)
         return bytes((_NODE_KIND[shape],)) + packed
     if shape is Shape.MAP:
         assert node.keys is not None
         parts = [bytes((Kind.MAP_LEAF,)), map_header(len(node.items))]
         for key, cell in zip(node.keys, node.items, strict=True):
-            parts.append(msgpack.packb(key))
+            parts.append(pack(key))
             parts.append(cell)
         return b"".join(parts)
     return bytes((Kind.SEQUENCE_LEAF,)) + array_header(len(node.items)) + b"".join(node.items)

@@ -78,6 +78,10 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tr
     top = top_of(nodes, tree)
     if top.level == 0:
         return _splice_leaf(nodes, tree.shape, top, edits)
+    if len(edits) == 1 and tree.shape is not Shape.BLOB:
+        row = _replace_in_leaf(nodes, tree, top, edits[0])
+        if row is not None:
+            return grow(nodes, tree.shape, row)
     total = tree.count
     while True:
         runs = _recut(nodes, tree.shape, top, total, level, edits)
@@ -89,14 +93,82 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tr
 
 def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> Tree:
     """The same for a tree of one leaf, as most states are: it is cut anew as a whole."""
-    gathered = _Gathered(shape, 0)
-    position = 0
-    for edit in edits:
-        gathered.feed_node(leaf, 0, position, edit.start)
-        gathered.feed(edit.items, None, edit.keys)
-        position = edit.end
-    gathered.feed_node(leaf, 0, position, leaf.count)
-    return grow(nodes, shape, gathered.cut())
+    items, keys = leaf.items.copy(), None if leaf.keys is None else leaf.keys.copy()
+    for edit in reversed(edits):
+        items[edit.start : edit.end] = edit.items
+        if keys is not None and edit.keys is not None:
+            keys[edit.start : edit.end] = edit.keys
+    if not items:
+        return empty(shape)
+    chunker = _chunker(shape, 0)
+    sizes = chunker.feed(items, keys)
+    if not sizes or sizes[0] == len(items):
+        return grow(nodes, shape, [Node(0, items, None, keys)])
+    return grow(nodes, shape, _cut(0, [*sizes, chunker.pending] if chunker.pending else sizes, items, None, keys))
+
+
+def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[Node] | None:
+    """The new nodes of the top level after an edit within one leaf, as nearly all edits are; None if it touches more than one path.
+
+    What ``_recut`` does, without the lists that several edits and nodes ask for: the touched nodes are cut anew, and each must end in a
+    boundary, or at the end of the tree.
+    """
+    shape, node, start, end = tree.shape, top, edit.start, edit.end
+    path = []
+    at_end = True  # nothing follows the node on its level
+    while node.level:
+        counts = node.counts
+        assert counts is not None
+        index, last = 0, len(counts) - 1
+        while index < last and start >= counts[index]:
+            start -= counts[index]
+            end -= counts[index]
+            index += 1
+        path.append((node, index, at_end))
+        at_end = at_end and index == last
+        node = nodes.child(shape, node, index)
+    if end > node.count:
+        return None
+    items = [*node.items[:start], *edit.items, *node.items[end:]]
+    keys = None if node.keys is None or edit.keys is None else [*node.keys[:start], *edit.keys, *node.keys[end:]]
+    row = _cut_at_boundaries(shape, 0, items, None, keys, at_end=at_end)
+    for parent, index, is_last in reversed(path):
+        if not row:
+            return None
+        counts = parent.counts
+        assert counts is not None
+        items = [*parent.items[:index], *[nodes.add(shape, each) for each in row], *parent.items[index + 1 :]]
+        counts = [*counts[:index], *[each.count for each in row], *counts[index + 1 :]]
+        if parent.keys is not None:
+            keys = [*parent.keys[:index], *[each.keys[0] for each in row if each.keys], *parent.keys[index + 1 :]]
+        row = _cut_at_boundaries(shape, parent.level, items, counts, keys, at_end=is_last)
+    return row or None
+
+
+def _cut_at_boundaries(
+    shape: Shape, level: int, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None, *, at_end: bool
+) -> list[Node]:
+    """The nodes of these items; none if the last one does not end in a boundary and is not at the end of its level."""
+    chunker = _chunker(shape, level)
+    sizes = chunker.feed(items, keys)
+    if chunker.pending:
+        if not at_end:
+            return []
+        if not sizes:
+            return [Node(level, items, counts, keys)]
+        sizes.append(chunker.pending)
+    return _cut(level, sizes, items, counts, keys)
+
+
+def _cut(level: int, sizes: list[int], items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> list[Node]:
+    """Nodes of these many items each."""
+    nodes = []
+    start = 0
+    for size in sizes:
+        end = start + size
+        nodes.append(Node(level, items[start:end], counts and counts[start:end], None if keys is None else keys[start:end]))
+        start = end
+    return nodes
 
 
 def build(nodes: Nodes, shape: Shape, level: int, edit: Edit) -> Tree:
@@ -197,21 +269,8 @@ class _Gathered:
         """The nodes of all that was fed; the last one ends where that ends."""
         if self._chunked < len(self._items):
             self._chunk()
-        sizes = self._cuts + ([self._chunker.pending] if self._chunker.pending else [])
-        nodes = []
-        a = 0
-        for size in sizes:
-            b = a + size
-            nodes.append(
-                Node(
-                    self._level,
-                    self._items[a:b],
-                    self._counts and self._counts[a:b],
-                    self._keys if self._keys is None else self._keys[a:b],
-                )
-            )
-            a = b
-        return nodes
+        sizes = [*self._cuts, self._chunker.pending] if self._chunker.pending else self._cuts
+        return _cut(self._level, sizes, self._items, self._counts, self._keys)
 
 
 def _recut(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits: list[Edit]) -> list[_Run]:
