@@ -1,4 +1,4 @@
-"""The house is in order: tests share helpers through ``tests/support``, and never through another test module."""
+"""The house is in order: tests share helpers through ``tests/support``, modules and folders stay small, and the map names them all."""
 
 from __future__ import annotations
 
@@ -52,3 +52,39 @@ def test_no_test_imports_from_a_test_module():
 def test_such_an_import_is_found(source):
     assert shared_with_tests(source)
     assert not shared_with_tests(source.replace("test_disk", "disk").replace("cli.conftest", "support.cli"))
+
+
+# Sizes
+
+PACKAGE = TESTS.parent / "versioned_state"
+MOST_LINES = 500
+MOST_ENTRIES = 13  # about a dozen modules and folders, and __init__.py
+
+LONGER = {"state/versioned.py": "one method for each verb of a state, mostly docstrings"}
+WIDER = {"state": "one module for each thing that a handle does"}
+"""Modules and folders beyond these bounds, and why. Shorten these tables; do not lengthen them."""
+
+
+def test_no_module_is_long():
+    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text("utf-8").splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert {path: length for path, length in lengths.items() if length > MOST_LINES and path not in LONGER} == {}
+
+
+def test_no_folder_is_wide():
+    folders = {path.parent for path in PACKAGE.rglob("*.py")}
+    wide = {str(folder.relative_to(PACKAGE)): len([*folder.glob("*.py"), *folder.glob("*/__init__.py")]) for folder in folders}
+    assert {folder: entries for folder, entries in wide.items() if entries > MOST_ENTRIES and folder not in WIDER} == {}
+
+
+# The map of the house
+
+
+def test_the_architecture_names_every_module_and_no_other():
+    text = (TESTS.parent / "ARCHITECTURE.md").read_text("utf-8")
+    modules = text.partition("## Modules\n")[2].partition("\n## ")[0]
+    named = set()
+    for part in modules.split("\n**")[1:]:
+        layer = part.partition("/")[0]
+        named |= {f"{layer}/{line.split('`')[1]}" for line in part.splitlines() if line.startswith("| `")}
+    there = {str(path.relative_to(PACKAGE)) for path in PACKAGE.glob("*/**/*.py") if path.name != "__init__.py"}
+    assert named == {path for path in there if not path.startswith("cli/commands/")}
