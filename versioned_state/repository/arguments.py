@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import operator
 import sys
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 from versioned_state.errors import InvalidArgumentError
+
+DEFAULT_EXPIRE: Final = timedelta(days=30)
+"""How long the reflog keeps commits that nothing else leads to; git's default."""
 
 
 def count(name: str, value: Any, *, least: int = 0) -> int:

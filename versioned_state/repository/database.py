@@ -38,7 +38,6 @@ from versioned_state.repository.refs.ref import Ref, move_ref, read_ref
 from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
 from versioned_state.repository.refs.reupload import reupload_history, reupload_tree
 from versioned_state.storage import KVStore
-from versioned_state.storage.wrappers.encrypted.keyring import KEYRING
 from versioned_state.values.codec.pickles import PickleMode, PicklePolicy
 from versioned_state.values.encode.inline import InlineEncoder
 from versioned_state.values.trees.nodes import NodeCache
@@ -121,6 +120,8 @@ class Database:
             if FORMAT in self.store:  # another process created it meanwhile
                 self._open()
                 return
+            from versioned_state.storage.wrappers.encrypted.keyring import KEYRING
+
             if KEYRING in self.store:
                 raise WrongKeyError(
                     "the store is encrypted, and no key was given",

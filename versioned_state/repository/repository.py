@@ -15,37 +15,34 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.keys import RefKind
-from versioned_state.repository.arguments import check_text, count, integer
+from versioned_state.repository.arguments import DEFAULT_EXPIRE, check_text, count, integer
 from versioned_state.repository.database import Database
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
-from versioned_state.repository.history.signing import Signer, Verification, verify
-from versioned_state.repository.inspect.bisect import Bisection, bisect
-from versioned_state.repository.inspect.blame import blame
-from versioned_state.repository.inspect.grep import Match, grep
-from versioned_state.repository.inspect.log_filters import Filters, select
-from versioned_state.repository.inspect.path_log import PathChange, iter_path_changes
-from versioned_state.repository.inspect.stats import Stats, stats
-from versioned_state.repository.maintenance.fsck import FsckReport, check
-from versioned_state.repository.maintenance.gc import DEFAULT_EXPIRE, GcReport, Progress, collect
-from versioned_state.repository.maintenance.prune import PruneReport, prune
-from versioned_state.repository.maintenance.purge import Progress as PurgeProgress, PurgeReport, purge
 from versioned_state.repository.merging.policies import PolicyName, read_policies, write_policy
 from versioned_state.repository.names.branches import Branches
 from versioned_state.repository.names.resolve import default_branch, resolve
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.names.tags import Tags
 from versioned_state.repository.refs.reflog import Position
-from versioned_state.repository.views.diff import Diff
-from versioned_state.repository.views.lists import BlameList, Log
-from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.storage import KVStore, Memory
-from versioned_state.storage.url import redact
-from versioned_state.values.codec.pickles import PickleMode
 from versioned_state.values.paths.path import StatePath
 
-if TYPE_CHECKING:
-    from versioned_state.repository.history.signing import PublicKey
+if TYPE_CHECKING:  # loaded by the calls that need them: an agent that commits looks at nothing and maintains nothing
+    from versioned_state.repository.history.signing import PublicKey, Signer, Verification
+    from versioned_state.repository.inspect.bisect import Bisection
+    from versioned_state.repository.inspect.grep import Match
+    from versioned_state.repository.inspect.log_filters import Filters
+    from versioned_state.repository.inspect.path_log import PathChange
+    from versioned_state.repository.inspect.stats import Stats
+    from versioned_state.repository.maintenance.fsck import FsckReport
+    from versioned_state.repository.maintenance.gc import GcReport, Progress
+    from versioned_state.repository.maintenance.prune import PruneReport
+    from versioned_state.repository.maintenance.purge import Progress as PurgeProgress, PurgeReport
+    from versioned_state.repository.views.diff import Diff
+    from versioned_state.repository.views.lists import BlameList, Log
+    from versioned_state.repository.views.snapshot import Snapshot
+    from versioned_state.storage import KVStore
+    from versioned_state.values.codec.pickles import PickleMode
 
 
 class Repository:
@@ -81,9 +78,13 @@ class Repository:
         check_text("author", author)
         given: Any = store
         if isinstance(given, str | os.PathLike):
+            from versioned_state.storage.url import redact
+
             location = redact(os.fspath(given))
             hint = f"write versioned_state.open({location!r})" if "://" in location else f"write Disk({location!r})"
             raise InvalidArgumentError(f"{location!r} is not a store", hint=hint)
+        from versioned_state.storage import Memory
+
         self.database = Database(
             Memory() if store is None else store,
             pickle=pickle,
@@ -183,6 +184,8 @@ class Repository:
         Raises:
             InvalidArgumentError: a limit or filter that cannot be meant.
         """
+        from versioned_state.repository.views.lists import Log
+
         limit = None if limit is None else count("limit", limit)
         read = self.database.commits.read
         walk: Callable[[], Iterator[Commit]]
@@ -194,20 +197,29 @@ class Repository:
             start = self.commit(rev, head=head, branch=branch)
             walk = partial(graph.first_parents, start, read) if first_parent else partial(graph.walk, [start], read)
 
+        if filters:
+            from versioned_state.repository.inspect.log_filters import select
+
         def commits() -> Iterator[Commit]:
             chosen = walk() if include_root else (commit for commit in walk() if commit.id != ROOT_ID)
-            return islice(select(self.database, chosen, filters, first_parent=first_parent) if filters else chosen, limit)
+            if filters:
+                chosen = select(self.database, chosen, filters, first_parent=first_parent)
+            return islice(chosen, limit)
 
         return Log(commits)
 
     def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
         """The lines of the strings of a state in which a regular expression is found, by path; see ``grep.grep``."""
+        from versioned_state.repository.inspect.grep import grep
+
         return grep(self.database, pattern, rev, path=path)
 
     def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
         """The first bad commit between a good one and a bad one, found in O(log n) questions; see ``bisect.bisect``."""
         if not callable(is_bad):
             raise InvalidArgumentError(f"bisect asks a function of a snapshot, not {type(is_bad).__name__}")
+        from versioned_state.repository.inspect.bisect import bisect
+
         return bisect(self.commit(good), self.commit(bad), is_bad, read=self.database.commits.read, snapshot=self.snapshot, diff=self.diff)
 
     def blame(
@@ -217,11 +229,16 @@ class Repository:
         for name, number in (("start", start), ("end", end)):
             if number is not None:
                 integer(name, number)
+        from versioned_state.repository.inspect.blame import blame
+        from versioned_state.repository.views.lists import BlameList
+
         parts = blame(self.commit(rev), path, objects=self.database.objects, read=self.database.commits.read, start=start, end=end)
         return BlameList(parts)
 
     def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[PathChange]:
         """The commits that changed the value at a path, newest first, with its values before and after; see ``path_log``."""
+        from versioned_state.repository.inspect.path_log import iter_path_changes
+
         return iter_path_changes(self.commit(rev), path, objects=self.database.objects, read=self.database.commits.read)
 
     def merge_base(self, a: str | Commit, b: str | Commit) -> Commit:
@@ -251,6 +268,8 @@ class Repository:
         Args:
             internal: show the engine's own keys as well.
         """
+        from versioned_state.repository.views.diff import Diff
+
         return Diff(self.database.objects, self.commit(a).tree, self.commit(b).tree, internal=internal, cache=self.database.nodes)
 
     def snapshot(self, rev: str | Commit = "HEAD", *, describe: bool = False) -> Snapshot:
@@ -260,6 +279,8 @@ class Repository:
             describe: show objects as ``ObjectInfo`` instead of unpickling them.
         """
         commit = self.commit(rev)
+        from versioned_state.repository.views.snapshot import Snapshot
+
         return Snapshot(
             self.database.objects, commit.tree, self.database.policy, commit=commit, describe=describe, cache=self.database.nodes
         )
@@ -282,6 +303,8 @@ class Repository:
         dry_run: bool = False,
     ) -> PruneReport:
         """Cut the history of branches down to what is to be kept; see ``repository.prune``. Deletes nothing, unless ``gc`` is asked for."""
+        from versioned_state.repository.maintenance.prune import prune
+
         return prune(
             self.database,
             keep_last=keep_last,
@@ -303,10 +326,14 @@ class Repository:
         progress: PurgeProgress | None = None,
     ) -> PurgeReport:
         """Rewrite history without what is at some paths or on some branches, and erase it; see ``repository.purge``."""
+        from versioned_state.repository.maintenance.purge import purge
+
         return purge(self.database, *paths, prefixes=prefixes, branches=branches, replace=replace, dry_run=dry_run, progress=progress)
 
     def stats(self, rev: str | Commit = "HEAD", *, depth: int = 1, rounds: int = 100, top: int = 20) -> Stats:
         """What takes the room in the store; see ``repository.stats``."""
+        from versioned_state.repository.inspect.stats import stats
+
         return stats(self.database, rev, depth=depth, rounds=rounds, top=top)
 
     # Keeping and forgetting
@@ -321,16 +348,22 @@ class Repository:
         progress: Progress | None = None,
     ) -> GcReport:
         """Delete every object that no branch, no tag and no move of theirs within the last ``expire`` leads to; see ``gc.collect``."""
+        from versioned_state.repository.maintenance.gc import collect
+
         return collect(self.database, expire=expire, dry_run=dry_run, compact=compact, force=force, progress=progress)
 
     def fsck(self, *, progress: Progress | None = None) -> FsckReport:
         """Check every object, ref and record; see ``fsck.check``. Damage is reported, not raised."""
+        from versioned_state.repository.maintenance.fsck import check
+
         return check(self.store, progress=progress)
 
     def verify(
         self, rev: str | Commit = "HEAD", *, keys: Iterable[PublicKey], limit: int | None = None, since: str | Commit | None = None
     ) -> Verification:
         """Check the signatures of a revision and all that came before it, against keys that you trust; see ``signing.verify``."""
+        from versioned_state.repository.history.signing import verify
+
         return verify(self.database, self.commit(rev), keys=keys, limit=limit, since=since)
 
     def close(self) -> None:

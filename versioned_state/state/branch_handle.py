@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from versioned_state.errors import (
     BranchMovedError,
@@ -30,7 +30,6 @@ from versioned_state.errors import (
 )
 from versioned_state.repository.database import backoff
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
-from versioned_state.repository.merging.merge import Merge, Resolutions, merge_trees
 from versioned_state.repository.merging.policies import Policies, Policy, read_policies
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
@@ -42,6 +41,9 @@ from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.keys import path_of
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
+
+if TYPE_CHECKING:
+    from versioned_state.repository.merging.merge import Resolutions
 
 UNCHANGED: Final = "nothing was changed"
 """What most calls leave where they fail."""
@@ -312,6 +314,8 @@ class Standing:
         self, staged: Staged, base: Tree, ours: Tree, theirs: Tree, settling: Settling, *, theirs_first: bool = True, counting: bool = True
     ) -> Tree:
         """The root merged from three, its new objects staged. Raises ``MergeConflictError``, and then nothing was changed."""
+        from versioned_state.repository.merging.merge import Merge, merge_trees
+
         policies = self.policies(settling)
         try:
             merged = merge_trees(
@@ -336,6 +340,8 @@ class Standing:
 
     def _merge_late(self, nodes: Nodes, base: Tree, ours: Tree, theirs: Tree) -> Tree:
         """The root merged from three, where values were changed here before they could follow the head. Raises ``MergeConflictError``."""
+        from versioned_state.repository.merging.merge import merge_trees
+
         policies = self.policies(Settling())
         merged = merge_trees(
             nodes, (base, ours, theirs), pickles=self.repository.database.policy, policies=policies, resolutions=(), theirs_first=True

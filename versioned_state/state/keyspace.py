@@ -11,7 +11,6 @@ from itertools import islice
 from threading import RLock
 from typing import Any, Final
 
-from versioned_state.repository.views.html import ROWS
 from versioned_state.state.locking import locked
 from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State
@@ -82,8 +81,8 @@ class KeySpace(State):
         return root_key[len(self._low) :].decode("utf-8", "surrogatepass")
 
     @locked
-    def _previews(self) -> Iterator[tuple[str, str]]:
-        keys = islice(self._worktree.iter_keys(self._low, self._high), ROWS + 1)
+    def _previews(self, limit: int) -> Iterator[tuple[str, str]]:
+        keys = islice(self._worktree.iter_keys(self._low, self._high), limit)
         return iter([(self._key_of(key), self._worktree.preview(key)) for key in keys])
 
     @locked

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from threading import RLock
 from typing import Any
 
-from versioned_state.repository.views.html import ROWS
-from versioned_state.repository.views.render import one_line
 from versioned_state.state.key_order import KeyOrder
 from versioned_state.state.locking import locked
 from versioned_state.state.sequence import LiveSequence
@@ -64,8 +62,10 @@ class Live(State):
         return keys[-1] if keys else None
 
     @locked
-    def _previews(self) -> Iterator[tuple[str, str]]:
-        return iter([(key, one_line(self._values[key])) for key in self._order.keys()[: ROWS + 1]])
+    def _previews(self, limit: int) -> Iterator[tuple[str, str]]:
+        from versioned_state.repository.views.render import one_line
+
+        return iter([(key, one_line(self._values[key])) for key in self._order.keys()[:limit]])
 
     @locked
     def namespace(self, name: str) -> Live:

@@ -16,7 +16,6 @@ from versioned_state.repository.arguments import check_text
 from versioned_state.repository.database import backoff
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.merging.merge import merge_bases
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.refs.reflog import Position
@@ -106,6 +105,8 @@ def merge(standing: Standing, theirs: Commit, description: Description, settling
 def _base_tree(standing: Standing, staged: Staged, ours: Commit, theirs: Commit) -> Tree:
     """What two commits are merged over: where they have several best common ancestors, those merged, over what these have in common."""
     read = standing.repository.database.commits.read
+    from versioned_state.repository.merging.merge import merge_bases
+
     bases = list(graph.iter_merge_bases(ours, theirs, read))
     if len(bases) < 2:
         return bases[0].tree

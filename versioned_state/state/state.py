@@ -8,7 +8,6 @@ from threading import RLock
 from typing import Any, Final, Self
 
 from versioned_state.errors import UnknownPathError
-from versioned_state.repository.views.html import table
 from versioned_state.state.locking import locked
 from versioned_state.state.sequence import StateSequence
 from versioned_state.values.decode.decoder import decode_inline
@@ -121,11 +120,13 @@ class State(MutableMapping[str, Any]):
         return self
 
     @abstractmethod
-    def _previews(self) -> Iterator[tuple[str, str]]:
-        """The first keys, one more than a table has rows, each with its value on one line."""
+    def _previews(self, limit: int) -> Iterator[tuple[str, str]]:
+        """The first keys, at most ``limit`` of them, each with its value on one line."""
 
     def _repr_html_(self) -> str:
-        return table(repr(self).strip("<>"), ("key", "value"), self._previews())
+        from versioned_state.repository.views.html import ROWS, table
+
+        return table(repr(self).strip("<>"), ("key", "value"), self._previews(ROWS + 1))
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A subclass of the caller's may have attributes of its own; on ours an assignment would be kept nowhere, and lost.

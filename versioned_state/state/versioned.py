@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from threading import RLock
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from versioned_state.errors import (
     STAGED,
@@ -16,33 +16,32 @@ from versioned_state.errors import (
 )
 from versioned_state.repository.arguments import check_text, count
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.history.signing import Signer
-from versioned_state.repository.inspect.bisect import Bisection
-from versioned_state.repository.inspect.grep import Match
-from versioned_state.repository.inspect.log_filters import Filters
-from versioned_state.repository.inspect.path_log import PathChange
-from versioned_state.repository.merging.merge import Resolutions
-from versioned_state.repository.merging.policies import Policy
 from versioned_state.repository.refs.ref import check_name
 from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.diff import Diff
-from versioned_state.repository.views.lists import BlameList, Log
-from versioned_state.repository.views.patch import read_patch
-from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state import operations
 from versioned_state.state.branch_handle import UNCHANGED, Settling, Standing
 from versioned_state.state.commit_options import CommitOptions, OnMoved, OnMovedOption, check_policies
 from versioned_state.state.keyspace import KeySpace
 from versioned_state.state.locking import locked
 from versioned_state.state.namespace import Namespace
-from versioned_state.state.patch import apply_patch
-from versioned_state.state.restore import restore_path
 from versioned_state.state.transactions import Transaction, Transactions
 from versioned_state.state.worktree.worktree import Worktree
-from versioned_state.storage import KVStore
-from versioned_state.values.codec.pickles import PickleMode
 from versioned_state.values.keys import namespace_prefix, path_of
 from versioned_state.values.paths.path import StatePath, as_path
+
+if TYPE_CHECKING:
+    from versioned_state.repository.history.signing import Signer
+    from versioned_state.repository.inspect.bisect import Bisection
+    from versioned_state.repository.inspect.grep import Match
+    from versioned_state.repository.inspect.log_filters import Filters
+    from versioned_state.repository.inspect.path_log import PathChange
+    from versioned_state.repository.merging.merge import Resolutions
+    from versioned_state.repository.merging.policies import Policy
+    from versioned_state.repository.views.diff import Diff
+    from versioned_state.repository.views.lists import BlameList, Log
+    from versioned_state.repository.views.snapshot import Snapshot
+    from versioned_state.storage import KVStore
+    from versioned_state.values.codec.pickles import PickleMode
 
 
 class Versioned(KeySpace):
@@ -139,6 +138,8 @@ class Versioned(KeySpace):
         Raises:
             UnserializableValueError: a value that cannot be committed either.
         """
+        from versioned_state.repository.views.diff import Diff
+
         staged = self._worktree.stage()
         return Diff(staged.staging, self.head.tree, staged.tree, internal=internal)
 
@@ -381,6 +382,8 @@ class Versioned(KeySpace):
 
         Where there was nothing, what is there is removed. Raises ``UnknownPathError`` where there is nothing to put it into.
         """
+        from versioned_state.state.restore import restore_path
+
         restore_path(self, self.repository.snapshot(self._resolve(at)), as_path(path))
 
     @locked
@@ -394,6 +397,10 @@ class Versioned(KeySpace):
             InvalidArgumentError: it is no patch.
             PickleRefusedError: it has an object in it; a patch carries data.
         """
+        from versioned_state.repository.views.diff import Diff
+        from versioned_state.repository.views.patch import read_patch
+        from versioned_state.state.patch import apply_patch
+
         entries = read_patch(patch.to_patch() if isinstance(patch, Diff) else patch)
         savepoint = self._worktree.save()
         try:
@@ -448,6 +455,8 @@ class Versioned(KeySpace):
     @locked
     def diff(self, a: str | Commit, b: str | Commit | None = None, *, internal: bool = False) -> Diff:
         """What changed from ``a`` to ``b``, by path; without ``b``, to what the state is now, committed or not."""
+        from versioned_state.repository.views.diff import Diff
+
         if b is not None:
             return self.repository.diff(self._resolve(a), self._resolve(b), internal=internal)
         staged = self._worktree.stage()

@@ -16,7 +16,6 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError, LimitExceededError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of, expect
-from versioned_state.repository.views.html import commits_table
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.trees.nodes import Shape, write_node
 from versioned_state.values.trees.references import read_tree
@@ -128,6 +127,8 @@ class Commit:
         return f"<Commit {self.short} {self.message!r}{by}{meta}>"
 
     def _repr_html_(self) -> str:
+        from versioned_state.repository.views.html import commits_table
+
         return commits_table([self], caption=f"commit {self.id}")
 
     def __dir__(self) -> list[str]:

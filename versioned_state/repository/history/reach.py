@@ -7,12 +7,11 @@ here in one place, for gc, fsck and whatever else follows references without loo
 from __future__ import annotations
 
 import re
-import sqlite3
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgpack
 
@@ -27,6 +26,9 @@ from versioned_state.values.codec.scalars import RAW_READERS
 from versioned_state.values.trees.nodes import Node, Shape, read_node
 from versioned_state.values.trees.references import read_tree
 from versioned_state.values.trees.tree import Tree
+
+if TYPE_CHECKING:
+    import sqlite3
 
 BATCH: Final = 512
 """Objects of one read: of 4 KB each they are 2 MB in memory."""
@@ -246,6 +248,8 @@ class AddressSet:
         return 0 if row is None else int(row[0])
 
     def _spill(self) -> None:
+        import sqlite3
+
         try:
             if self._file is None:
                 # An empty name is a file that SQLite makes in the system's folder for temporary ones, and removes.

@@ -26,6 +26,7 @@ from versioned_state.errors import (
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import GC, OBJECTS, RefKind, address_in, object_key
 from versioned_state.objects.store import verified
+from versioned_state.repository.arguments import DEFAULT_EXPIRE
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.reach import AddressSet, Reference, Role, walk
 from versioned_state.repository.maintenance.gc_owner import is_dead, new_owner, retire
@@ -35,9 +36,6 @@ from versioned_state.storage import KVStore, Wrapper
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
-
-DEFAULT_EXPIRE: Final = timedelta(days=30)
-"""How long the reflog keeps commits that nothing else leads to; git's default."""
 
 TAKEOVER_US: Final = 30 * 1_000_000
 """After this many microseconds without a beat a gc is taken for dead: 15 missed beats, since one slow call of the store may delay a few.

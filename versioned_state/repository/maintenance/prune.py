@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final
 from versioned_state.errors import InvalidArgumentError, MissingObjectError, StoreBusyError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import SHALLOW, RefKind
-from versioned_state.repository.arguments import count
+from versioned_state.repository.arguments import DEFAULT_EXPIRE, count
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
 from versioned_state.repository.history.shallow import Shallow, ShallowCommit, write_shallow
-from versioned_state.repository.maintenance.gc import DEFAULT_EXPIRE, GcReport, collect
+from versioned_state.repository.maintenance.gc import GcReport, collect
 from versioned_state.repository.refs.ref import Ref, iter_refs
 from versioned_state.repository.refs.reflog import read_entry
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -154,6 +153,8 @@ def _at_position(database: Database, rev: str, base: str, step: Moves | At, bran
 def _near(database: Database, name: str) -> list[str]:
     """Names of refs, and ids, that come close to one that there is not."""
     names = [ref.name for kind in _KINDS for ref in islice(iter_refs(database.store, kind), _NEAR_REFS)]
+    from difflib import get_close_matches
+
     near = get_close_matches(name, names, n=4)
     if len(name) >= _MIN_DIGITS:
         head = name[: len(name) - 1].lower()

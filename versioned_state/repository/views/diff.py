@@ -10,8 +10,6 @@ from typing import Any, Self, overload
 
 from versioned_state.objects.store import Reader
 from versioned_state.repository.views.change import Change, ChangeRun, fold
-from versioned_state.repository.views.html import diff_table
-from versioned_state.repository.views.patch import write_patch
 from versioned_state.values.changes.diff import CellChange, diff_maps, diff_values
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.keys import is_internal, path_of
@@ -118,12 +116,16 @@ class Diff(Sequence[Change]):
         Raises:
             PickleRefusedError: an object is among the changes; a patch carries data.
         """
+        from versioned_state.repository.views.patch import write_patch
+
         return write_patch(self)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self))
 
     def _repr_html_(self) -> str:
+        from versioned_state.repository.views.html import diff_table
+
         return diff_table(self)
 
     def __repr__(self) -> str:

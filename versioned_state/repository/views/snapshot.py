@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from itertools import islice
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,9 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from versioned_state.errors import InvalidArgumentError, ReadOnlyError, UnknownPathError
 from versioned_state.objects.store import Reader
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.views.diff import Diff
-from versioned_state.repository.views.html import table
-from versioned_state.repository.views.preview import Preview
 from versioned_state.repository.views.render import WIDTH
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.containers import container_of, order_keys
@@ -23,6 +19,9 @@ from versioned_state.values.paths.lookup import find_part
 from versioned_state.values.paths.path import StatePath, as_path
 from versioned_state.values.trees.nodes import NodeCache, Nodes, Shape
 from versioned_state.values.trees.tree import Tree, find, iter_items, rank
+
+if TYPE_CHECKING:
+    from versioned_state.repository.views.diff import Diff
 
 
 class Snapshot(Mapping[str, Any]):
@@ -152,6 +151,8 @@ class Snapshot(Mapping[str, Any]):
         return self._commit.short if self._commit else ""
 
     def _hint(self, root_key: bytes) -> str:
+        from difflib import get_close_matches
+
         near = get_close_matches(str(path_of(root_key)), list(islice(self, 1000)), n=3)
         return f"did you mean {', '.join(near)}?" if near else ""
 
@@ -175,6 +176,8 @@ class Snapshot(Mapping[str, Any]):
             cell = self._cell(key)
             if cell is None:
                 raise KeyError(key)
+            from versioned_state.repository.views.preview import Preview
+
             return Preview(self._nodes, Decoder(self._nodes)).one_line(cell, width=width)
 
     def diff(self, other: Snapshot) -> Diff:
@@ -187,9 +190,13 @@ class Snapshot(Mapping[str, Any]):
             raise InvalidArgumentError(f"diff() takes a snapshot, not {type(other).__name__}", hint="state.diff(a, b) takes revisions")
         if other._reader is not self._reader:
             raise InvalidArgumentError("the snapshots are of different repositories", hint="take both from one")
+        from versioned_state.repository.views.diff import Diff
+
         return Diff(self._reader, self._tree, other._tree, cache=self._cache)
 
     def _repr_html_(self) -> str:
+        from versioned_state.repository.views.html import table
+
         rows = ((key, self.preview(key)) for key in self)
         return table(f"snapshot {self._where()}", ("key", "value"), rows)
 

@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from versioned_state.errors import StateError
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.repository.views.preview import Preview
-from versioned_state.repository.views.render import one_line
 from versioned_state.state.worktree.entries import IMMUTABLE, UNSTORABLE, Savepoint, Slot, Staged
 from versioned_state.state.worktree.stage import Detector
 from versioned_state.state.worktree.tracked import Holdings
@@ -219,6 +217,9 @@ class Worktree:
 
     def preview(self, key: bytes) -> str:
         """The beginning of a value on one line. A value that is not loaded stays so. Cost: what is shown."""
+        from versioned_state.repository.views.preview import Preview
+        from versioned_state.repository.views.render import one_line
+
         slot = self._slots.get(key)
         if slot is not None:
             return one_line(slot.value)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from itertools import repeat
 from typing import Any, Final, Literal
 
@@ -252,6 +251,8 @@ def _match(old: Sequence[Hashable], new: Sequence[Hashable], gap: Replaced) -> I
     if not a or not b or len(a) > 4 * _ALIGN_FULLY or len(b) > 4 * _ALIGN_FULLY:
         yield gap
         return
+    from difflib import SequenceMatcher
+
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         if tag != "equal":
             yield Replaced(gap.old_start + i1, gap.old_start + i2, gap.new_start + j1, gap.new_start + j2)

@@ -5,10 +5,8 @@ Unpickling runs code of whoever wrote the bytes. ``PicklePolicy`` says when that
 
 from __future__ import annotations
 
-import hmac
 import io
 import pickle
-import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -106,6 +104,8 @@ class PicklePolicy:
 
     def check_mac(self, mac: bytes | None, content: bytes, type_name: str) -> None:
         """Raise ``PickleRefusedError`` where a key is set and the MAC is missing or another."""
+        import hmac
+
         expected = self.mac(content)
         if expected is not None and (mac is None or not hmac.compare_digest(mac, expected)):
             raise PickleRefusedError(
@@ -176,6 +176,8 @@ def imported_names(data: bytes) -> tuple[str, ...]:
     strings: list[str] = []
     memo: dict[int, str] = {}
     try:
+        import pickletools
+
         for opcode, argument, _ in pickletools.genops(data):
             if opcode.name == "GLOBAL":
                 names[str(argument).replace(" ", ".")] = None

@@ -1,0 +1,39 @@
+"""``import versioned_state`` and a first commit load what they need, and no more."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+UNUSED = """
+    cloudpickle numpy pydantic cryptography rich click pygments redis psycopg obstore diskcache
+    asyncio concurrent.futures logging multiprocessing difflib hmac secrets pickletools socket subprocess tempfile unittest
+    versioned_state.cli versioned_state.repository.inspect versioned_state.repository.maintenance
+    versioned_state.repository.merging.merge versioned_state.repository.views.html versioned_state.repository.views.patch
+    versioned_state.storage.redis versioned_state.storage.postgres versioned_state.storage.s3 versioned_state.storage.wrappers.encrypted
+""".split()
+"""What looks, merges, maintains, signs, unpickles or draws, and other stores: each is loaded by the call that needs it."""
+
+FIRST_COMMIT = "from versioned_state import Versioned\nstate = Versioned()\nstate['messages'] = [{'role': 'user'}]\nstate.commit('first')\n"
+
+
+def loaded(code: str) -> set[str]:
+    """The modules that a fresh interpreter has after some code."""
+    script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    return set(json.loads(found.stdout))
+
+
+@pytest.mark.parametrize(("code", "also"), [("import versioned_state", {"sqlite3", "blake3", "msgpack"}), (FIRST_COMMIT, {"sqlite3"})])
+def test_nothing_is_loaded_that_a_first_commit_does_not_need(code, also):
+    modules = loaded(code) - loaded("")
+    assert "versioned_state" in modules
+    assert not modules & {*UNUSED, *also}
+
+
+def test_the_names_are_all_there():
+    modules = loaded("from versioned_state import *\nimport versioned_state\nversioned_state.open")
+    assert "versioned_state.state.versioned" in modules

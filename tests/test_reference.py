@@ -1,0 +1,119 @@
+"""docs/reference.md is true of the signatures: the calls that it names exist with those parameters, and it names every public one."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import versioned_state
+from versioned_state import Change, Commit, Diff, Live, OnMoved, Repository, Snapshot, State, StateSequence, Versioned, errors, storage
+
+PAGE = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding="utf-8").partition("\n## vstate")[0]
+
+OWNERS: dict[str, list[Any]] = {
+    "Versioned": [Versioned],
+    "StateSequence": [StateSequence, Versioned],
+    "Snapshot": [Snapshot, Versioned, Repository],
+    "Repository": [Repository],
+    "Searching history": [Repository],
+    "Diff": [Diff, Change],
+}
+"""Whose methods the tables of a section are about; elsewhere and before these, public names."""
+
+_CALL = re.compile(r"(?:(?P<owner>[a-z_]+)\.)?(?P<name>[A-Za-z_]\w*)\((?P<parameters>.*)\)")
+_DEFAULTS = {"OnMoved": OnMoved, "timedelta": timedelta}
+
+
+def sections() -> Iterator[tuple[str, str]]:
+    for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
+        title, _, text = part.partition("\n")
+        yield title, re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def calls() -> Iterator[tuple[str, str, str, str]]:
+    """The calls in the first column of tables, and the constructors that begin a section: its title, owner, name, parameters."""
+    for title, text in sections():
+        spans = [span for row in re.findall(r"^\| (.*?) \|", text, flags=re.MULTILINE) for span in re.findall(r"`([^`]+)`", row)]
+        spans += re.findall(r"^`([A-Z]\w*\([^`]*\))`:", text, flags=re.MULTILINE)
+        for span in spans:
+            if found := _CALL.fullmatch(span):
+                yield title, found["owner"] or "", found["name"], found["parameters"]
+
+
+def named(title: str, owner: str, name: str) -> Any:
+    """What a call of the page means, or None."""
+    if owner in {"branches", "tags"}:
+        return getattr(getattr(Repository(), owner), name, None)
+    for each in OWNERS.get(title, []):
+        if hasattr(each, name):
+            return getattr(each, name)
+    return getattr(versioned_state, name, None) or getattr(storage, name, None)
+
+
+def split(parameters: str) -> list[str]:
+    parts = re.split(r",\s*(?![^()]*\))", parameters)
+    return [part for part in parts if part]
+
+
+CALLS = sorted(set(calls()))
+
+
+def test_the_page_is_read():
+    assert len(CALLS) > 60
+    assert ("Versioned", "", "checkout", "rev") in CALLS
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: ".".join(filter(None, (call[0], call[1], call[2]))))
+def test_a_call_of_the_page_exists_with_its_parameters(call):
+    title, owner, name, parameters = call
+    function = named(title, owner, name)
+    assert function is not None, f"nothing is called {name} there"
+    actual = inspect.signature(function).parameters
+    order = [each for each in actual if each != "self"]
+    at, only_by_keyword = 0, False
+    for part in split(parameters):
+        if part == "*":
+            only_by_keyword = True
+            continue
+        if part == "…":
+            return
+        text, _, default = part.partition("=")
+        if text.startswith("**"):
+            assert name == "transaction" or text.removeprefix("**") in order
+            continue
+        parameter = actual.get(text.removeprefix("*"))
+        assert parameter is not None, f"{name}() has no parameter {text}"
+        assert order.index(parameter.name) >= at, f"{name}() takes {text} earlier"
+        at = order.index(parameter.name)
+        if text.startswith("*"):
+            assert parameter.kind is parameter.VAR_POSITIONAL
+            only_by_keyword = True
+            continue
+        assert (parameter.kind is parameter.KEYWORD_ONLY) == only_by_keyword, text
+        if default:
+            value = eval(default.replace(" MiB", " * 2**20"), dict(_DEFAULTS))
+            assert parameter.default == value, text
+        elif not only_by_keyword:
+            assert parameter.default is parameter.empty, f"{text} of {name}() has a default"
+
+
+@pytest.mark.parametrize(
+    "cls", [Versioned, State, Live, StateSequence, Snapshot, Repository, Commit, Diff, Change], ids=lambda cls: cls.__name__
+)
+def test_the_page_names_every_public_member(cls):
+    internal = {"over", "database", "cell_at", "cells", "merge_height", "height", "generation", "tree", "jump", "jump_address", "meta_cell"}
+    internal |= {"address", "parent_addresses", "previews", "signature"}
+    mapping = {"keys", "values", "items", "clear", "popitem", "setdefault", "index", "count"}  # a dict's, a list's
+    members = {name for name in dir(cls) if not name.startswith("_")} - internal - mapping
+    assert not {name for name in members if not re.search(rf"[`. (]{name}\b", PAGE)}
+
+
+def test_the_page_names_every_public_name():
+    names = {*versioned_state.__all__, *(name for name in vars(errors) if name.endswith("Error"))}
+    assert not {name for name in names if not re.search(rf"\b{name}\b", PAGE)}
