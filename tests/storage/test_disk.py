@@ -167,7 +167,7 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", b"x" * 5000, b"SQLite format 3\0", b"SQLite format 3\0" + b"\0" * 5000], ids=len)
+@pytest.mark.parametrize("content", [b"hello", b"x" * 5000, b"SQLite format 3\0", b"SQLite format 3\0" + b"\0" * 5000], ids=len)
 def test_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     refuses(tmp_path)

@@ -43,7 +43,7 @@ def open_store(
     is decoded: `%20` is three characters of a name. What stands before a first colon is a scheme; a path like that is written
     `disk:a:b` or `./a:b`.
 
-    `read_only`: writes raise `ReadOnlyError`. `create=False`, or `read_only`: `StoreNotFoundError` where there is no store.
+    `read_only`: writes raise `ReadOnlyError`. `create=False`, or `read_only`: `StoreNotFoundError` if there is no store.
     `encryption_key`: what `Encrypted` takes; the store is one, or empty.
 
     Raises `InvalidArgumentError` for a URL that cannot be meant, and what the store raises that it names. A password in the URL is

@@ -74,7 +74,7 @@ class Disk(Backend):
     (`"power"`, which waits for the disk at each write).
 
     `read_only=True` opens a read-only mount too and writes nothing; writes raise `ReadOnlyError`.
-    `create=False`, or `read_only`, raises `StoreNotFoundError` where there is nothing. A directory
+    `create=False`, or `read_only`, raises `StoreNotFoundError` if there is nothing. A directory
     with other content, or a file of another program, raises `NotAStoreError` and is not touched; a
     store of a newer release raises `FormatError`.
 
@@ -141,7 +141,7 @@ class Disk(Backend):
 
     @property
     def size_limit(self) -> int | None:
-        """The limit kept in the store, in bytes, or None where there is none."""
+        """The limit kept in the store, in bytes, or None if there is none."""
         return self._read(_limit)
 
     def size(self) -> int:

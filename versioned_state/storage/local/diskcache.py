@@ -47,7 +47,7 @@ class DiskCache(Backend):
     is evicted, pickled, or kept outside the database. Settings, tables, triggers and rows that this library
     does not make raise `UnsafeStoreError`, `NotAStoreError` or `CorruptStoreError`, and do nothing before.
 
-    `create=False` raises `StoreNotFoundError` where there is nothing. `timeout`: seconds to wait for other
+    `create=False` raises `StoreNotFoundError` if there is nothing. `timeout`: seconds to wait for other
     writers before `StoreBusyError`. `allow_network`: as for `Disk`.
 
     Any number of processes and threads may open the same directory, on one machine. Reads never wait for

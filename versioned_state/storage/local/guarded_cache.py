@@ -58,7 +58,7 @@ class GuardedDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no type
 
     def get(self, key: object, raw: object) -> str | bytes:
         if raw != 1:
-            raise UnsafeStoreError("the store holds a key that is a pickle, which it never writes; it was not loaded")
+            raise UnsafeStoreError("the store holds a key that is a pickle, which it never writes", remains="it was not loaded")
         if not isinstance(key, (str, bytes)):
             raise CorruptStoreError(f"the store is damaged: it holds a key of type {type(key).__name__}")
         return key
@@ -71,7 +71,9 @@ class GuardedDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no type
 
     def fetch(self, mode: object, filename: object, value: object, read: bool) -> bytes:  # noqa: FBT001 - as in diskcache
         if mode != MODE_RAW or filename is not None or read:
-            raise UnsafeStoreError("the store holds a value that is a pickle or lies in a file, which it never writes; it was not read")
+            raise UnsafeStoreError(
+                "the store holds a value that is a pickle or lies in a file, which it never writes", remains="it was not read"
+            )
         if type(value) is not bytes:
             raise CorruptStoreError(f"the store is damaged: it holds a value of type {type(value).__name__}")
         return value
@@ -169,11 +171,12 @@ def check_settings(connection: Connection, file: Path) -> None:
     names = found.keys() | SETTINGS.keys() | METADATA.keys()
     if strange := sorted(repr(name) for name in names if not _is_ours(name, found.get(name))):
         raise UnsafeStoreError(
-            f"{file} has settings of diskcache that this library does not make ({', '.join(strange)}); nothing was changed",
+            f"{file} has settings of diskcache that this library does not make ({', '.join(strange)})",
+            remains="nothing was changed",
             hint="a program that opens it with diskcache itself must leave its settings as they are",
         )
     if encoding != "UTF-8":  # the order of keys, by which they are listed, would be another one
-        raise UnsafeStoreError(f"{file} has text in {encoding}, which this library does not make; nothing was changed")
+        raise UnsafeStoreError(f"{file} has text in {encoding}, which this library does not make", remains="nothing was changed")
 
 
 def _is_ours(name: str, value: object) -> bool:

@@ -35,7 +35,8 @@ def check_local(directory: Path) -> None:
     """
     if (kind := shared_file_system(directory)) is not None:
         raise UnsafeStoreError(
-            f"{directory} is on a network file system ({kind}), where writers on two machines would destroy the store; nothing was made",
+            f"{directory} is on a network file system ({kind}), where writers on two machines would destroy the store",
+            remains="nothing was made",
             hint="use a local folder, or Postgres or Redis where machines share a state; allow_network=True if one machine alone opens it",
         )
 

@@ -91,24 +91,25 @@ Stamp = tuple[int, int, int]
 def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
     """The store's file in `directory`, made with its tables if there is none and `create` says so.
 
-    Raises `StoreNotFoundError` where there is nothing and nothing is to be made, `NotAStoreError`
+    Raises `StoreNotFoundError` if there is nothing and nothing is to be made, `NotAStoreError`
     where there is something else. Two processes may make the same store at once: one file wins.
     """
     file = directory / layout.file_name
     with _os_errors(directory):
         if file.is_symlink() or (file.exists() and not file.is_file()):
-            raise NotAStoreError(f"{file} is not a regular file; it was not touched")
+            raise NotAStoreError(f"{file} is not a regular file", remains="it was not touched")
         if file.exists() and not _is_unmade(file):
             return file
         if directory.exists() and not directory.is_dir():
-            raise NotAStoreError(f"{directory} is not a directory: a store is a directory; it was not touched")
+            raise NotAStoreError(f"{directory} is not a directory: a store is a directory", remains="it was not touched")
         if directory.exists() and any(
             not other.name.startswith(layout.unfinished_prefix) and other != file for other in directory.iterdir()
         ):
             if file.is_file() and not _is_unmade(file):
                 return file  # another process has made it since
             raise NotAStoreError(
-                f"{directory} holds other files and no store; nothing was touched",
+                f"{directory} holds other files and no store",
+                remains="nothing was changed",
                 hint="a new store wants a directory of its own",
             )
         if not create:
@@ -147,12 +148,12 @@ def connect(file: Path, *, durability: Durability, timeout: float, layout: Layou
 
 
 def connect_read_only(file: Path, *, timeout: float) -> Connection:
-    """Open an existing store for reading, and write nothing where that can be had.
+    """Open an existing store for reading, and write nothing if it can.
 
-    Where there is no WAL the file holds everything: it is opened as immutable, without locks or
+    If there is no WAL the file holds everything: it is opened as immutable, without locks or
     shared memory, which works on a read-only mount and leaves no trace. A writer may come later, so
     the connection carries the stamp of the file; a result counts only if the stamp is still the same
-    after the read. Where there is a WAL a writer is at work, or was killed: SQLite's own protocol is
+    after the read. If there is a WAL a writer is at work, or was killed: SQLite's own protocol is
     used, which needs its shared memory file, there already if the writer lives.
     """
     while (before := stamp(file)) is not None:
@@ -171,14 +172,15 @@ def connect_read_only(file: Path, *, timeout: float) -> Connection:
     except StateError as error:
         if _code(error.__cause__) & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise StorageError(
-                f"{file} has a log that was not finished, and its directory cannot be written; nothing was read",
+                f"{file} has a log that was not finished, and its directory cannot be written",
+                remains="nothing was read",
                 hint="open it once where it can be written, or copy the whole directory and open the copy",
             ) from error.__cause__
         raise
 
 
 def stamp(file: Path) -> Stamp | None:
-    """What tells one state of the file from another, or None where there is a WAL with something in it."""
+    """What tells one state of the file from another, or None if there is a WAL with something in it."""
     with suppress(FileNotFoundError):
         if file.with_name(f"{file.name}-wal").stat().st_size:
             return None
@@ -222,27 +224,34 @@ def translated(file: Path) -> Iterator[None]:
         raise translate(error, file) from error
 
 
-# What an error of the driver means for the caller: its kind, what to say after the file's name, the way out.
-_MEANINGS: dict[int, tuple[type[StateError], str, str]] = {
-    sqlite3.SQLITE_BUSY: (StoreBusyError, "is held by another writer; nothing was written", "try again, or open it with a longer timeout"),
+# What an error of the driver means for the caller: its kind, the text after the file's name, what remains, the way out.
+_MEANINGS: dict[int, tuple[type[StateError], str, str, str]] = {
+    sqlite3.SQLITE_BUSY: (
+        StoreBusyError,
+        "is held by another writer",
+        "nothing was written",
+        "try again, or open it with a longer timeout",
+    ),
     sqlite3.SQLITE_FULL: (
         StorageFullError,
-        "has no room: the disk is full; nothing was written",
+        "has no room: the disk is full",
+        "nothing was written",
         "make room on the disk, or collect garbage",
     ),
-    sqlite3.SQLITE_CORRUPT: (CorruptStoreError, "is damaged; nothing was written", "restore it from a backup or another copy"),
-    sqlite3.SQLITE_NOTADB: (NotAStoreError, "is not a store, or its first page is damaged; it was not touched", ""),
+    sqlite3.SQLITE_CORRUPT: (CorruptStoreError, "is damaged", "nothing was written", "restore it from a backup or another copy"),
+    sqlite3.SQLITE_NOTADB: (NotAStoreError, "is not a store, or its first page is damaged", "it was not touched", ""),
     sqlite3.SQLITE_READONLY: (
         ReadOnlyError,
-        "cannot be written; nothing was written",
-        "where it may only be read, open it with Disk(path, read_only=True)",
+        "cannot be written",
+        "nothing was written",
+        "if it may only be read, open it with read_only=True",
     ),
-    sqlite3.SQLITE_CANTOPEN: (StorageError, "cannot be opened", "where it cannot be written, open it with read_only=True"),
+    sqlite3.SQLITE_CANTOPEN: (StorageError, "cannot be opened", "", "if it cannot be written, open it with read_only=True"),
 }
 _MEANINGS[sqlite3.SQLITE_LOCKED] = _MEANINGS[sqlite3.SQLITE_PROTOCOL] = _MEANINGS[sqlite3.SQLITE_BUSY]
 # No room for the shared memory file, which is made when the store is opened.
 _MEANINGS[sqlite3.SQLITE_IOERR_SHMSIZE] = _MEANINGS[sqlite3.SQLITE_FULL]
-_UNKNOWN: tuple[type[StateError], str, str] = (StorageError, "failed; nothing was half written", "")
+_UNKNOWN: tuple[type[StateError], str, str, str] = (StorageError, "failed", "nothing was half written", "")
 
 
 def translate(error: sqlite3.Error | OverflowError | UnicodeDecodeError, file: Path) -> StateError:
@@ -259,8 +268,8 @@ def translate(error: sqlite3.Error | OverflowError | UnicodeDecodeError, file: P
 
 
 def _meaning(code: int, file: Path, error: BaseException | None) -> StateError:
-    kind, message, hint = _MEANINGS.get(code) or _MEANINGS.get(code & 0xFF) or _UNKNOWN
-    return kind(f"{file} {message} ({error})", hint=hint)
+    kind, message, remains, hint = _MEANINGS.get(code) or _MEANINGS.get(code & 0xFF) or _UNKNOWN
+    return kind(f"{file} {message} ({error})", remains=remains, hint=hint)
 
 
 def _code(error: BaseException | None) -> int:
@@ -331,7 +340,8 @@ def _check_no_journal(file: Path) -> None:
             time.sleep(0.02)
             continue
         raise UnsafeStoreError(
-            f"{journal} is beside the store, which never makes such a file; nothing was changed",
+            f"{journal} is beside the store, which never makes such a file",
+            remains="nothing was changed",
             hint="if another program wrote to the store and was killed, open it once with the sqlite3 program, which plays it back",
         )
 
@@ -364,17 +374,17 @@ def _check_schema(connection: Connection, file: Path, layout: Layout) -> None:
     # A trigger or view would run statements of whoever planted it; a changed table could do so too.
     if strange := found - own:
         names = ", ".join(sorted(f"{kind} {name!r}" for kind, name, _, _ in strange))
-        raise NotAStoreError(f"{file} holds what this library did not make ({names}); it was not touched")
+        raise NotAStoreError(f"{file} holds what this library did not make ({names})", remains="it was not touched")
     if missing := own - found:
         names = ", ".join(sorted(name for _, name, _, _ in missing))
         raise CorruptStoreError(
-            f"{file} is damaged: it has no {names}; nothing was changed", hint="restore it from a backup or another copy"
+            f"{file} is damaged: it has no {names}", remains="nothing was changed", hint="restore it from a backup or another copy"
         )
 
 
 def _check_version(application: int, version: int, file: Path, layout: Layout) -> None:
     if application != layout.application_id:
-        raise NotAStoreError(f"{file} is a database of another program; it was not touched")
+        raise NotAStoreError(f"{file} is a database of another program", remains="it was not touched")
     if version > layout.version:
         raise FormatError(version, layout.version)
 
@@ -473,8 +483,8 @@ def _os_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise StoreNotFoundError(f"there is no store at {path}; nothing was made") from error
+        raise StoreNotFoundError(f"there is no store at {path}", remains="nothing was made") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFullError(f"no room for a store at {path}; nothing was made") from error
-        raise StorageError(f"{path} cannot be used: {error.strerror or error}; nothing was made") from error
+            raise StorageFullError(f"no room for a store at {path}", remains="nothing was made") from error
+        raise StorageError(f"{path} cannot be used: {error.strerror or error}", remains="nothing was made") from error

@@ -199,7 +199,7 @@ class Connections:
             message = f"{self.name}: the connection failed during a write, which was done as a whole or not at all: {_text(error)}"
             return UnknownOutcomeError(message, hint="read what was written, then decide whether to repeat it"), False
         remains = "objects may have been stored" if lost and link is not None and link.deciding else "nothing was written"
-        failure = _translate(code, f"{self.name}: {_text(error)}; {remains}", lost=lost)
+        failure = _translate(code, f"{self.name}: {_text(error)}", remains, lost=lost)
         if code in _CONFLICTS or code == _STARTING:
             return failure, True
         return failure, patient and (isinstance(failure, UnreachableStoreError) or code == "53300")
@@ -211,7 +211,7 @@ class Connections:
             _inherited.append(home)
             home = self._home = _Home(self._limit)
         if not home.places.acquire(timeout=self.timeout):
-            raise StoreBusyError(f"{self.name}: all {self._limit} connections are in use; nothing was written")
+            raise StoreBusyError(f"{self.name}: all {self._limit} connections are in use", remains="nothing was written")
         try:
             link = self._idle_or_new(home)
         except BaseException:
@@ -280,34 +280,34 @@ def _parse(url: str) -> dict[str, Any]:
     return options
 
 
-def _translate(code: str, message: str, *, lost: bool) -> StateError:
+def _translate(code: str, what: str, remains: str, *, lost: bool) -> StateError:
     """An error of the driver as one of ours."""
     if code in {"53300", "40001", "40P01", "55P03", "57014"}:
         # Too many connections, writers in each other's way, a lock that was not free in time, a statement cut short.
-        return StoreBusyError(message)
+        return StoreBusyError(what, remains=remains)
     if code == "53100":
-        return StorageFullError(message)
+        return StorageFullError(what, remains=remains)
     if code == "25006":
-        return ReadOnlyError(message, hint="this is a replica, or the role's transactions are read-only by default")
+        return ReadOnlyError(what, remains=remains, hint="this is a replica, or the role's transactions are read-only by default")
     if code == "42501":
-        return StorageError(message, hint="docs/operations.md lists the rights that a role needs")
+        return StorageError(what, remains=remains, hint="docs/operations.md lists the rights that a role needs")
     if code == "3D000":
-        return StoreNotFoundError(message, hint="create the database first: createdb NAME")
+        return StoreNotFoundError(what, remains=remains, hint="create the database first: createdb NAME")
     if code in {"3F000", "42P01", "42883"}:
-        return StoreNotFoundError(message, hint="the store's tables were there when it was opened, and are gone")
+        return StoreNotFoundError(what, remains=remains, hint="the store's tables were there when it was opened, and are gone")
     if code in {"28000", "28P01"}:
-        return StorageError(message, hint="check user and password, and the server's pg_hba.conf")
+        return StorageError(what, remains=remains, hint="check user and password, and the server's pg_hba.conf")
     if code == "54000":
-        return LimitExceededError(message, limit=MAX_VALUE)
+        return LimitExceededError(what, limit=MAX_VALUE)
     if code in {"XX001", "XX002"}:
-        return CorruptStoreError(message, hint="restore it from a backup or another copy")
+        return CorruptStoreError(what, remains=remains, hint="restore it from a backup or another copy")
     if lost:
-        return UnreachableStoreError(message)
-    return StorageError(message)
+        return UnreachableStoreError(what, remains=remains)
+    return StorageError(what, remains=remains)
 
 
 def _code(error: psycopg.Error) -> str:
-    """The SQLSTATE of an error, or the empty string where there is none."""
+    """The SQLSTATE of an error, or the empty string if there is none."""
     if error.sqlstate:
         return error.sqlstate
     text = str(error)

@@ -131,7 +131,7 @@ WHERE n.nspname = %s AND p.proname = 'apply_batch'
 
 
 def checked_name(schema: str) -> str:
-    """`schema`, unless it is no plain identifier: `InvalidArgumentError`."""
+    """`schema` itself. `InvalidArgumentError` unless it is a plain identifier."""
     if not _NAME.fullmatch(schema) or schema == "information_schema":
         raise InvalidArgumentError(f"not a name for a schema: {schema!r}", hint="letters, digits and _, up to 63, not starting with pg_")
     return schema
@@ -192,7 +192,7 @@ def _is_sound(link: Link, schema: str, name: str) -> bool:
     else:
         versions = []
     if versions != [(FORMAT,)] or not all(_has_shape(tables, table) for table in _COLUMNS):
-        raise NotAStoreError(f"{place} holds tables that are not a store of this library, or lacks some; nothing was changed")
+        raise NotAStoreError(f"{place} holds tables that are not a store of this library, or lacks some", remains="nothing was changed")
     for table, (_, _, persistence, altered, *_) in tables.items():
         if persistence != "p":
             raise UnsafeStoreError(f"{place}: the table {table} is unlogged, so that a crash of the server would empty it")

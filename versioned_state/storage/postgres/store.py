@@ -1,7 +1,7 @@
 """`Postgres`, a store in a PostgreSQL database, for states that machines share.
 
-Here are the calls of `KVStore` as statements; `postgres_schema` makes and checks the tables and the function
-that does a batch, `postgres_connections` holds the connections and says what a failure means.
+Here are the calls of `KVStore` as statements; `schema` makes and checks the tables and the function
+that does a batch, `connections` holds the connections and says what a failure means.
 docs/design/009-postgresql.md has the races and the figures behind it.
 """
 
@@ -97,7 +97,7 @@ class Postgres(Backend):
     What a URL leaves out, and options such as `?sslmode=verify-full`, are the client library's (libpq): it reads
     `PGPASSWORD` and a password file, too. The password is never shown.
 
-    The tables are made where there are none; `create=False` raises `StoreNotFoundError` instead. Tables that are no
+    The tables are made if there are none; `create=False` raises `StoreNotFoundError` instead. Tables that are no
     store raise `NotAStoreError`, those of a newer release `FormatError`, and those that could lose or change what
     they are given (unlogged, or with triggers, rules or row security) `UnsafeStoreError`. Nothing was changed then.
 

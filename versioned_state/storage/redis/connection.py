@@ -35,7 +35,7 @@ _LONGEST_PAUSE_S = 0.5
 
 
 class _AgainError(Exception):
-    """The batch was surely not done, and may be sent again; `error` is for the caller where there is no time left for that."""
+    """The batch was surely not done, and may be sent again; `error` is for the caller if there is no time left for that."""
 
     def __init__(self, error: StorageError, cause: Exception, *, connecting: bool = False, at_once: bool = False) -> None:
         super().__init__(error)
@@ -102,7 +102,7 @@ class Link:
             except _ScriptUnknownError:
                 # The server was restarted, or is another one since a failover.
                 if loads:
-                    raise StorageError(f"{self.place} does not keep the scripts that it is given; nothing was written") from None
+                    raise StorageError(f"{self.place} does not keep the scripts that it is given", remains="nothing was written") from None
                 loads = self._scripts
             except _AgainError as again:
                 wait = 0.0 if again.at_once and pause == _FIRST_PAUSE_S else random.uniform(pause / 2, pause)  # noqa: S311 - no secret

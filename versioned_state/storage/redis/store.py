@@ -1,6 +1,6 @@
 """`Redis`, a store on a Redis or Valkey server: the layout of its keys, and the two scripts that run there.
 
-`redis_link` owns the connections and says what is sent again. docs/design/ has the reasons and the figures.
+`connection` owns the connections and says what is sent again. docs/design/ has the reasons and the figures.
 
     {prefix}:o:00 ... :3f    64 hashes: bytes of an address -> object; the name ends with the first 6 bits of the address
     {prefix}:entries         a hash: key -> value of all other keys
@@ -123,7 +123,7 @@ class Redis(Backend):
 
     A server that evicts (its `maxmemory-policy` is not `noeviction`) raises `UnsafeStoreError`, as does one that is too old; a
     replica raises `ReadOnlyError`. This is looked at when the store is opened, and not again. `create=False` raises
-    `StoreNotFoundError` where nothing was stored yet. Opening writes nothing.
+    `StoreNotFoundError` if nothing was stored yet. Opening writes nothing.
 
     What an acknowledged write survives is the server's own affair: see `persistence` and docs/operations.md. Whoever may write to
     the server can change what is stored, so this store is not `private`, and pickles are refused by default.
@@ -226,7 +226,9 @@ class Redis(Backend):
                 return outcome == _DONE
             # Somebody deleted an object between its arrival and the end of the batch. Nothing was put.
             if monotonic() > deadline:
-                raise StoreBusyError(f"objects are deleted from {self._link.place} as fast as they are written; nothing was published")
+                raise StoreBusyError(
+                    f"objects are deleted from {self._link.place} as fast as they are written", remains="nothing was published"
+                )
 
     def _send(
         self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]

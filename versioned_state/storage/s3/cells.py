@@ -1,6 +1,6 @@
 """The cells of an `S3` store, one at a time: reading, replacing, and what the batches in them came to.
 
-Every write here is conditional, so that it is known who wrote what lies there. Above `s3_client`, which sends requests again whose
+Every write here is conditional, so that it is known who wrote what lies there. Above `client`, which sends requests again whose
 answer was lost; here that is told from a write of another.
 """
 
@@ -56,7 +56,7 @@ class Cells:
     # Reading
 
     def read(self, key: str) -> Seen | None:
-        """The cell of a key, as it is now; None where nothing lies."""
+        """The cell of a key, as it is now; None if nothing lies there."""
         seen = self.read_name(name_of(key))
         if seen is not None and seen.cell.key != key:
             raise CorruptStoreError(f"{self._client.place}: in the place of {key!r} lies {seen.cell.key!r}")
@@ -136,7 +136,7 @@ class Cells:
                     self.decide(batch, ABORTED)
                 except UnknownOutcomeError as error:
                     # Unknown is the other batch; of ours nothing was written.
-                    raise UnreachableStoreError(f"{error}; of this call nothing was written") from error
+                    raise UnreachableStoreError(error.what, remains="nothing of this call was written") from error
             else:
                 pause(min(attempt, 3))
             # The batch may have been done, and its decision removed, since the cell was read.
@@ -147,7 +147,7 @@ class Cells:
         return seen, None if seen is None else seen.cell.value
 
     def swap(self, base: Seen | None, cell: Cell) -> Seen | None:
-        """Replace a cell if it is still `base` (None: nothing lies there): the cell then, or None where it was not.
+        """Replace a cell if it is still `base` (None: nothing lies there): the cell then, or None if it was not.
 
         Where a write is refused, whose write lies there tells: a refused one may have been done before, its answer lost, and
         another's may lie on top of it already.
@@ -177,7 +177,7 @@ class Cells:
             raise
         except StateError as error:
             if lost:
-                raise UnknownOutcomeError(f"{error}; whether an earlier sending was done is not known") from error
+                raise UnknownOutcomeError(error.what, remains="whether an earlier sending was done is not known") from error
             raise
         raise AssertionError("unreachable: attempts end with an error")
 
@@ -202,7 +202,7 @@ class Cells:
             raise
         except StateError as error:
             if lost:
-                raise UnknownOutcomeError(f"{error}; whether a batch was decided is not known") from error
+                raise UnknownOutcomeError(error.what, remains="whether a batch was decided is not known") from error
             raise
         raise AssertionError("unreachable: attempts end with an error")
 
@@ -226,7 +226,9 @@ class Cells:
         for attempt in count():
             yield attempt
             if time.monotonic() - start > self._timeout:
-                raise StoreBusyError(f"{self._client.place}: other writers were faster for {self._timeout:g} s; nothing was written")
+                raise StoreBusyError(
+                    f"{self._client.place}: other writers were faster for {self._timeout:g} s", remains="nothing was written"
+                )
             if attempt:
                 pause(attempt)
 

@@ -151,7 +151,7 @@ class Client:
             raise InvalidArgumentError(f"{self.place}: the driver does not take its options: {reason}") from (error if told else None)
 
     def get(self, name: str) -> Found | None:
-        """One object, or None where there is none."""
+        """One object, or None if there is none."""
 
         def read() -> Found:
             answer = self._driver.get(self._store, self._prefix + name)
@@ -161,7 +161,7 @@ class Client:
         return found
 
     def put(self, name: str, body: bytes, *, etag: str | None) -> Put:
-        """Write an object where the one with that ETag lies, or, with None, where there is none."""
+        """Write an object where the one with that ETag lies, or, with None, if there is none."""
         # What an update was to replace may be missing: that is a refusal, too.
         mode: PutMode = "create" if etag is None else {"e_tag": etag}
 
@@ -215,21 +215,21 @@ class Client:
     def _error(self, outcome: Outcome, detail: str, *, writes: bool, lost: bool) -> StateError:
         what = f"{self.place}: {outcome.value}{f' ({detail})' if detail else ''}"
         if writes and lost:
-            return UnknownOutcomeError(f"{what}; whether the write was done is not known")
-        nothing = "; nothing was written" if writes else ""
+            return UnknownOutcomeError(what, remains="whether the write was done is not known")
+        remains = "nothing was written" if writes else ""
         if outcome is Outcome.NO_BUCKET:
-            return StoreNotFoundError(f"{what}{nothing}", hint="create the bucket first; this library does not")
+            return StoreNotFoundError(what, remains=remains, hint="create the bucket first; this library does not")
         if outcome is Outcome.FULL:
-            return StorageFullError(what + nothing)
+            return StorageFullError(what, remains=remains)
         if outcome is Outcome.BUSY or outcome is Outcome.CONFLICT:
-            return StoreBusyError(what + nothing)
+            return StoreBusyError(what, remains=remains)
         if outcome is Outcome.DENIED and writes and "AccessDenied" in detail:
-            return ReadOnlyError(what + nothing, hint="a writer needs s3:PutObject, s3:GetObject, s3:ListBucket and s3:DeleteObject")
+            return ReadOnlyError(what, remains=remains, hint="a writer needs s3:PutObject, s3:GetObject, s3:ListBucket and s3:DeleteObject")
         if outcome is Outcome.DENIED:
             return StorageError(what, hint="check the credentials; a reader needs s3:GetObject and s3:ListBucket")
         if outcome is Outcome.NOT_SENT or outcome is Outcome.LOST:
-            return UnreachableStoreError(what + nothing, hint="check endpoint= and the network")
-        return StorageError(what + nothing, hint="check region= and endpoint=")
+            return UnreachableStoreError(what, remains=remains, hint="check endpoint= and the network")
+        return StorageError(what, remains=remains, hint="check region= and endpoint=")
 
 
 def _check_fork() -> None:

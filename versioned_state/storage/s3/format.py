@@ -54,7 +54,7 @@ def names_below(prefix: str) -> list[str]:
 
 
 def key_in(name: str) -> str | None:
-    """The key that lies under a name; None where only the cell itself can tell. Raises `ValueError` for a name that is not ours."""
+    """The key that lies under a name; None if only the cell itself can tell. Raises `ValueError` for a name that is not ours."""
     folder, text = name[:2], name[2:]
     body, end, digest = text.partition(_END)
     if not end or "/" in text or folder not in ("o/", "e/"):

@@ -1,6 +1,6 @@
 """`S3`, a store in a bucket of S3, or of a server that speaks its protocol with conditional writes, through obstore.
 
-Each key has an S3 object of its own, a cell (`s3_cells`), which is only ever replaced by conditional PUT. A batch of one key is one
+Each key has an S3 object of its own, a cell (`cells`), which is only ever replaced by conditional PUT. A batch of one key is one
 such PUT. A batch of several plants what it wants in each of their cells, and is then decided, for all of them at once, by the
 creation of one small object, its decision. The note on S3 in docs/design says why, and what happens at each failure.
 """
@@ -113,7 +113,7 @@ class S3(Backend):
                 after = page[-1].name
 
     def _listed(self, name: str, size: int) -> str | None:
-        """The key of a name in a listing, or None where it does not exist."""
+        """The key of a name in a listing, or None if it does not exist."""
         try:
             key = key_in(name)
         except ValueError:
@@ -143,7 +143,7 @@ class S3(Backend):
             self._together(self._add_object, objects.items())
         except UnknownOutcomeError as error:
             # It is the puts and deletes that the caller asks about, and those were not sent.
-            raise UnreachableStoreError(f"{error}; of the batch, no put and no delete was done") from error
+            raise UnreachableStoreError(error.what, remains="no put and no delete of the batch was done") from error
         if not changes:
             return all(self._cells.value(key) == value for key, value in expected.items())
         if len({*expected, *changes}) > 1:
@@ -163,7 +163,7 @@ class S3(Backend):
             refused = any(self._client.put(_PROBE, _PROBE_TEXT, etag=None).etag is None for _ in range(2))
             refused = refused and self._client.put(_PROBE, _PROBE_TEXT, etag=f'"{"0" * 32}"').etag is None
         except UnknownOutcomeError as error:
-            raise UnreachableStoreError(f"{error}; nothing else was written") from error
+            raise UnreachableStoreError(error.what, remains="nothing else was written") from error
         if not refused:
             raise UnsafeStoreError(
                 f"{self._client.place}: the server ignores the conditions of writes, so that writers would overwrite each other; "
@@ -173,7 +173,7 @@ class S3(Backend):
         self._conditions_hold = True
 
     def _add_object(self, item: tuple[str, bytes]) -> None:
-        """Store an object where it is absent. One request, as nearly all objects are new; a second where there is something."""
+        """Store an object if it is absent. One request, as nearly all objects are new; a second where there is something."""
         key, value = item
         cell = next_cell(key, None, value)
         for _ in self._cells.attempts():
@@ -243,7 +243,7 @@ class S3(Backend):
                 planted = self._cells.swap(seen, next_cell(key, seen.cell if seen else None, value, pending))
             except UnknownOutcomeError as error:
                 # Without a decision it never counts, even if it arrives yet.
-                raise UnreachableStoreError(f"{error}; of the batch, no put and no delete was done") from error
+                raise UnreachableStoreError(error.what, remains="no put and no delete of the batch was done") from error
             if planted is not None:
                 return planted
         return None

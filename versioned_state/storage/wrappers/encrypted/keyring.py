@@ -44,7 +44,8 @@ class Keyring:
             return cls(bytes.fromhex(record["salt"]), {bytes.fromhex(id): bytes.fromhex(key) for id, key in record["keys"].items()})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptStoreError(
-                f"the keyring of the encrypted store, under {KEYRING!r}, is damaged: {error}; nothing was changed",
+                f"the keyring of the encrypted store, under {KEYRING!r}, is damaged: {error}",
+                remains="nothing was changed",
                 hint="restore that record from a backup: without it no key opens the store",
             ) from error
 

@@ -92,13 +92,13 @@ class Encrypted(Backend, Wrapper):
         self._cipher = next(iter(self._ciphers.values()))
         opener = next((cipher for id, cipher in self._ciphers.items() if id in ring.wrapped), None)
         if opener is None:
-            raise WrongKeyError(f"the store is encrypted with another key; {_UNCHANGED}", hint="give the key that it was made with")
+            raise WrongKeyError("the store is encrypted with another key", remains=_UNCHANGED, hint="give the key that it was made with")
         self._check_ring(ring)
         try:
             name_key = opener.unwrap(ring.wrapped[opener.id])
             self._entries = EntryNames(name_key)
         except ValueError as error:
-            raise CorruptStoreError(f"the keyring of the encrypted store is damaged: {error}; {_UNCHANGED}") from error
+            raise CorruptStoreError(f"the keyring of the encrypted store is damaged: {error}", remains=_UNCHANGED) from error
         if self._cipher.id in ring.wrapped:
             return True
         # The first write under a new key must not come before the record that says so.
@@ -113,7 +113,8 @@ class Encrypted(Backend, Wrapper):
             if self.store.get(KEYRING) is not None:
                 return False
             raise NotAStoreError(
-                "the store holds what is not encrypted; it was not touched",
+                "the store holds what is not encrypted",
+                remains="it was not touched",
                 hint="open it without a key; an encrypted store begins as an empty one",
             )
         cipher = Cipher(key, salt := new_salt())
@@ -128,7 +129,8 @@ class Encrypted(Backend, Wrapper):
         unknown = [id.hex() for id in ring.wrapped if id not in self._ciphers]
         if unknown:
             raise WrongKeyError(
-                f"the store is encrypted with a key that was not given (id {', '.join(unknown)}); {_UNCHANGED}",
+                f"the store is encrypted with a key that was not given (id {', '.join(unknown)})",
+                remains=_UNCHANGED,
                 hint="give it as well, in old_keys; reencrypt() ends the use of old keys",
             )
 
