@@ -114,11 +114,14 @@ class Transactions:
             StateError: as ``commit``. The transaction was rolled back.
         """
         with self._lock:
+            landings = self._handle.landings
             try:
                 self._leave(opened, failed=failed)
             except BaseException:
-                self._handle.finish()  # what an interrupt came into
-                if opened in self.open:
+                self._handle.finish()  # an interrupt may have come into it
+                if self._handle.landings != landings:
+                    self._forget(opened)  # the commit was made by then
+                elif opened in self.open:
                     self._roll_back(opened)
                 raise
 
@@ -143,19 +146,12 @@ class Transactions:
 
     def _commit(self, opened: _Open) -> None:
         self._check_open()
-        handle = self._handle
-        landings = handle.landings
         try:
             operations.commit(self._handle, opened.options, Settling(opened.options.policies, remains=STAGED))
         except StateError as error:
             error.remains = _ROLLED_BACK
             if isinstance(error, MergeConflictError):
                 error.hint = "refresh(), and do it again; or give it policies="
-            raise
-        except BaseException:
-            handle.finish()
-            if handle.landings != landings:  # the store had it by the time that the interrupt came
-                self._forget(opened)
             raise
         self._forget(opened)
 

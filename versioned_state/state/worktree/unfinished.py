@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from versioned_state.objects.store import Staging
+from versioned_state.state.worktree.entries import Staged
 from versioned_state.values.trees.tree import Tree
 
 
@@ -67,6 +68,15 @@ DERIVED: Final = ()
 """The edit of nothing but what can be derived again."""
 
 
+class Adoption:
+    """An edit that is done again rather than undone: staged changes of an earlier call become those of the head."""
+
+    __slots__ = ("staged",)
+
+    def __init__(self, staged: Staged) -> None:
+        self.staged = staged
+
+
 class Unfinished:
     """The records of one handle; all None between two calls."""
 
@@ -75,4 +85,4 @@ class Unfinished:
     def __init__(self) -> None:
         self.question: Any = None
         self.move: Move | None = None
-        self.edit: Edit | tuple[()] | None = None
+        self.edit: Edit | Adoption | tuple[()] | None = None

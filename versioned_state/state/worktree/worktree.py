@@ -19,7 +19,7 @@ from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.state.worktree.entries import IMMUTABLE, UNSTORABLE, Savepoint, Slot, Staged
 from versioned_state.state.worktree.stage import Detector
 from versioned_state.state.worktree.tracked import Holdings
-from versioned_state.state.worktree.unfinished import DERIVED, Move
+from versioned_state.state.worktree.unfinished import DERIVED, Adoption, Move
 from versioned_state.state.worktree.update import Follower, MergeRoots
 from versioned_state.values.cells import Code
 from versioned_state.values.codec.pickles import PicklePolicy
@@ -57,6 +57,7 @@ class Worktree:
         self._detector = Detector(objects, self._held, self._encoder, self._decoder)
         self._follower = Follower(objects, self._held, self._detector, self._encoder, self._decoder, merge)
         self._last_found: tuple[Tree, bytes, int] = (tree, b"", 0)  # a root, the key of it that was last found to be its last, its rank
+        self._adopted_late: Staged | None = None
         self._journal: list[tuple[bytes, Any]] = []  # the values that assignments and deletions replaced, in order
 
     @property
@@ -319,11 +320,17 @@ class Worktree:
 
         Values may have changed since, so all that it covers is compared again; nothing is marked by what it is now.
         """
-        self.unfinished.edit = DERIVED
+        if staged is self._adopted_late:
+            return  # before an interrupt
+        self.unfinished.edit = Adoption(staged)
+        self._adopt_late(staged)
+        self.unfinished.edit = None
+
+    def _adopt_late(self, staged: Staged) -> None:
         self.tree = staged.tree
         self._held.adopt_late(staged)
         self._journal.clear()
-        self.unfinished.edit = None
+        self._adopted_late = staged
 
     def retarget(
         self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None, also: Collection[bytes] = ()
@@ -386,7 +393,9 @@ class Worktree:
         """Undo the edit, or do the rest of the move, that an exception came into. Returns the move. Idempotent."""
         unfinished, held = self.unfinished, self._held
         move, edit = unfinished.move, unfinished.edit
-        if edit:
+        if isinstance(edit, Adoption):
+            self._adopt_late(edit.staged)
+        elif edit:
             key, slot, lazy, cell, journal = edit
             held.undo(key, slot, lazy, cell)
             del self._journal[journal:]
