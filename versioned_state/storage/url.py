@@ -1,4 +1,7 @@
-"""`open_store`, which turns what a user types into a store, and `redact`, which shows it without its secrets."""
+"""`open_store`, which turns what a user types into a store, and `redact`, which shows it without its secrets. Layer: storage.
+
+Each store is imported when it is opened, so that nobody loads the driver of another.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,7 @@ from urllib.parse import unquote
 
 from versioned_state.errors import InvalidArgumentError, StoreNotFoundError
 from versioned_state.storage.base import KVStore
-from versioned_state.storage.local.disk import Disk
 from versioned_state.storage.local.memory import Memory
-from versioned_state.storage.wrappers.encrypted.store import Encrypted
 from versioned_state.storage.wrappers.readonly import ReadOnly
 
 # Two letters at least, so that `C:\state` is a path; no dot or slash, so that `./a:b` is one too.
@@ -53,6 +54,8 @@ def open_store(
     store = _open(url, read_only=read_only, create=create)
     if encryption_key is None:
         return store
+    from versioned_state.storage.wrappers.encrypted.store import Encrypted
+
     try:
         return Encrypted(store, encryption_key)
     except BaseException:
@@ -125,7 +128,7 @@ def _open(url: str | os.PathLike[str], *, read_only: bool, create: bool) -> KVSt
     if isinstance(url, str) and not scheme:
         _check_path(url)
     if not isinstance(url, str) or not scheme:
-        return Disk(url, read_only=read_only, create=create)
+        return _disk(url, read_only=read_only, create=create)
     if scheme == "memory":
         if rest:
             raise InvalidArgumentError("memory: takes nothing after the colon")
@@ -133,7 +136,7 @@ def _open(url: str | os.PathLike[str], *, read_only: bool, create: bool) -> KVSt
     if scheme in ("disk", "diskcache"):
         if rest.startswith("//"):
             raise InvalidArgumentError(f"write {scheme}:PATH, without //", hint=f"for example: {scheme}:./state or {scheme}:/var/lib/state")
-        return Disk(rest, read_only=read_only, create=create) if scheme == "disk" else _disk_cache(rest, read_only=read_only, create=create)
+        return (_disk if scheme == "disk" else _disk_cache)(rest, read_only=read_only, create=create)
     if scheme not in _REMOTE:
         raise InvalidArgumentError(
             f"{redact(url)!r}: unknown scheme {scheme!r}; there are {_FORMS}", hint=f"if that is a path, write disk:{redact(url)}"
@@ -144,7 +147,13 @@ def _open(url: str | os.PathLike[str], *, read_only: bool, create: bool) -> KVSt
     return ReadOnly(store) if read_only else store
 
 
-def _disk_cache(path: str, *, read_only: bool, create: bool) -> KVStore:
+def _disk(path: str | os.PathLike[str], *, read_only: bool, create: bool) -> KVStore:
+    from versioned_state.storage.local.disk import Disk
+
+    return Disk(path, read_only=read_only, create=create)
+
+
+def _disk_cache(path: str | os.PathLike[str], *, read_only: bool, create: bool) -> KVStore:
     from versioned_state.storage.local.diskcache import DiskCache
 
     store = DiskCache(path, create=create)
