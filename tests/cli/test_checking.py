@@ -45,7 +45,7 @@ def test_gc_as_json(vstate: Vstate, own_trip: Trip):
 
 
 def test_gc_beside_another_one_is_one_line_with_a_way_out(vstate: Vstate, own_trip: Trip):
-    record = GcRecord().but(owner=b"someone", epoch=1, beat=2**62)
+    record = GcRecord().but(owner=b"someone", generation=1, beat=2**62)
     assert record.stored is not None
     with Disk(own_trip.path) as store:
         store.set("gc", record.but(beat=Repository(store).database.now()).stored or b"")

@@ -426,7 +426,7 @@ def test_a_damaged_file_is_reported(tmp_path):
 
 def test_a_gc_at_work_is_no_fault():
     store = make()
-    record = GcRecord().but(owner=b"someone", epoch=1)
+    record = GcRecord().but(owner=b"someone", generation=1)
     assert record.stored is not None
     store.set("gc", record.stored)
     assert check(store).ok

@@ -194,7 +194,7 @@ def test_a_gc_on_another_machine_is_succeeded_after_a_while():
     store = Memory()
     prepare(store)
     now = 5_000_000
-    dead = GcRecord().but(owner=b"dead", beat=now, epoch=1)
+    dead = GcRecord().but(owner=b"dead", beat=now, generation=1)
     assert dead.stored is not None
     store.set(GC, dead.stored)
     with pytest.raises(StoreBusyError) as caught:

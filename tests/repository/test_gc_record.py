@@ -61,7 +61,7 @@ def test_writers_put_down_where_refs_go_while_gc_is_at_work(monkeypatch):
     prepare(store)
     state, side = Versioned(store), Versioned(store, branch="side 2".replace(" ", "-"))
     Repository(store)
-    begun = GcRecord().but(owner=b"someone", epoch=1)
+    begun = GcRecord().but(owner=b"someone", generation=1)
     assert begun.stored is not None
     store.set(GC, begun.stored)
 
@@ -81,7 +81,7 @@ def test_writers_put_down_where_refs_go_while_gc_is_at_work(monkeypatch):
     Versioned(store, branch="third").repository.branches.create("third", "main")
     record = read_gc_record(store.get(GC))
     assert (record.owner, record.published) == (None, ()), "so many wait only where it has died: it is called off"
-    assert record.epoch == 2
+    assert record.generation == 2
     assert_whole(store)
 
 
@@ -94,7 +94,7 @@ def test_a_writer_whose_store_fails_while_gc_is_at_work(fault):
         state = Versioned(faulty)
         state["messages"].append("before")
         state.commit()
-        begun = GcRecord().but(owner=b"someone", epoch=1, sweeps=1)
+        begun = GcRecord().but(owner=b"someone", generation=1, sweeps=1)
         assert begun.stored is not None
         store.set(GC, begun.stored)
         state["messages"].append("now")
@@ -162,7 +162,7 @@ def test_a_damaged_record_keeps_nobody_from_reading_and_nobody_writes():
     assert_whole(store)
 
 
-@pytest.mark.parametrize("field", ["epoch", "beat", "sweeps", "expired", "hold", "owner"])
+@pytest.mark.parametrize("field", ["generation", "beat", "sweeps", "expired", "hold", "owner"])
 def test_a_record_with_a_field_of_another_type_is_corrupt(field):
     record = GcRecord().but(**{field: "x"})
     with pytest.raises(CorruptObjectError, match="damaged"):
@@ -173,7 +173,7 @@ def test_a_writer_waits_for_a_moment_where_it_is_asked_to_and_no_longer():
     store = Memory()
     prepare(store)
     state = Versioned(store)
-    asked = GcRecord().but(owner=b"dead", epoch=1, hold=True)
+    asked = GcRecord().but(owner=b"dead", generation=1, hold=True)
     assert asked.stored is not None
     store.set(GC, asked.stored)
     state["n"] = 1

@@ -165,7 +165,7 @@ def test_a_range_reads_what_it_shows_and_little_more():
 def test_two_dots_make_a_range_and_nothing_else_does(rev: str):
     state = Versioned()
     state.commit("one", allow_empty=True)
-    with pytest.raises(InvalidArgumentError, match=r"is no range"):
+    with pytest.raises(InvalidArgumentError, match=r"is not a range"):
         state.repository.log(rev)
 
 

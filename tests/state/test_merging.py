@@ -138,7 +138,7 @@ class TestCommitOnAMovedBranch:
     def test_bad_policies_are_refused_at_once(self, bad):
         ours, _ = two()
         ours["score"] = 1
-        with pytest.raises(InvalidArgumentError, match="no merge policy"):
+        with pytest.raises(InvalidArgumentError, match="is not a merge policy"):
             ours.commit(policies=bad)
         with pytest.raises(InvalidPathError):
             ours.commit(policies={"a[": "ours"})

@@ -1,7 +1,6 @@
-"""Numbers and texts that public calls are given, checked before anything is done. Layer: repository.
+"""Checks of the numbers and texts that public calls take. Layer: repository.
 
-Revisions are checked by ``Repository.commit``, names by ``Repository.ref`` and ``check_name``, paths by ``as_path``, and policies by
-``Policies``.
+``resolve`` checks revisions, ``Database.ref`` and ``check_name`` names, ``as_path`` paths, and ``Policies`` policies.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ DEFAULT_EXPIRE: Final = timedelta(days=30)
 
 
 def count(name: str, value: Any, *, least: int = 0) -> int:
-    """A number of things, as an int: any type of integer but bool. Raises ``InvalidArgumentError`` for others, and below ``least``."""
+    """A count as an int, from any integer type but bool. Raises ``InvalidArgumentError`` for other types, and below ``least``."""
     number = integer(name, value)
     if number < least:
-        raise InvalidArgumentError(f"{name} is {least} or more, not {number}; nothing was changed")
+        raise InvalidArgumentError(f"{name} is {least} or more, not {number}", remains="nothing was changed")
     return min(number, sys.maxsize)
 
 
 def integer(name: str, value: Any) -> int:
-    """A number, as an int: of any type of integer but bool. Raises ``InvalidArgumentError`` for anything else."""
+    """A number as an int, from any integer type but bool. Raises ``InvalidArgumentError`` for other types."""
     try:
         if type(value) is not bool:
             return operator.index(value)
     except TypeError:
         pass
-    raise InvalidArgumentError(f"{name} is a number, not {type(value).__name__}; nothing was changed")
+    raise InvalidArgumentError(f"{name} is a number, not {type(value).__name__}", remains="nothing was changed")
 
 
 def check_text(name: str, value: Any) -> None:
-    """Raise ``InvalidArgumentError`` for what is neither a string nor None."""
+    """Raise ``InvalidArgumentError`` unless the value is a string or None."""
     if value is not None and type(value) is not str:
-        raise InvalidArgumentError(f"{name} is a string, not {type(value).__name__}; nothing was changed")
+        raise InvalidArgumentError(f"{name} is a string, not {type(value).__name__}", remains="nothing was changed")

@@ -136,15 +136,15 @@ class Repository:
     # Commits
 
     def commit(self, rev: str | Commit, *, head: Commit | None = None, branch: str | None = None) -> Commit:
-        """The commit that a revision means. Cost: some reads, whatever the length of history; ``@{…}`` walks the moves.
+        """The commit of a revision. Cost: O(log n) reads; ``@{time}`` reads the moves since then.
 
         Args:
-            rev: see ``revisions``; a commit is passed through.
-            head: what ``HEAD`` means, without one the head of ``branch``; without either, of ``default_branch()``.
+            rev: see ``names.syntax``; a commit is passed through.
+            head, branch: what ``HEAD`` means: this commit, or the head of this branch; by default of ``default_branch()``.
 
         Raises:
-            UnknownRevisionError: it names nothing; ``near`` holds refs and ids that come close.
-            AmbiguousRevisionError: an abbreviated id of several commits.
+            UnknownRevisionError: there is no such commit; ``near`` has similar refs and ids.
+            AmbiguousRevisionError: several commits have this abbreviated id.
         """
         return resolve(self.database, rev, head=head, branch=branch)
 
@@ -169,20 +169,20 @@ class Repository:
         branch: str | None = None,
         **filters: Unpack[Filters],
     ) -> Log:
-        """Commits from a revision back, newest first, without the empty root commit. Cost: one read for each that is taken.
+        """Commits from a revision back, newest first, without the empty root commit. Cost: one read for each commit that is taken.
 
-        Of a range ``A..B``, those that lead to B and not to A, as in git.
+        A range ``A..B`` gives the commits that lead to B and not to A, as in git.
 
         Args:
-            limit: no more than so many.
+            limit: at most this many commits.
             first_parent: follow only the first parent of each commit.
-            include_root: with the empty root commit.
+            include_root: include the empty root commit.
             head, branch: what ``HEAD`` means; see ``commit``.
-            filters: only those by this ``author``, made ``since`` then, and so on; see ``Filters``. Cost: one read for each commit that is
-                looked at; ``path`` and ``changed`` also read what differs.
+            filters: only commits by this ``author``, ``since`` this time, and so on; see ``Filters``. Cost: one read for each commit that
+                is tested; ``path`` and ``changed`` also read the differences.
 
         Raises:
-            InvalidArgumentError: a limit or filter that cannot be meant.
+            InvalidArgumentError: a limit or a filter makes no sense.
         """
         from versioned_state.repository.views.lists import Log
 
@@ -209,13 +209,13 @@ class Repository:
         return Log(commits)
 
     def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
-        """The lines of the strings of a state in which a regular expression is found, by path; see ``grep.grep``."""
+        """The lines of the strings of a state that a regular expression matches, by path; see ``grep.grep``."""
         from versioned_state.repository.inspect.grep import grep
 
         return grep(self.database, pattern, rev, path=path)
 
     def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
-        """The first bad commit between a good one and a bad one, found in O(log n) questions; see ``bisect.bisect``."""
+        """The first bad commit between a good one and a bad one, found by asking O(log n) times; see ``bisect.bisect``."""
         if not callable(is_bad):
             raise InvalidArgumentError(f"bisect asks a function of a snapshot, not {type(is_bad).__name__}")
         from versioned_state.repository.inspect.bisect import bisect
@@ -225,7 +225,7 @@ class Repository:
     def blame(
         self, path: str | StatePath = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None
     ) -> BlameList:
-        """Which commit each element, entry or line of the value at a path comes from; see ``blame.blame``."""
+        """The commit that each element, entry or line of the value at a path comes from; see ``blame.blame``."""
         for name, number in (("start", start), ("end", end)):
             if number is not None:
                 integer(name, number)
@@ -242,31 +242,31 @@ class Repository:
         return iter_path_changes(self.commit(rev), path, objects=self.database.objects, read=self.database.commits.read)
 
     def merge_base(self, a: str | Commit, b: str | Commit) -> Commit:
-        """A best common ancestor of two revisions; at the least the empty root commit.
+        """A best common ancestor of two revisions, if nothing else the empty root commit.
 
         Raises:
-            UnknownRevisionError: history was cut, and they have nothing in common any more.
+            UnknownRevisionError: history was pruned and has no common ancestor any more.
         """
         return graph.merge_base(self.commit(a), self.commit(b), self.database.commits.read)
 
     @property
     def merge_policies(self) -> dict[str, PolicyName]:
-        """The merge policies that the repository keeps, by the pattern of a path: a dict of your own. Cost: one read."""
+        """The merge policies that the repository keeps, by path pattern. Changing the dict changes no policy. Cost: one read."""
         return read_policies(self.store)
 
     def set_merge_policy(self, pattern: str, policy: PolicyName | None) -> None:
-        """Keep what becomes of paths that both sides of a merge changed, for all who open the store; None: keep it no more.
+        """Keep a merge policy for paths that match a pattern, for everybody who opens the store; None removes it.
 
         Raises:
-            InvalidPathError, InvalidArgumentError: a pattern that does not parse, or no such policy.
+            InvalidPathError, InvalidArgumentError: the pattern does not parse, or there is no such policy.
         """
         write_policy(self.store, pattern, policy)
 
     def diff(self, a: str | Commit, b: str | Commit, *, internal: bool = False) -> Diff:
-        """What changed from one revision to another, by path. Cost: what differs; nothing is unpickled.
+        """The changes from one revision to another, by path. Cost: reads the differences; nothing is unpickled.
 
         Args:
-            internal: show the engine's own keys as well.
+            internal: include the engine's own keys.
         """
         from versioned_state.repository.views.diff import Diff
 
@@ -286,10 +286,10 @@ class Repository:
         )
 
     def reflog(self, name: str, *, kind: RefKind = "branch") -> Iterator[Position]:
-        """Where a branch or tag has pointed, newest first, deleted ones included. Cost: one read for each that is taken."""
+        """The positions of a branch or tag, deleted ones too, newest first. Cost: one read for each that is taken."""
         return iter(self.database.reflog(self.database.ref(kind, name)))
 
-    # Retention
+    # Maintenance
 
     def prune(
         self,
@@ -302,7 +302,7 @@ class Repository:
         gc: bool = False,
         dry_run: bool = False,
     ) -> PruneReport:
-        """Cut the history of branches down to what is to be kept; see ``repository.prune``. Deletes nothing, unless ``gc`` is asked for."""
+        """End the history of branches behind the rounds to keep; see ``prune.prune``. Deletes nothing unless ``gc`` is asked for."""
         from versioned_state.repository.maintenance.prune import prune
 
         return prune(
@@ -325,18 +325,16 @@ class Repository:
         dry_run: bool = False,
         progress: PurgeProgress | None = None,
     ) -> PurgeReport:
-        """Rewrite history without what is at some paths or on some branches, and erase it; see ``repository.purge``."""
+        """Rewrite history without the values at some paths, or some branches, and erase them; see ``purge.purge``."""
         from versioned_state.repository.maintenance.purge import purge
 
         return purge(self.database, *paths, prefixes=prefixes, branches=branches, replace=replace, dry_run=dry_run, progress=progress)
 
     def stats(self, rev: str | Commit = "HEAD", *, depth: int = 1, rounds: int = 100, top: int = 20) -> Stats:
-        """What takes the room in the store; see ``repository.stats``."""
+        """The sizes of branches, paths, kinds of object and rounds in the store; see ``stats.stats``."""
         from versioned_state.repository.inspect.stats import stats
 
         return stats(self.database, rev, depth=depth, rounds=rounds, top=top)
-
-    # Keeping and forgetting
 
     def gc(
         self,
@@ -347,7 +345,7 @@ class Repository:
         force: bool = False,
         progress: Progress | None = None,
     ) -> GcReport:
-        """Delete every object that no branch, no tag and no move of theirs within the last ``expire`` leads to; see ``gc.collect``."""
+        """Delete every object that no ref and no log entry younger than ``expire`` leads to; see ``gc.collect``."""
         from versioned_state.repository.maintenance.gc import collect
 
         return collect(self.database, expire=expire, dry_run=dry_run, compact=compact, force=force, progress=progress)
@@ -361,7 +359,7 @@ class Repository:
     def verify(
         self, rev: str | Commit = "HEAD", *, keys: Iterable[PublicKey], limit: int | None = None, since: str | Commit | None = None
     ) -> Verification:
-        """Check the signatures of a revision and all that came before it, against keys that you trust; see ``signing.verify``."""
+        """Check the signatures of a commit and all its ancestors against keys that you trust; see ``signing.verify``."""
         from versioned_state.repository.history.signing import verify
 
         return verify(self.database, self.commit(rev), keys=keys, limit=limit, since=since)

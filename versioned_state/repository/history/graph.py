@@ -1,6 +1,6 @@
-"""Walks over the graph of commits: ancestors, log order, merge bases. Pure: they are given a function that reads. Layer: repository.
+"""Walks over the graph of commits: ancestors, log order, merge bases. Layer: repository.
 
-Where history was cut, commits are read with the parents that were kept (``cuts``), so every walk ends there.
+They take a function that reads a commit. It gives shallow commits the parents that were kept, so every walk ends there.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Read = Callable[[Address], Commit]
 
 
 def jump_height(height: int) -> int:
-    """The height of the ancestor that a commit of this height jumps to: that less its last digit in skew-binary.
+    """The height of the ancestor that a commit of this height jumps to: the height less its last digit in skew-binary.
 
-    Its digits are 1, 3, 7, 15, …: 12 = 7 + 3 + 1 + 1, and so 12 jumps to 11, 11 to 10, 10 to 7 and 7 to 0.
+    The digits are 1, 3, 7, 15, …: 12 = 7 + 3 + 1 + 1, and so 12 jumps to 11, 11 to 10, 10 to 7 and 7 to 0.
     """
     rest, weight = height, 0
     while rest:
@@ -29,12 +29,12 @@ def jump_height(height: int) -> int:
 
 
 def jump_of(parent: Commit, read: Read) -> Address:
-    """Where the jump of a child of ``parent`` goes: two equal jumps in a row are joined into one of twice the length.
+    """The jump of a child of ``parent``: two equal jumps in a row become one of twice the length, so any ancestor is O(log n) reads away.
 
-    Cost: at most one read, or two at a cut. Then any ancestor is O(log n) reads away.
+    Cost: at most one read; two below a shallow commit.
 
     Args:
-        read: reads commits as they are stored, cut or not, so that cuts have no say in what is written.
+        read: reads commits as they were made, so that shallow history does not change what is written.
     """
     middle = jump_height(parent.height)
     if not middle or parent.height - middle != middle - jump_height(middle):
@@ -43,14 +43,14 @@ def jump_of(parent: Commit, read: Read) -> Address:
         jump = parent.jump_address or read(parent.address).jump_address
         return (jump and read(jump).jump_address) or parent.address
     except MissingObjectError:
-        # Where history was cut, what lies beyond may be gone. A jump that is too short is still a jump to an ancestor.
+        # Below a shallow commit commits may be gone. A shorter jump still leads to an ancestor.
         return parent.address
 
 
 def parents_of(commit: Commit, read: Read) -> list[Commit]:
-    """The parents of a commit that history still has. Cost: one read for each.
+    """The parents of a commit that history still has. Cost: one read each.
 
-    Whoever walks history asks here: history may be cut below a commit after that was read, by another process, and be collected.
+    Every walk asks here, because another process may have pruned and collected the parents after the commit was read.
     """
     try:
         return [read(address) for address in commit.parent_addresses]
@@ -62,7 +62,7 @@ def parents_of(commit: Commit, read: Read) -> list[Commit]:
 
 
 def first_parent_of(commit: Commit, read: Read) -> Commit | None:
-    """The first parent of a commit, or None where it has none, or history was cut."""
+    """The first parent of a commit; None if it has none, or history ends there."""
     if not commit.parent_addresses:
         return None
     try:
@@ -78,7 +78,7 @@ def ancestor_at(commit: Commit, height: int, read: Read) -> Commit:
     """The ancestor by first parents that has this height, which is at most the commit's. Cost: O(log n) reads.
 
     Raises:
-        UnknownRevisionError: history was cut above it.
+        UnknownRevisionError: history ends above it.
     """
     low = descend(commit, height, read)
     if low.height > height:
@@ -88,12 +88,12 @@ def ancestor_at(commit: Commit, height: int, read: Read) -> Commit:
 
 
 def cut_reason(commit: Commit) -> str:
-    """Why there is nothing below a cut commit, for the message of an error."""
+    """Why there is nothing below a shallow commit, for an error message."""
     return f"history was cut at {commit.short}, and what came before is not kept"
 
 
 def descend(commit: Commit, height: int, read: Read) -> Commit:
-    """The ancestor by first parents that has this height, or, where history was cut above it, the cut commit. Cost: O(log n) reads."""
+    """The ancestor by first parents that has this height; the shallow commit, if history ends above it. Cost: O(log n) reads."""
     while commit.height > height and commit.parent_addresses:
         jump = commit.jump_address if jump_height(commit.height) >= height else None
         try:
@@ -107,12 +107,12 @@ def descend(commit: Commit, height: int, read: Read) -> Commit:
 
 
 def _fork(a: Commit, b: Commit, read: Read) -> Commit | None:
-    """The newest commit that lies on both lines of first parents, or None where history was cut above it. Cost: O(log n) reads."""
+    """The newest commit on both lines of first parents; None if history ends above it. Cost: O(log n) reads."""
     a, b = descend(a, b.height, read), descend(b, a.height, read)
     while a != b:
         if a.height != b.height or not a.parent_addresses or not b.parent_addresses:
             return None
-        # Where the jumps meet, or are of two lengths, the lines may have met on the way.
+        # If the jumps meet, or differ in length, the lines may have met on the way.
         steps = a.parent_addresses[0], b.parent_addresses[0]
         if a.jump_address and b.jump_address and a.jump_address != b.jump_address:
             steps = a.jump_address, b.jump_address
@@ -121,7 +121,7 @@ def _fork(a: Commit, b: Commit, read: Read) -> Commit | None:
             if x.height != y.height:
                 x, y = read(a.parent_addresses[0]), read(b.parent_addresses[0])
         except MissingObjectError:
-            # Cut since it was read, and collected; a walk reads the child again.
+            # Pruned and collected since the commit was read; a walk reads the commit again.
             return None
         a, b = x, y
     return a
@@ -134,9 +134,9 @@ def walk(
     order: Callable[[Commit], tuple[int, ...]] = lambda commit: (-commit.generation, -commit.time),
     first_parent: bool = False,
 ) -> Iterator[Commit]:
-    """Commits and all their ancestors, each once: the least in ``order`` of those whose child was seen. Cost: one read for each.
+    """Commits and all their ancestors, each once: always the least in ``order`` of those with a child that was given. Cost: one read each.
 
-    The order that is there by default gives children before parents, and newer ones first among the rest.
+    The default order gives children before parents, and among the others newer commits first.
 
     Args:
         first_parent: follow only the first parent of each.
@@ -156,7 +156,7 @@ def walk(
 
 
 def first_parents(commit: Commit, read: Read) -> Iterator[Commit]:
-    """A commit, its first parent, that one's, and so on."""
+    """A commit, its first parent, the first parent of that, and so on."""
     parent: Commit | None = commit
     while parent is not None:
         yield parent
@@ -164,7 +164,7 @@ def first_parents(commit: Commit, read: Read) -> Iterator[Commit]:
 
 
 def is_ancestor(old: Commit, new: Commit, read: Read) -> bool:
-    """Whether ``old`` is ``new`` or an ancestor of it. Cost: O(log n) reads where first parents lead there."""
+    """Whether ``old`` is ``new`` or an ancestor of it. Cost: O(log n) reads if first parents lead there; else a walk to its generation."""
     if old.height <= new.height and descend(new, old.height, read) == old:
         return True
     return any(commit == old for commit in _walk_down(new, old.generation, read))
@@ -261,14 +261,14 @@ def _paint(tips: Iterable[tuple[Commit, int]], read: Read, awaited: Callable[[in
 
 
 def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
-    """A best common ancestor: one that no other common ancestor descends from, the newest of them.
+    """A best common ancestor: the newest of those that no other common ancestor descends from.
 
-    Cost: O(log n) reads where one is the other's ancestor by first parents, or neither line has a merge since they parted; otherwise the
-    commits above the base.
+    Cost: O(log n) reads if one is an ancestor of the other by first parents, or neither line has a merge since they parted; else one read
+    for each commit above the base.
 
     Raises:
-        UnknownRevisionError: they have none any more, since history was cut. The empty root commit would be no base for a merge: what one
-            side deleted long ago would come back as the other's addition.
+        UnknownRevisionError: history was pruned and has no common ancestor any more. The empty root commit would not do as the base of a
+            merge: values that one side deleted long ago would come back as additions of the other.
     """
     base = find_merge_base(a, b, read)
     if base is None:
@@ -279,22 +279,22 @@ def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
 
 
 def find_merge_base(a: Commit, b: Commit, read: Read) -> Commit | None:
-    """The same, or None where history was cut and they have nothing in common any more."""
+    """``merge_base``, or None if history has no common ancestor any more."""
     return next(iter_merge_bases(a, b, read), None)
 
 
 def iter_merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
-    """All best common ancestors, the newest first: more than one where two lines of history were merged into each other."""
+    """All best common ancestors, the newest first: several if two lines of history were merged into each other."""
     fork = _only_fork(a, b, read)
     if fork is not None:
         yield fork
         return
-    ours, theirs, both, below = 1, 2, 3, 4  # below: of one that was found
+    ours, theirs, both, below = 1, 2, 3, 4  # below: an ancestor of a base that was found
     marks = {a.address: ours}
     marks[b.address] = marks.get(b.address, 0) | theirs
     heap = [(-commit.generation, -commit.time, commit.address, commit) for commit in {a.address: a, b.address: b}.values()]
     heapq.heapify(heap)
-    open_ends = len(heap)  # of those in the heap, how many are not below one that was found
+    open_ends = len(heap)  # the commits in the heap that are not below a base
     while open_ends:
         *_, commit = heapq.heappop(heap)
         mark = marks[commit.address]

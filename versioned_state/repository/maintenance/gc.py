@@ -285,7 +285,7 @@ class _Sweep:
                     hint="wait for it; if its process has died, vstate gc --force takes its place",
                 )
             mine = record.but(
-                epoch=record.epoch + 1,
+                generation=record.generation + 1,
                 owner=self._owner,
                 beat=now,
                 expired=max(record.expired, self._cutoff),
@@ -304,7 +304,7 @@ class _Sweep:
                 raise
             # No earlier record can have had these numbers, so nobody takes this record for one that was seen before.
             now = self._database.now()
-            return GcRecord(epoch=now, sweeps=now)
+            return GcRecord(generation=now, sweeps=now)
 
     def _put(self, before: bytes | None, after: GcRecord, deletes: list[str] | None = None) -> bool:
         assert after.stored is not None

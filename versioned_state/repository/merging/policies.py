@@ -52,7 +52,7 @@ class Policies:
     """Policies by pattern. Of the patterns that match a path, the last one given decides.
 
     Raises:
-        InvalidArgumentError: a pattern that does not parse, or a policy that is none.
+        InvalidArgumentError: a pattern does not parse, or a value is not a policy.
     """
 
     def __init__(self, *layers: Mapping[str, Policy]) -> None:
@@ -64,13 +64,13 @@ class Policies:
                     hint='for example: {"messages": "append"}',
                 )
             for pattern, policy in layer.items():
-                merged.pop(pattern, None)  # given again, it is the last one given
+                merged.pop(pattern, None)  # a pattern that is given again counts as the last one given
                 merged[pattern] = policy
         for pattern, policy in merged.items():
             if not callable(policy) and policy not in NAMES:
                 raise InvalidArgumentError(
-                    f"no merge policy: {policy!r} for {pattern!r}",
-                    hint=f"there are {', '.join(NAMES)}, and functions of base, ours, theirs",
+                    f"{policy!r} for {pattern!r} is not a merge policy",
+                    hint=f"the policies are {', '.join(NAMES)}, and functions of base, ours, theirs",
                 )
         self._policies = [(Pattern.parse(pattern), policy) for pattern, policy in merged.items()]
 
@@ -87,7 +87,7 @@ class Policies:
         return None
 
     def counts_below(self, path: StatePath) -> bool:
-        """Whether the same change on both sides, at a path or below it, is two changes to a policy."""
+        """Whether a policy counts the same change on both sides, at a path or below it, as two."""
         return any(policy in _COUNTING and pattern.may_match_below(path) for pattern, policy in self._policies if not callable(policy))
 
 
@@ -105,9 +105,9 @@ def read_policies(store: KVStore) -> dict[str, PolicyName]:
 
 
 def write_policy(store: KVStore, pattern: str, policy: PolicyName | None) -> dict[str, PolicyName]:
-    """Keep a policy in a repository (None: no more), and return all that it keeps then."""
+    """Keep a policy in a repository (None: remove it); returns all the policies that it then keeps."""
     if policy is not None and policy not in NAMES:
-        raise InvalidArgumentError(f"a repository keeps policies by name, not {policy!r}", hint=f"there are {', '.join(NAMES)}")
+        raise InvalidArgumentError(f"a repository keeps policies by name, not {policy!r}", hint=f"the policies are {', '.join(NAMES)}")
     if type(pattern) is not str:
         raise InvalidArgumentError(f"the pattern of a merge policy is a string, not {type(pattern).__name__}")
     while True:

@@ -1,6 +1,6 @@
-"""Which commit a revision means: by id, by name, by steps from there. Layer: repository.
+"""Resolving a revision to a commit: an id or a name, and steps from there. Layer: repository.
 
-``revisions`` says what may be written. A name that means nothing is answered with those that come close, never by a scan.
+``syntax`` has the grammar. An unknown name is answered with similar names, found without a scan of the store.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _MIN_DIGITS: Final = 4
 _MOST_SHOWN: Final = 8
 _SAME_PREFIX: Final = 4096
 _NEAR_REFS: Final = 1000
-"""How many refs are looked at for names that come close to an unknown one: enough to help, and never a scan of a service."""
+"""The number of refs searched for names similar to an unknown one: enough to help, and never a scan of a large store."""
 
 
 def resolve(database: Database, rev: str | Commit, *, head: Commit | None = None, branch: str | None = None) -> Commit:
-    """The commit that a revision means; see ``Repository.commit``."""
+    """The commit of a revision; see ``Repository.commit``."""
     if isinstance(rev, Commit):
-        # History may have been cut at it since it was read.
+        # It may have become shallow since it was read.
         return database.commits.read(rev.address) if rev.address in database.commits.shallow else rev
     if type(rev) is not str:
         raise InvalidArgumentError(f"a revision is a string or a Commit, not {type(rev).__name__}")
     if not rev.isascii() and has_surrogate(rev):
-        raise UnknownRevisionError(rev.encode("unicode_escape").decode(), reason="it is no text that a name could be")
+        raise UnknownRevisionError(rev.encode("unicode_escape").decode(), reason="it has characters that no name has")
     whole = _by_full_id(database, rev)
     if whole is not None:
         return whole
@@ -109,7 +109,7 @@ def _by_name(database: Database, name: str) -> Commit | None:
 
 
 def _by_full_id(database: Database, base: str) -> Commit | None:
-    """The commit of that id, if it is one: as in git, it goes before a ref of that name. One read, or none."""
+    """The commit of a full id, or None. As in git, an id goes before a ref of that name. Cost: one read, or none."""
     return database.commits.find(Address(bytes.fromhex(base))) if len(base) == HEX_SIZE and _is_hex(base) else None
 
 
@@ -125,13 +125,13 @@ def _by_prefix(database: Database, rev: str, prefix: str) -> Commit:
 
 
 def _commits_by_prefix(database: Database, prefix: str) -> list[Commit]:
-    """The commits whose id begins so, one more than are shown at most. Cost: reads the objects whose address begins so, up to a bound."""
+    """Commits whose id has a prefix, one more than are shown at most. Cost: reads the objects with that prefix, up to a bound."""
     addresses = islice(database.objects.iter_addresses(prefix), _SAME_PREFIX)
     return list(islice((c for a in addresses if (c := database.commits.find(a)) is not None), _MOST_SHOWN + 1))
 
 
 def _at_position(database: Database, rev: str, base: str, step: Moves | At, branch: str | None) -> Commit:
-    """Where a ref stood, by its moves."""
+    """The commit that a ref pointed to, a number of moves ago or at a time."""
     name = (branch or default_branch(database)) if base == "HEAD" else base
     ref = database.ref("branch", name)
     if ref.head is None:
@@ -151,7 +151,7 @@ def _at_position(database: Database, rev: str, base: str, step: Moves | At, bran
 
 
 def _near(database: Database, name: str) -> list[str]:
-    """Names of refs, and ids, that come close to one that there is not."""
+    """Names of refs, and short ids, similar to an unknown name."""
     names = [ref.name for kind in _KINDS for ref in islice(iter_refs(database.store, kind), _NEAR_REFS)]
     from difflib import get_close_matches
 

@@ -1,16 +1,16 @@
-"""What a user may write for a commit, and what it means. Layer: repository.
+"""The grammar of revisions. Layer: repository.
 
 ========================  ====================================================================
-``3f9c``, a full id       the commit whose id begins so; 4 digits or more
+``3f9c``, a full id       the commit whose id begins with these digits; at least 4
 ``main``, ``v1``          the head of a branch, a tag; a branch wins over a tag, and a name over an id
 ``HEAD``, ``@``           the current head
 ``REV~3``                 the third ancestor by first parents
 ``REV^2``                 the second parent; ``^`` is the first
 ``BRANCH@{2}``            where the branch stood two moves ago
-``BRANCH@{2026-11-01}``   where it stood then; date or date and time, UTC unless it says otherwise
+``BRANCH@{2026-11-01}``   where it stood at that date, or date and time; UTC unless it has an offset
 ========================  ====================================================================
 
-Where a call takes a range, ``A..B`` is what leads to B and not to A; on the side that is left out it is ``HEAD``.
+A range ``A..B`` is the commits that lead to B and not to A; a side that is left out is ``HEAD``.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _BASE: Final = re.compile(r"@(?!\{)|(?:(?!@\{)[^~^])*")
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """So many first parents back."""
+    """``~n``: n first parents back."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The n-th parent, from 1; 0 is the commit itself."""
+    """``^n``: the n-th parent, from 1; 0 is the commit itself."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """So many moves of the ref ago."""
+    """``@{n}``: n moves of the ref ago."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Where the ref stood at a time, in microseconds since 1970."""
+    """``@{time}``: the position of the ref at a time, in microseconds since 1970."""
 
     time: int
 
@@ -60,30 +60,32 @@ Step = Back | Parent | Moves | At
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A parsed revision: what it starts from, and the steps from there."""
+    """A parsed revision: a base, and steps from there."""
 
     base: str
     steps: tuple[Step, ...]
 
 
 def split_range(text: str) -> tuple[str, str] | None:
-    """The two revisions of ``A..B``, ``HEAD`` for one that is left out; None for what is no range: no revision has two dots in a row.
+    """The two revisions of ``A..B``, ``HEAD`` for a side that is left out; None if the text is not a range.
 
     Raises:
-        InvalidArgumentError: ``A...B``, or more of it.
+        InvalidArgumentError: it is ``A...B``, or has several ranges.
     """
     since, dots, until = text.partition(_DOTS)
     if not dots:
         return None
     if until.startswith(".") or _DOTS in until:
-        raise InvalidArgumentError(f"{text!r} is no range", hint="A..B is what leads to B and not to A; there is no A...B")
+        raise InvalidArgumentError(
+            f"{text!r} is not a range", hint="A..B is the commits that lead to B and not to A; A...B is not supported"
+        )
     return since or "HEAD", until or "HEAD"
 
 
 def parse_revision(text: str) -> Revision:
-    """Raises ``UnknownRevisionError`` for what is no revision."""
+    """The parts of a revision. Raises ``UnknownRevisionError`` for text that is not one."""
     if _DOTS in text:
-        raise UnknownRevisionError(text, reason="it is a range, where one commit is wanted")
+        raise UnknownRevisionError(text, reason="it is a range, not a commit")
     match = _BASE.match(text)
     base = match.group() if match else ""
     position = len(base)
@@ -91,7 +93,7 @@ def parse_revision(text: str) -> Revision:
     while position < len(text):
         found = _STEP.match(text, position)
         if found is None:
-            raise UnknownRevisionError(text, reason=f"{text[position:]!r} is no step; it takes ~n, ^n or @{{n}}")
+            raise UnknownRevisionError(text, reason=f"{text[position:]!r} is not a step; steps are ~n, ^n and @{{n}}")
         steps.append(_step(text, found, first=not steps))
         position = found.end()
     if not base and not (steps and isinstance(steps[0], Moves | At)):

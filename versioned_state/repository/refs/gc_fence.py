@@ -1,8 +1,8 @@
-"""What gc and writers tell each other: one record, and the condition on it that every move of a ref carries. Layer: repository.
+"""The fence between gc and writers: one record in the store, and the condition on it that every move of a ref carries. Layer: repository.
 
-The protocol, and what goes wrong without it, is in ``docs/design/014-gc-beside-writers.md``. In short: objects are deleted only in
-batches that check and change this record, so whoever moves a ref on the condition that the record is what he last saw knows that
-nothing was deleted since. While gc is at work he also puts down in it where the ref goes, and gc keeps that.
+Objects are deleted only in batches that check and change this record. So a ref update conditioned on the record proves that nothing was
+deleted since the record was read. While a gc is at work, the update also adds its new head to the record, and gc keeps what that leads
+to. ``docs/design/014-gc-beside-writers.md`` has the protocol, and what goes wrong without it.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from versioned_state.objects.store import Staging
 from versioned_state.storage import KVStore
 
 MAX_PUBLISHED: Final = 4096
-"""Heads that wait in the record for gc to take note of them. A gc at work takes them every few seconds; where so many wait it has died,
-and the record, which every commit writes, must not grow for ever: the writer calls that gc off."""
+"""The most heads that may wait in the record. A gc at work takes them every few seconds, so if this many wait, that gc has died. The
+record, which every commit then writes, must not grow for ever: the writer ends that gc."""
 
 _HEADS_KEPT: Final = 256
 _ATTEMPTS: Final = 1000
 _COURTESY_S: Final = 0.25
-"""How long a writer waits where gc asks for it. No more: gc may have died after it asked."""
+"""The longest time that a writer waits because gc asks for it. Gc may have died after it asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class GcRecord:
-    """What the record says; without one, that gc never ran.
+    """The content of the record. A store without one was never collected.
 
     Attributes:
-        epoch: how often gc began or ended.
-        owner: whose gc is at work, a random id; None: none is.
+        generation: how often a gc began or ended.
+        owner: the id of the gc that is at work; None if none is.
         beat: when the owner last wrote the record, in microseconds.
-        sweeps: how many batches were ever deleted. Who sees the same number twice knows that nothing was deleted in between.
+        sweeps: how many batches were ever deleted. If the number is the same at two times, nothing was deleted in between.
         expired: log entries older than this, in microseconds, keep nothing.
-        hold: the owner asks writers to wait for a moment.
-        published: where refs were moved since the owner last looked: commits and log entries.
-        stored: the record's bytes, None where there is none.
+        hold: whether the owner asks writers to wait for a moment.
+        published: the commits and log entries that refs were moved to since the owner last read the record.
+        stored: the bytes of the record; None if there is none.
     """
 
-    epoch: int = 0
+    generation: int = 0
     owner: bytes | None = None
     beat: int = 0
     sweeps: int = 0
@@ -65,12 +65,12 @@ class GcRecord:
         return replace(changed, stored=_write(changed))
 
     def ended(self) -> GcRecord:
-        """The record once the gc that is at work has ended, or was called off."""
-        return self.but(epoch=self.epoch + 1, owner=None, hold=False, published=())
+        """The record after the gc that is at work."""
+        return self.but(generation=self.generation + 1, owner=None, hold=False, published=())
 
 
 def _write(record: GcRecord) -> bytes:
-    fields = [record.epoch, record.owner, record.beat, record.sweeps, record.expired, record.hold, b"".join(record.published)]
+    fields = [record.generation, record.owner, record.beat, record.sweeps, record.expired, record.hold, b"".join(record.published)]
     body: bytes = msgpack.packb(fields)
     return write_record(GC, body)
 
@@ -80,21 +80,21 @@ def read_gc_record(stored: bytes | None) -> GcRecord:
     if stored is None:
         return GcRecord()
     try:
-        epoch, owner, beat, sweeps, expired, hold, joined = msgpack.unpackb(read_record(GC, stored))
-        if not all(type(number) is int for number in (epoch, beat, sweeps, expired)) or type(hold) is not bool:
+        generation, owner, beat, sweeps, expired, hold, joined = msgpack.unpackb(read_record(GC, stored))
+        if not all(type(number) is int for number in (generation, beat, sweeps, expired)) or type(hold) is not bool:
             raise ValueError("a field of another type")
         if not (owner is None or type(owner) is bytes) or type(joined) is not bytes or len(joined) % ADDRESS_SIZE:
             raise ValueError("a field of another type")
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptObjectError(GC, f"the record of gc is damaged: {error}") from error
     published = tuple(Address(joined[i : i + ADDRESS_SIZE]) for i in range(0, len(joined), ADDRESS_SIZE))
-    return GcRecord(epoch, owner, beat, sweeps, expired, hold, published, stored)
+    return GcRecord(generation, owner, beat, sweeps, expired, hold, published, stored)
 
 
 class GcFence:
-    """What one repository knows of gc, and the condition that its moves of refs carry. Safe for many threads.
+    """What one database knows of the record, and the way to write beside gc. Safe for many threads.
 
-    ``enabled`` is False over a store that takes one condition a batch: there gc refuses to run, and moves carry no condition on it.
+    ``enabled`` is False for a store that takes one condition a batch: gc refuses to run on it, and moves carry no condition.
     """
 
     def __init__(self, store: KVStore) -> None:
@@ -105,7 +105,7 @@ class GcFence:
         self.enabled = store.max_expected is None or store.max_expected > 1
 
     def learn(self, stored: bytes | None) -> None:
-        """Take the record's bytes as they were read just now. Damage is told when it matters: it must not keep anybody from reading."""
+        """Take in the bytes of the record, read just now. Damage raises only when the record is needed: it must not stop a reader."""
         self._record, self._damaged = None, False
         try:
             self._record = read_gc_record(stored)
@@ -120,29 +120,29 @@ class GcFence:
 
     @property
     def record(self) -> GcRecord:
-        """The record as it was last seen. Cost: a read, the first time. Raises ``CorruptObjectError``."""
+        """The record as last read. Cost: a read the first time. Raises ``CorruptObjectError``."""
         record = self._record
         return self.refresh() if record is None else record
 
     @property
     def sweeps(self) -> int:
-        """How many batches gc has deleted, as far as is known here: what is found from now on was there after all of them.
+        """The number of deleted batches, as last read: any object found from now on was there after all of them.
 
-        -1 where the record is damaged, which equals no number of theirs.
+        -1, which equals no such number, if the record is damaged.
         """
         if not self.enabled:
             return 0
         return -1 if self._damaged else self.record.sweeps
 
     def expired(self) -> int:
-        """Up to when log entries have expired, in microseconds. Cost: a read."""
+        """The time up to which log entries have expired, in microseconds. Cost: a read."""
         if self.enabled:
             with suppress(CorruptObjectError):
                 return self.refresh().expired
         return 0
 
     def saw(self, head: Address) -> None:
-        """Take note of a commit that a ref points to, as was read just now."""
+        """Note that a ref points to this commit, read just now."""
         if self.enabled:
             self._heads[head] = self.sweeps
             self._heads.move_to_end(head)
@@ -150,11 +150,11 @@ class GcFence:
                 self._heads.popitem(last=False)
 
     def knows(self, head: Address) -> bool:
-        """Whether a ref has pointed to this commit and nothing was deleted since, as far as is known here."""
+        """Whether a ref has pointed to this commit and nothing was deleted since, by the record as last read."""
         return self._heads.get(head, -1) == self.sweeps >= 0
 
     def known_heads(self, limit: int) -> list[Address]:
-        """Some commits of which that is so, those that were seen last first."""
+        """Commits for which ``knows`` is true, the last seen first."""
         return list(islice(filter(self.knows, list(reversed(self._heads))), limit))
 
     def apply(
@@ -169,22 +169,22 @@ class GcFence:
         since: int = 0,
         secure: Callable[[], None] = lambda: None,
     ) -> int | None:
-        """``KVStore.apply`` of a batch that makes something reachable, with gc in mind.
+        """``KVStore.apply`` for a batch that makes objects reachable, safe beside gc.
 
-        In one round trip where gc is not at work; a failed condition costs one more, to tell whose it was.
+        Cost: one round trip if no gc is at work. If a condition fails, one more tells whether it was the record or one of ``expected``.
 
         Args:
-            staging: has the objects that the batch takes along.
+            staging: has the objects that the batch stores.
             keep: the commits and log entries that the batch makes reachable.
-            instead_of: what those lead to, so that gc need not be told of it.
-            since: for which number of ``sweeps`` it is known that all that the batch relies on is there.
-            secure: makes sure of that for any other number: sends what may be gone, or raises ``MissingObjectError``.
+            instead_of: their ancestors, which gc then need not be told of.
+            since: the number of ``sweeps`` at which all objects that the batch relies on were there.
+            secure: called if the number has changed: uploads again the objects that may be gone, or raises ``MissingObjectError``.
 
         Returns:
-            The number of ``sweeps`` at which it was done; None where one of ``expected`` does not hold, and nothing was done.
+            The number of ``sweeps`` at the write; None if one of ``expected`` does not hold, and nothing was changed.
 
         Raises:
-            StoreBusyError: gc would not leave the record alone. Nothing was changed.
+            StoreBusyError: gc kept changing the record. Nothing was changed.
         """
         if not self.enabled:
             done = self._store.apply(expected, puts, deletes, objects=staging.sealed())
@@ -198,8 +198,8 @@ class GcFence:
                 self.refresh()
                 continue
             if record.sweeps != since:
-                # What was found before may have been deleted since. The number is taken before the search: nothing that is found, or
-                # sent, from here on can be gone when the batch goes through.
+                # Objects found earlier may have been deleted since. The number is read before the search, so an object that is found
+                # or uploaded from here on cannot be gone when the batch goes through.
                 staging.resend()
                 secure()
                 since = record.sweeps
@@ -214,7 +214,7 @@ class GcFence:
                 return None
             if attempt > 1:
                 _pause(attempt)
-        raise StoreBusyError("gc is at work and changes its record all the time; nothing was changed", hint="try again")
+        raise StoreBusyError("gc is at work and keeps changing its record", remains="nothing was changed", hint="try again")
 
 
 def _published(record: GcRecord, keep: Iterable[Address], instead_of: Collection[Address]) -> GcRecord:

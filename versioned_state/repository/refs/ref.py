@@ -1,8 +1,7 @@
-"""Refs: names that point to commits. Their records, their rules, and the one way in which they move. Layer: repository.
+"""Refs: names that point to commits; their records, the rules for names, and how a ref moves. Layer: repository.
 
-A ref moves only by compare-and-set, in one batch with the objects that it needs. A second key says that it was created: a ref
-that is gone while that is there was lost, and is not mistaken for one that never was. A deleted ref keeps its record, without a
-head, so that its reflog stays within reach.
+A ref moves only by compare-and-set, in one batch with the objects that it needs. A second key, the birth record, says that the ref was
+created, so that a lost ref is not taken for one that never existed. A deleted ref keeps its record, without a head, for its reflog.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from versioned_state.repository.refs.gc_fence import GcFence
 from versioned_state.storage import KVStore
 
 _BORN: Final = b"\x01"
-# Names are shown in terminals and in logs: no controls, be they ASCII's, C1, ends of lines or those that turn the direction of text.
+# Names are shown in terminals and logs, so they have no control characters: ASCII, C1, line ends, direction of text.
 _BAD_NAME: Final = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|^(?:HEAD|@)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """What a ref's record says.
+    """The record of a ref, as it was read.
 
     Attributes:
-        head: the address of the commit, or None where the ref was deleted.
+        head: the address of the commit; None if the ref was deleted.
         log: the address of its last log entry, or None.
-        stored: the record's bytes, which the next move expects to find; None where there is no record yet.
-        sweeps: what had been deleted when it was read; see ``GcFence``.
+        stored: the bytes of the record, which the next move expects; None if there is no record yet.
+        sweeps: the number of batches that gc had deleted by then; see ``GcFence``.
     """
 
     kind: RefKind
@@ -47,9 +46,9 @@ class Ref:
 
 
 def check_name(kind: RefKind, name: str) -> None:
-    """Raise ``InvalidArgumentError`` for a name that a ref is not to get. The rules are those of git, nearly.
+    """Raise ``InvalidArgumentError`` for a name that a new ref must not have. The rules are nearly git's.
 
-    It is asked where a name is given, not where one is read: older stores have names with controls beyond ASCII in them.
+    Only new names are checked: older stores have names with control characters beyond ASCII.
     """
     if type(name) is not str:
         raise InvalidArgumentError(f"the name of a {kind} is a string, not {type(name).__name__}")
@@ -62,21 +61,21 @@ def check_name(kind: RefKind, name: str) -> None:
 
 
 def has_surrogate(name: str) -> bool:
-    """Whether a string has half of a character, so that it does not encode."""
+    """Whether a string has a lone surrogate, so that it does not encode."""
     return any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def write_ref(kind: RefKind, name: str, head: Address | None, log: Address | None) -> bytes:
-    """A ref's record: name, head, gc epoch (0: none has run), last log entry, and a checksum over these and its key."""
+    """The record of a ref: name, head, 0, last log entry, and a checksum over these and the key."""
     body: bytes = msgpack.packb([name, head, 0, log])
     return write_record(ref_key(kind, name), body)
 
 
 def read_ref(store: KVStore, kind: RefKind, name: str) -> Ref:
-    """The ref of that name; one that does not exist has neither head nor record.
+    """The ref of that name; without head and record if it does not exist.
 
     Raises:
-        CorruptRefError: its record is damaged, or gone while the store knows that it was created.
+        CorruptRefError: the record is damaged, or gone although the ref was created.
     """
     key, born = ref_key(kind, name), birth_key(kind, name)
     found = store.get_many([key, born])
@@ -91,7 +90,7 @@ def read_ref(store: KVStore, kind: RefKind, name: str) -> Ref:
 def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
     """The ref in a record. Raises ``CorruptRefError``."""
     try:
-        named, head, _epoch, log = msgpack.unpackb(read_record(ref_key(kind, name), stored))
+        named, head, _, log = msgpack.unpackb(read_record(ref_key(kind, name), stored))
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptRefError(name, f"its record is damaged: {error}") from error
     if named != name or any(a is not None and (type(a) is not bytes or len(a) != ADDRESS_SIZE) for a in (head, log)):
@@ -110,14 +109,14 @@ def move_ref(
     since: int = 0,
     secure: Callable[[], None] = lambda: None,
 ) -> Ref | None:
-    """Point a ref, as it was read, to another head, together with the objects that this needs, in a way that gc heeds.
+    """Point a ref, as it was read, to another head, in one batch with the objects that it needs, safe beside gc.
 
-    Returns the ref as it is then, or None where somebody moved it in between; the objects may then be stored all the same.
+    Returns the ref as it is then; None if somebody moved it in between. The objects may then be stored all the same.
 
     Args:
-        staging: has the objects, the new log entry included.
+        staging: has the objects, with the new log entry.
         parents: commits that the head leads to.
-        since, secure: as for ``GcFence.apply``.
+        since, secure: see ``GcFence.apply``.
     """
     key = ref_key(ref.kind, ref.name)
     stored = write_ref(ref.kind, ref.name, head, log)
@@ -130,12 +129,12 @@ def move_ref(
 
 
 def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, staging: Staging) -> bool:
-    """Point ``target``, which points nowhere, to where ``source`` does, with its log, and ``source`` nowhere, in one batch.
+    """Give ``target``, which has no head, the head and the log of ``source``, and delete ``source``, in one batch.
 
-    False where somebody moved either in between; then nothing was changed.
+    False if somebody moved either in between; then nothing was changed.
 
     Args:
-        log: what the log of ``source`` is then, staged.
+        log: the new last log entry of ``source``, staged.
     """
     names = {ref.name: ref_key(ref.kind, ref.name) for ref in (source, target)}
     puts = {
@@ -145,22 +144,22 @@ def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, stagin
     if target.stored is None:
         puts[birth_key(target.kind, target.name)] = _BORN
     expected = {names[ref.name]: ref.stored for ref in (source, target)}
-    # All but the new entry is within reach of one of the two before this and after it. But gc may have looked at the one after that, and
-    # at the other before it.
+    # One of the two names leads to everything but the new entry, before the batch and after it. But gc may read the old name after the
+    # batch and have read the new one before it.
     keep = [address for address in (source.head, source.log, log) if address is not None]
     return fence.apply(expected, puts, staging=staging, keep=keep, since=source.sweeps) is not None
 
 
 def ref_at(ref: Ref, head: Address) -> Ref:
-    """The ref as it is once it was moved to a commit by a step that leaves its log alone."""
+    """The ref after a move to a commit that adds no log entry."""
     return replace(ref, head=head, stored=write_ref(ref.kind, ref.name, head, ref.log))
 
 
 def iter_refs(store: KVStore, kind: RefKind, prefix: str = "", *, deleted: bool = False) -> Iterator[Ref]:
-    """The refs of a kind, in the order of the store; ``deleted``: the deleted ones too. Cost: what it lists.
+    """The refs of a kind, in the order of the store; with ``deleted``, deleted refs too. Cost: what it lists.
 
     Raises:
-        CorruptRefError: a record is damaged, or, at the end, one is gone that was created.
+        CorruptRefError: a record is damaged; at the end, a ref that was created is gone.
     """
     start, born = ref_key(kind, ""), birth_key(kind, "")
     listed = set()
