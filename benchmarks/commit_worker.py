@@ -91,7 +91,7 @@ WORKLOADS = {"replay": replay, "counter": counter, "messages": messages}
 
 
 class Turns:
-    """The store of this checkout, and what it is asked to do in it."""
+    """The store of this checkout, and the turns that it takes."""
 
     def __init__(self, folder: Path, conversations: list[list[Any]]) -> None:
         self.store = Disk(folder)

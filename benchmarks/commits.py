@@ -70,7 +70,7 @@ class Worker:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure what `arguments` ask for, print it, and return the exit code."""
+    """Measure, print the table, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks commit",
         description="What a small commit costs: time, function calls, requests to the store, bytes sent.",

@@ -28,7 +28,7 @@ SHORTEST, LONGEST = 640, 1520
 
 @dataclass(frozen=True)
 class Data:
-    """Conversations, and where they came from."""
+    """Conversations and their source."""
 
     conversations: list[list[Message]]
     source: str
@@ -83,7 +83,7 @@ class Data:
 
 
 def load() -> Data:
-    """The real conversations, or generated ones where they cannot be found."""
+    """The real conversations, or generated ones if those cannot be found."""
     folder = Path(os.environ["VSTATE_DATA"]) if "VSTATE_DATA" in os.environ else BESIDE_THE_PROJECT
     try:
         with lzma.open(folder / FILE) as file:

@@ -52,7 +52,7 @@ def median(values: list[float]) -> float:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What the figures depend on besides the code. The cost of a sync is measured, because peers differ in whether they sync."""
+    """The facts that the figures depend on besides the code. The cost of a sync is measured, because not all peers sync."""
     target = folder / "sync"
     with target.open("wb") as file:
 

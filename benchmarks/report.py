@@ -12,7 +12,7 @@ from benchmarks.sides import OURS, PEERS
 
 
 def print_heading(environment: Mapping[str, str], settings: Mapping[str, Mapping[str, str]], notes: Sequence[str], *, quick: bool) -> None:
-    """What the figures below depend on: the machine, each side's version and settings, and what is missing."""
+    """Print the facts that the figures depend on: the machine, each side's version and settings, and the missing sides."""
     print(", ".join(f"{name} {value}" for name, value in environment.items()))
     for name, facts in settings.items():
         print(f"  {name}: {facts['version']}; {facts['store']}; {facts['use']}")
@@ -78,7 +78,7 @@ def _metric_rows(metrics: Sequence[Metric]) -> list[list[str]]:
 
 
 def _with_ratio(target: str, base: str, ratio: float | None) -> str:
-    """A target against one named peer shows the ratio to that peer, which the column of the best does not."""
+    """A target against one named peer shows the ratio to that peer, which the column of the best peer does not show."""
     return f"{target} (is {ratio:.3g})" if base and ratio is not None else target
 
 

@@ -1,4 +1,4 @@
-"""What a workload hands back: metrics with a figure a side, targets to hold ours against, and tables. Data only; no measuring here."""
+"""The result of a workload: metrics with a figure for each side, targets for ours, and tables. Data only; nothing is measured here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.sides import OURS, PEERS
 
 
 class Unit(Enum):
-    """What a figure counts."""
+    """The unit of a figure."""
 
     SECONDS = "s"
     BYTES = "B"
@@ -40,7 +40,7 @@ class Unit(Enum):
 
 @dataclass(frozen=True)
 class Target:
-    """What one of our figures has to reach: at most ``ratio`` times a peer's, or at most ``limit``.
+    """The target of one of our figures: at most ``ratio`` times a peer's, or at most ``limit``.
 
     ``base`` names the peer, or is empty for the best of those that ran.
     """
@@ -60,7 +60,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One target held against one of our figures; ``met`` is None where the peer that it names did not run."""
+    """One target held against one of our figures; ``met`` is None if the peer of the target did not run."""
 
     side: str
     target: Target
@@ -94,7 +94,7 @@ class Metric:
         return min(peers, key=lambda side: self.values[side]) if peers else None
 
     def ratio(self, side: str, base: str) -> float:
-        """The figure of ``side`` over that of ``base``: the median of the turns' own ratios where turns can be paired."""
+        """The figure of ``side`` over that of ``base``: the median of the turns' own ratios if turns can be paired."""
         mine, theirs = self.samples.get(side), self.samples.get(base)
         if mine and theirs and len(mine) == len(theirs):
             return statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
@@ -118,7 +118,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of (label, figure, ...) for what has no peers: growth and memory. A cell is a figure with its unit, or text."""
+    """Rows of (label, figure, ...) for figures without peers: growth and memory. A cell is a figure with its unit, or text."""
 
     title: str
     columns: Sequence[str]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Servers:
-    """A Redis, a PostgreSQL and an S3 server on this machine; ``RuntimeError`` where the program of one is missing.
+    """A Redis, a PostgreSQL and an S3 server on this machine; ``RuntimeError`` if the program of one is missing.
 
     What the tests set for speed is set back, so that the figures are those of a server that keeps what it was told: PostgreSQL runs with
     its own defaults (a commit waits for the disk), Redis with its append-only file (synced every second). The S3 server is the one of the

@@ -1,4 +1,4 @@
-"""What all tests share: the everyday and the long run, Hypothesis profiles, conversations, and skips that fail.
+"""Shared by all tests: the everyday and the long run, Hypothesis profiles, conversations, and skips that fail.
 
 Fixtures: ``real_conversations``, ``long_run``. Options: ``--long``, ``--no-skips``. Marker: ``long``.
 """

@@ -1,4 +1,4 @@
-"""The sides that are compared, by name. A side whose library is not installed is left out, and the run says so."""
+"""The sides by name. A side without its library is left out, and the run says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a workload asks of a side: ``Side`` is a store in a folder, ``Session`` one line of history in it.
+"""The interface between workloads and sides: ``Side`` is a store in a folder, ``Session`` one line of history in it.
 
 The protocol follows what an application does: it holds plain Python values, changes them in place, and commits. ``mutated`` is where
 the sides differ: after ``get(key).append(...)`` ours sees the change by itself, every other side must be told.
@@ -25,11 +25,11 @@ class Session(ABC):
 
     @abstractmethod
     def mutated(self, key: str) -> None:
-        """Do what this side's user has to do after a change in place of the value under ``key``."""
+        """Tell the store, if its users have to, that the value under ``key`` was changed in place."""
 
     @abstractmethod
     def commit(self) -> str:
-        """Make what is staged durable by this side's default; returns the commit's id, or an empty string where there is none."""
+        """Commit the changes with this side's default durability; returns the commit's id, or an empty string if it has none."""
 
     def put_many(self, items: Mapping[str, Any]) -> None:
         """Stage a state of many keys."""
@@ -42,7 +42,7 @@ class Session(ABC):
         self.mutated(key)
 
     def diff(self, old: str, new: str) -> list[str]:
-        """The keys or paths that differ between two commits, where the side can tell."""
+        """The keys or paths that differ between two commits, if the side can tell."""
         raise NotImplementedError
 
     def close(self) -> None:  # noqa: B027 - most sides have nothing to let go of
@@ -50,7 +50,7 @@ class Session(ABC):
 
 
 class Side(ABC):
-    """A store in ``folder``, opened by the constructor (and created where the folder is empty)."""
+    """A store in ``folder``, opened by the constructor (and created if the folder is empty)."""
 
     name: ClassVar[str]
 
@@ -63,7 +63,7 @@ class Side(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close cleanly: what the folder holds afterwards is what the side stores."""
+        """Close cleanly: afterwards the folder holds everything that the side stores."""
 
     @abstractmethod
     def settings(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ SEQUENCE = "ours (sequence)"
 
 @dataclass(frozen=True)
 class Appends:
-    """What a run of appends cost, by side: seconds a round in each turn, and stored bytes a round."""
+    """The cost of a run of appends, by side: seconds a round in each turn, and stored bytes a round."""
 
     seconds: dict[str, list[float]]
     stored: dict[str, float]

@@ -35,7 +35,7 @@ class Backend(ABC):
     def open(self) -> KVStore: ...
 
     def done(self, store: KVStore) -> None:
-        """Close the store, where opening it again is what a new process would do."""
+        """Close the store, if a new process would open it again."""
         store.close()
 
     @abstractmethod
@@ -60,7 +60,7 @@ class InMemory(Backend):
 
 
 class InFolder(Backend):
-    """Files; what counts is their size after a clean close."""
+    """Files, measured by their size after a clean close."""
 
     def __init__(self, folder: Path, open_at: Callable[[Path], KVStore]) -> None:
         self._folder = folder
@@ -74,7 +74,7 @@ class InFolder(Backend):
 
 
 class InRedis(Backend):
-    """A prefix of the server; what counts is the memory of its keys, by ``MEMORY USAGE``."""
+    """A prefix of the server, measured by the memory of its keys (``MEMORY USAGE``)."""
 
     def __init__(self, servers: Servers) -> None:
         self._url = servers.redis.url
@@ -92,7 +92,7 @@ class InRedis(Backend):
 
 
 class InPostgres(Backend):
-    """A schema of the server; what counts is the size of its tables, indexes included."""
+    """A schema of the server, measured by the size of its tables and indexes."""
 
     _SIZE: ClassVar = "SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables WHERE schemaname = %s"
 
@@ -111,7 +111,7 @@ class InPostgres(Backend):
 
 
 class InS3(Backend):
-    """A prefix of the bucket; what counts is the sizes of the S3 objects."""
+    """A prefix of the bucket, measured by the sizes of its S3 objects."""
 
     def __init__(self, servers: Servers, prefix: str) -> None:
         self._servers = servers

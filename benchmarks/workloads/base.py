@@ -1,4 +1,4 @@
-"""What a workload is given and what it is: ``Context`` and ``Workload``, and the few steps that most workloads share."""
+"""``Workload`` and its ``Context``, and the few steps that most workloads share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.sides import Side
 
 @dataclass(frozen=True)
 class Context:
-    """One run: the sides that take part (by name), the data, and where stores and results go."""
+    """One run: its sides by name, its data, and the folders of stores and results."""
 
     folder: Path
     sides: Mapping[str, type[Side]]
@@ -46,7 +46,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Workload:
-    """A name on the command line, and what it runs. ``run`` is given the workload itself, for its name and summary."""
+    """A name on the command line, and the function that it runs. ``run`` gets the workload itself, for its name and summary."""
 
     name: str
     summary: str
@@ -65,7 +65,7 @@ def opened(sides: Mapping[str, type[Side]], folders: Mapping[str, Path]) -> Iter
 
 
 def stored_bytes(side: type[Side], folder: Path) -> int:
-    """What a store holds, after a clean close.
+    """The bytes that a store holds after a clean close.
 
     It is opened and closed once more before: the temporary file of ZODB's last transaction lies beside the data until the next opening.
     """
@@ -74,7 +74,7 @@ def stored_bytes(side: type[Side], folder: Path) -> int:
 
 
 def require_equal(found: object, expected: object, what: str) -> None:
-    """Stop the run where a side did not keep what it was given: a figure for wrong work is worth nothing.
+    """Stop the run if a side did not keep its values: a figure for wrong work is worth nothing.
 
     Raises:
         RuntimeError: the two differ.

@@ -36,7 +36,7 @@ _together: Barrier
 
 @dataclass(frozen=True)
 class Written:
-    """What one writer did: when it began and ended, by the clock of the machine, and how often it had to try again."""
+    """The record of one writer: its begin and end by the clock of the machine, and the number of its retries."""
 
     began: float
     ended: float
@@ -59,7 +59,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of all writers took: seconds, tries that were lost, and how often the branch passed from one writer to another."""
+    """The cost of one run of all writers: seconds, lost attempts, and how often the branch passed from one writer to another."""
 
     seconds: float
     retries: int
@@ -228,7 +228,7 @@ def _contenders(context: Context, servers: Servers) -> list[Contender]:
 
 
 def _run(contender: Contender, writers: int, rounds: int, pause: float) -> Run:
-    """Let the writers write, and check what they left. Raises ``RuntimeError`` where something is lost or out of order."""
+    """Let the writers write, and check the result. Raises ``RuntimeError`` if a commit is lost or out of order."""
     write, read_line = contender.open()
     names = [f"writer-{number}" for number in range(writers)]
     # Processes that are started, not forked: as separate programs are, without this one's connections.

@@ -65,7 +65,7 @@ class _Meter:
         self.folder = folder
 
     def open(self) -> tuple[Any, Any]:
-        """A fresh state, and the counts of what it does to the store."""
+        """A fresh state, and the counts of its store calls."""
         from versioned_state import Disk, Versioned
         from versioned_state.storage import Counting
 

@@ -114,7 +114,7 @@ def _gc(context: Context, folders: Folders, sizes: Sizes) -> tuple[Seconds, dict
 
 
 def run(context: Context, workload: Workload) -> Result:
-    """Ours, and kvgit where it can do the same."""
+    """Ours, and kvgit if it can do the same."""
     sizes = QUICK if context.quick else FULL
     edits = Edits(sizes, context.data)
     folders: dict[str, Folder] = {side: context.fresh(side) for side in context.only(OURS, KVGIT)}
@@ -188,7 +188,7 @@ def _notes(sizes: Sizes, made: Mapping[str, float]) -> list[str]:
 
 
 def _ask(context: Context, folders: Folders, histories: Mapping[str, History], edits: Edits) -> list[Metric]:
-    """What each question took, on ours and on kvgit."""
+    """The time of each question, on ours and on kvgit."""
     asked: dict[str, Questions] = {}
     if OURS in folders:
         asked[OURS] = AskedOurs(lambda: open_ours(folders[OURS]), histories[OURS], edits).questions()
@@ -230,7 +230,7 @@ def _count(folder: Folder, history: History, edits: Edits) -> Table:
 
 
 def _reads_table(asked: AskedOurs) -> Table:
-    """What each question read at the most, beside the objects that the tree of one commit has."""
+    """The most objects that each question read, beside the objects in the tree of one commit."""
     from versioned_state.repository.history.reach import AddressSet, references_of_tree, walk
 
     with asked.opened() as repository, AddressSet() as seen:

@@ -67,7 +67,7 @@ QUICK = Sizes(keys=1000, messages=200, commits=200, turns=2, blamed=10, what_if=
 
 @dataclass(frozen=True)
 class Edits:
-    """What is done to the state: by the number of the commit, and on each side of a merge."""
+    """The edits of the state: by the number of the commit, and on each side of a merge."""
 
     sizes: Sizes
     data: Data
@@ -78,13 +78,13 @@ class Edits:
         return key, {"id": number, "score": -1, "tag": "changed in a commit"}, self.data.messages(1, start=self.sizes.messages + number)[0]
 
     def of_side(self, turn: int, side: str) -> dict[str, Any]:
-        """What one side of a merge sets: other keys than the other side, and than in other turns."""
+        """The keys that one side of a merge sets: they differ from the other side's, and from those of other turns."""
         keys = random.Random(1).sample(range(self.sizes.keys), 2 * self.sizes.edits * self.sizes.asked)
         first = (2 * turn + (side == "theirs")) * self.sizes.edits
         return {f"item-{key:06}": {"id": key, "score": -2, "tag": side} for key in keys[first : first + self.sizes.edits]}
 
     def of_sides(self, turn: int) -> dict[str, Any]:
-        """What both sides of a merge set."""
+        """The keys that both sides of a merge set."""
         return self.of_side(turn, "ours") | self.of_side(turn, "theirs")
 
     def message_of_side(self, turn: int, side: str) -> tuple[int, Any]:

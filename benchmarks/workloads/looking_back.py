@@ -42,21 +42,21 @@ Questions = dict[str, Callable[[int], float]]
 
 
 def open_ours(folder: Folder, *, counting: bool = False) -> Repository:
-    """The repository; over a ``Counting``, if what is read is to be counted."""
+    """The repository; over a ``Counting``, if reads are to be counted."""
     store: KVStore = Disk(folder)
     return Repository(Counting(store) if counting else store, pickle="refuse")
 
 
 @dataclass(frozen=True)
 class Reads:
-    """What one kind of question read of the store, for each time that it was asked: objects, and calls of the store."""
+    """The reads of one kind of question, for each time that it was asked: objects, and calls of the store."""
 
     objects: list[int]
     calls: list[int]
 
 
 class AskedOurs:
-    """The questions to ours. ``reads`` says what they read of the store, where that is counted."""
+    """The questions to ours. ``reads`` has their reads of the store, if those are counted."""
 
     def __init__(self, opened: Callable[[], AbstractContextManager[Repository]], history: History, edits: Edits) -> None:
         self.opened = opened

@@ -14,7 +14,7 @@ _PYTHON = re.compile(r"^(?:error|hint): .*(?:\b\w+\(\)|\b[a-z_]+\([^ )]*['=,]|\b
 
 @dataclass
 class Result:
-    """What a command line printed, and how it ended."""
+    """The output of a command line, and its exit code."""
 
     stdout: str
     stderr: str
@@ -34,7 +34,7 @@ Vstate = Callable[..., Result]
 
 
 def speaks_python(stderr: str) -> bool:
-    """Whether an error or a hint has a call, an argument or a name of Python: the command line has none, but says so where it is meant."""
+    """Whether an error or a hint contains a call, an argument or a name of Python, except after "in Python:"."""
     return _PYTHON.search(re.sub(r"in Python: .*|\S+://\S+", "", stderr)) is not None
 
 

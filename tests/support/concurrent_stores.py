@@ -1,4 +1,4 @@
-"""Stores in which somebody else acts in between: before a chosen call, or around the move of a ref."""
+"""Stores in which another writer acts at a chosen moment: before a call, or around the move of a ref."""
 
 from __future__ import annotations
 

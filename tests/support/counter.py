@@ -8,7 +8,7 @@ from versioned_state import KVStore
 
 
 def count_up(store: KVStore, times: int) -> None:
-    """Increment the counter, each time with a new object; an attempt that lost the race is repeated without the object, which stays."""
+    """Increment the counter, each time with a new object. After a lost race, try again without the object: the store has kept it."""
     for _ in range(times):
         objects = {f"o/{os.urandom(24).hex()}": b"v" * 300}
         while True:

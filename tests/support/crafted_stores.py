@@ -93,7 +93,7 @@ def fan_dict(*, ordered: bool) -> Callable[[Put], tuple[int, Any]]:
 
 
 def lying_counts(put: Put) -> tuple[int, Any]:
-    """Empty leaves that are said to have elements: a walk that went by what it finds would look into all of them."""
+    """Empty leaves that claim to have elements: a walk that trusted the leaves would look into all of them."""
     address, count = fan(put, put(b"\x10\x90"), 1, 5)
     return one(tree(Code.LIST_TREE, count, address))
 

@@ -1,4 +1,4 @@
-"""The decoders of what is stored, as functions of bytes, with samples of what each is given. Run by itself it fuzzes one of them.
+"""The decoders of stored bytes as functions, with samples of their input. Run as a program, it fuzzes one of them.
 
 ``python -m tests.support.decoders NAME CORPUS [options of libFuzzer]`` needs atheris. A decoder gives a value or raises a
 ``StateError``; anything else is a finding.
@@ -113,7 +113,7 @@ def _log_entries() -> Decoder:
 
 
 def _refs() -> Decoder:
-    """Without the checksum, which is put under whatever comes."""
+    """Without the checksum, which is computed for every input."""
     state = Versioned()
     state.commit(allow_empty=True)
     stored = state.repository.store.get("ref/branch/main") or b""

@@ -122,5 +122,5 @@ def plant(repository: Repository, kind: RefKind, name: str) -> None:
 
 
 def control_characters(text: str, *, allowed: Iterable[str] = "\n\t") -> set[str]:
-    """What a terminal might take for a command, or would not show."""
+    """The characters that a terminal might take for a command, or would not show."""
     return {char for char in text if not char.isprintable()} - set(allowed)

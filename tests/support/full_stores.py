@@ -1,4 +1,4 @@
-"""States that are filled until the store has no room, and the check of what was acknowledged by then."""
+"""States that are filled until the store is full, and the check of the commits acknowledged by then."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fill(state: Versioned) -> int:
 
 
 def check(kind: Kind, place: Path, state: Versioned, count: int) -> None:
-    """All that was acknowledged is there, and nothing more; the same for whoever opens the store anew."""
+    """Exactly the acknowledged commits are there, on this handle and for a new opener."""
     assert state.head.meta["n"] == count
     for repository in (state.repository, Repository(kind.open(place))):
         assert [commit.meta["n"] for commit in repository.log("main") if commit.parents] == list(range(count, 0, -1))

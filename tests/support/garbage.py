@@ -1,4 +1,4 @@
-"""A store with garbage beside what is reachable, and what must be the same after a gc."""
+"""A store with garbage beside reachable objects, and the content that a gc must not change."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def assert_whole(store: KVStore) -> None:
 
 
 def recommit(store: KVStore) -> None:
-    """The content of what was dropped, again: its objects are there, be they garbage."""
+    """Commit the dropped content again: its objects may be there as garbage."""
     state = Versioned(store, branch="again")
     state["messages"] = [*make_large("list", 400, 1), {"n": 1}]
     state["other"] = make_large("nested", 200, 2)

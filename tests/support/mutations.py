@@ -44,7 +44,7 @@ def containers(value: Any) -> Iterator[Any]:
 
 
 def mutate(rng: random.Random, value: Any) -> str:
-    """Change one thing, somewhere in the value, in place; what was done. It may prove to be no change at all."""
+    """Change one part of the value in place; returns a description. The change may have no effect."""
     found = list(containers(value))
     part = rng.choice(found)
     kind = next(cls for cls in _OPERATIONS if isinstance(part, cls))
@@ -73,7 +73,7 @@ _FRESH: list[Callable[[random.Random], Any]] = [
 
 
 def retyped(rng: random.Random, value: Any) -> Any:
-    """An equal value of another type, where there is one."""
+    """An equal value of another type, if there is one."""
     for cls, others in _RETYPED:
         if type(value) is cls:
             return rng.choice(others)(value)

@@ -1,4 +1,4 @@
-"""The work of the tests of this folder: rounds whose content is known from their number alone, and the check of what is left of them."""
+"""Rounds whose content follows from their number, and the check of a store after a failure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def message(n: int) -> dict[str, Any]:
 
 
 def content(n: int) -> dict[str, Any]:
-    """What the state is after round `n`, the first being 1."""
+    """The state after round `n`; the first is 1."""
     if n == 0:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""Values of every data type, nested at random and of any size, and what "exactly the same" means for them."""
+"""Values of every data type, nested at random and of any size."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ numpy_scalars = st.one_of(
 
 
 def message(rng: random.Random) -> dict[str, Any]:
-    """Such as an agent's: mostly short, now and then beyond what fits inline anywhere."""
+    """A message like an agent's: mostly short, sometimes too long to be inline."""
     size = rng.choice((10, 40, 40, 200, 200, 800, 6000))
     words = " ".join(rng.choices(("state", "commit", "été", "{}", "\n", "0"), k=size // 6))
     made: dict[str, Any] = {"role": rng.choice(("user", "assistant", "tool")), "content": words}

@@ -19,7 +19,7 @@ COMMAND = [sys.executable, "-m", "versioned_state.cli.main"]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """An environment of which everything is known."""
+    """An environment with known variables only."""
     return {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(ROOT),
@@ -37,7 +37,7 @@ def run(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[bytes
 
 @dataclass
 class Screen:
-    """What a program wrote to a terminal, and how it ended."""
+    """The output of a program on a terminal, and its exit code."""
 
     text: str
     code: int
@@ -48,7 +48,7 @@ class Screen:
 
 
 def run_in_terminal(*args: str, cwd: Path, columns: int = 80, typed: bytes = b"", **more: str) -> Screen:
-    """Run the program in a pseudo-terminal of so many columns, where somebody types that."""
+    """Run the program in a pseudo-terminal with `columns` columns, in which a user types `typed`."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
@@ -79,7 +79,7 @@ def _read_all(master: int, *, until: float) -> bytes:
 
 
 def complete(words: str, *, cwd: Path, **more: str) -> list[str]:
-    """What the shell would offer for the last of these words."""
+    """The completions that the shell offers for the last of these words."""
     done = run(cwd=cwd, _VSTATE_COMPLETE="bash_complete", COMP_WORDS=words, **more)
     assert done.stderr == b""
     return [line.removeprefix("plain,") for line in done.stdout.decode().splitlines() if line]

@@ -77,7 +77,7 @@ class PostgresServer(ServerProcess):
         return f"postgresql://{user}{secret}@/{database}?host={self.folder}{options}"
 
     def url_through(self, proxy: Proxy) -> str:
-        """The same through a proxy at a port. Without TLS, whose offer would be a round trip more."""
+        """The URL through a proxy at a port. Without TLS, because negotiating it takes one more round trip."""
         return f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres?sslmode=disable&gssencmode=disable"
 
     def fresh_schema(self) -> str:

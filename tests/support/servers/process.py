@@ -22,7 +22,7 @@ _WATCH = 'cat >/dev/null; kill -9 "$1"; sleep 0.2; rm -rf "$2"'
 
 
 def find_binary(what: str, *candidates: str | Path | None) -> Path:
-    """The first of `candidates` that is a program: a path, or a name on PATH. `RuntimeError`, which no test skips, where none is."""
+    """The first of `candidates` that is a program: a path, or a name on PATH. If there is none, `RuntimeError`, which no test skips."""
     for candidate in candidates:
         found = None if candidate is None else shutil.which(candidate)
         if found is not None:
@@ -61,7 +61,7 @@ class ServerProcess:
         return self._process.pid
 
     def borrow(self, path: Path) -> Path:
-        """`path`, or, where the server's user cannot reach it, a copy in the folder. For programs in somebody's home."""
+        """`path`, or a copy in the folder if the server's user cannot reach it. For programs in a home directory."""
         if not self._user or all(part.stat().st_mode & 0o005 == 0o005 for part in (path, *path.parents)):
             return path
         copy = self.folder / path.name
@@ -90,7 +90,7 @@ class ServerProcess:
         return out
 
     def start(self, argv: Sequence[str], ready: Callable[[], bool], *, timeout: float = 60) -> None:
-        """Start the server and wait until `ready()`, which may be asked often and must not raise."""
+        """Start the server and wait until `ready()`, which is called often and must not raise."""
         assert self._process is None, f"{self.name} runs already"
         self._command = (argv, ready, timeout)
         with self.log.open("ab") as log:
@@ -127,7 +127,7 @@ class ServerProcess:
         self.start(argv, ready, timeout=timeout)
 
     def stop(self, how: signal.Signals = signal.SIGTERM, *, timeout: float = 60) -> None:
-        """Ask it to end, and wait until it has. Its data stays. What does not end in time is killed, and raises."""
+        """Ask the server to end, and wait for it. Its data stays. If it does not end in time, kill it and raise."""
         process = self._process
         if process is None:
             return
@@ -163,7 +163,7 @@ class ServerProcess:
         _signal(_family(self.pid), signal.SIGCONT)
 
     def close(self) -> None:
-        """Kill it and remove its folder. Idempotent; of no effect in a forked child, which does not own it."""
+        """Kill the server and remove its folder. Idempotent; has no effect in a forked child, which does not own the server."""
         if os.getpid() != self._owner:
             return
         with self._closing:
@@ -173,7 +173,7 @@ class ServerProcess:
 
 
 def _family(pid: int) -> list[int]:
-    """`pid` and all that descend from it, which may have made process groups of their own."""
+    """`pid` and its descendants, which may have process groups of their own."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

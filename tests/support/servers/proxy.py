@@ -1,4 +1,4 @@
-"""`Proxy`, which stands before a server and cuts or holds the connections through it, whatever their protocol.
+"""`Proxy`, which cuts or holds connections to a server, whatever their protocol.
 
 A *request* is what a client sends until the server answers: a direction that turns. So `requests` counts round trips.
 """
@@ -19,7 +19,7 @@ Address = tuple[str, int] | str | Path
 
 @dataclass(frozen=True)
 class Fault:
-    """What befalls the `at`-th request from now, over all connections; `passing` bytes still get through."""
+    """The fault of request number `at` from now, over all connections; `passing` bytes still get through."""
 
     kind: Literal["cut request", "cut reply", "hold request", "hold reply"]
     at: int = 1
@@ -63,12 +63,12 @@ class Proxy:
         self.close()
 
     def arm(self, fault: Fault) -> None:
-        """Let `fault` happen once, in place of what was armed before."""
+        """Let `fault` happen once; it replaces an earlier one."""
         with self._changed:
             self._fault, self._until = fault, fault.at
 
     def disarm(self) -> None:
-        """Let nothing happen any more, and let go of what is held."""
+        """Drop the armed fault, and release held requests."""
         with self._changed:
             self._fault = None
             for link in self._links:
@@ -178,7 +178,7 @@ class _Link:
         self.cut()
 
     def _meet(self, what: str, data: bytes, to: socket.socket) -> bytes:
-        """What of `data` is still to be sent, after the fault of this request has had its way."""
+        """The part of `data` that is still to be sent after the fault of this request."""
         fault = self.fault
         if fault is None or not fault.kind.endswith(what):
             return data

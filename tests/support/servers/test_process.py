@@ -1,4 +1,4 @@
-"""The servers of the tests: none is left behind, and one that cannot be had is no skip. The proxy counts what it should."""
+"""The servers of the tests: none is left running, and a missing one is not a skip. The proxy counts requests."""
 
 from __future__ import annotations
 
