@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import Vstate
+from tests.support.crafted_stores import HOSTILE, craft_in
 from tests.support.examples import ESCAPES, control_characters, make_hostile, plant
 from versioned_state import Disk, Repository, Versioned
 from versioned_state.cli.render.output import columns
@@ -137,3 +138,31 @@ def test_import_onto_a_branch_with_pickles_unpickles_nothing(vstate: Vstate, hos
     assert vstate("import", "-", "--append", "--key", "fresh", store=hostile, stdin=message).code == 0
     with Repository(Disk(hostile, read_only=True), pickle="refuse") as repository:
         assert repository.snapshot("main")["fresh"] == [{"role": "user", "content": "hi"}]
+
+
+CRAFTED = [
+    "keys",
+    "get a",
+    "get a[5]",
+    "grep zzz",
+    "blame a",
+    "stats --depth 2",
+    "show",
+    "diff --stat",
+    "history a",
+    "log --path a",
+    "fsck",
+]
+
+
+@pytest.mark.parametrize("name", ["list", "map", "ordered dict", "text"])
+def test_a_crafted_store_of_a_few_objects_ends_no_command_with_a_bug(name: str, vstate: Vstate, tmp_path: Path):
+    """They count more elements than any machine could walk over: each command ends, with a line that says what is wrong."""
+    with Disk(tmp_path / "crafted") as store:
+        craft_in(store, HOSTILE[name])
+    for command in [*CRAFTED, f"export -o {tmp_path / 'out'}"]:
+        result = vstate(*command.split(), store=tmp_path / "crafted")
+        assert result.code in (0, 1), command
+        assert "should not happen" not in result.stderr
+        assert len(result.stderr.splitlines()) <= 4, command
+        assert len(result.stdout) < 20_000, command

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 from blake3 import blake3
 
-from versioned_state import Memory, Repository, Versioned
+from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.objects.envelope import seal
 from versioned_state.objects.keys import ref_key
 from versioned_state.objects.record import write_record
@@ -21,6 +21,12 @@ Put = Callable[[bytes], bytes]
 def craft(make: Callable[[Put], tuple[int, Any]]) -> Memory:
     """A store whose branch main points to a commit with a crafted tree."""
     store = Memory()
+    craft_in(store, make)
+    return store
+
+
+def craft_in(store: KVStore, make: Callable[[Put], tuple[int, Any]]) -> None:
+    """The same in an empty store."""
     state = Versioned(store)
     state["ok"] = 1
     state.commit()
@@ -35,7 +41,6 @@ def craft(make: Callable[[Put], tuple[int, Any]]) -> Memory:
     head = put(b"\x01" + msgpack.packb([count, top, root, 1, None, "m", None, 1, None, root]))
     key = ref_key("branch", "main")
     store.set(key, write_record(key, msgpack.packb(["main", head, 0, None])))
-    return store
 
 
 def leaf(cells: dict[bytes, bytes]) -> bytes:

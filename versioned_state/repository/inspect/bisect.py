@@ -1,4 +1,4 @@
-"""Bisect: the round in which something went wrong, found by halves. Layer: repository."""
+"""Bisect: the first bad commit of a line, found by halving. Layer: repository."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 class Skip(Exception):  # noqa: N818 - a message to bisect, as StopIteration is one to a loop
-    """Raised by a predicate of ``bisect`` that cannot tell of a round whether it is bad."""
+    """Raised by a predicate of ``bisect`` that cannot tell whether a commit is bad."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """What a search found.
+    """The result of a bisect.
 
     Attributes:
-        commit: the first that is bad: the one before it on the line is good, or was skipped.
-        suspects: all that may be the first bad one, the oldest first: the skipped ones right before ``commit``, and that.
-        diff: what ``commit`` changed against its first parent.
-        steps: how often the predicate was asked.
+        commit: the first bad commit: the one before it on the line is good, or was skipped.
+        suspects: all commits that may be the first bad one, oldest first: the skipped ones right before ``commit``, and ``commit``.
+        diff: the changes of ``commit`` against its first parent.
+        steps: how often the predicate was called.
     """
 
     commit: Commit
@@ -38,7 +38,7 @@ class Bisection:
 
     @property
     def is_certain(self) -> bool:
-        """Whether ``commit`` is the first bad one for sure: none before it was skipped."""
+        """Whether ``commit`` is certainly the first bad one: no commit before it was skipped."""
         return len(self.suspects) == 1
 
 
@@ -53,16 +53,16 @@ def bisect(
 ) -> Bisection:
     """The first bad commit on the line of first parents from a good commit to a bad one.
 
-    Both ends are asked about too, so that a condition that is the wrong way round is told at once. If it changes more than once on the
-    line, one of the changes from good to bad is found. Cost: two and O(log n) calls of the predicate over n rounds, O(log n) reads to get
-    to each, and what the predicate reads. More where it skips, and all if it skips all.
+    Both ends are tested too, so that an inverted predicate is noticed at once. If the line changes between good and bad more than once,
+    one of the changes from good to bad is found. Cost: two and O(log n) calls of the predicate over n rounds, O(log n) reads to get
+    to each, and what the predicate reads. More if the predicate skips, and all commits if it skips all.
 
     Args:
         first, last: the good commit, and the bad one.
-        is_bad: says of a round whether it is bad. It raises ``Skip`` where it cannot tell.
+        is_bad: whether a commit is bad. It raises ``Skip`` if it cannot tell.
 
     Raises:
-        InvalidArgumentError: the good one does not come before the bad one by first parents, or is bad, or the bad one is good.
+        InvalidArgumentError: ``good`` does not come before ``bad`` by first parents, or is bad, or ``bad`` is good.
         UnknownRevisionError: history was cut between them.
     """
     _check_line(first, last, read)
@@ -106,7 +106,7 @@ class _Search:
         self.steps = 0
 
     def ask(self, height: int) -> bool | None:
-        """Whether that commit is bad; None where the predicate cannot tell."""
+        """Whether that commit is bad; None if the predicate cannot tell."""
         self.steps += 1
         try:
             return bool(self._is_bad(self.at(height)))
@@ -115,7 +115,7 @@ class _Search:
             return None
 
     def run(self, low: int, high: int) -> tuple[int, int]:
-        """Heights of a good commit and a bad one with nothing but skipped ones between them."""
+        """The heights of a good commit and a bad one with only skipped commits between them."""
         while True:
             height = next((height for height in _halves(low, high) if height not in self._skipped), None)
             if height is None:
@@ -126,7 +126,7 @@ class _Search:
 
 
 def _halves(low: int, high: int) -> Iterator[int]:
-    """All that lies between two heights: the middle, then the middles of both halves, and so on: away from what was skipped."""
+    """The heights between two heights: the middle, then the middles of both halves, and so on."""
     pending = deque([(low, high)])
     while pending:
         low, high = pending.popleft()

@@ -1,4 +1,4 @@
-"""Which commits a log shows: by who made them, when, what they say, the path they touched, or what appeared or went. Layer: repository."""
+"""Filters of a log: by author, time, message, meta, changed path, or what was added or removed. Layer: repository."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
 When = datetime | date | str | int
-"""An instant: a datetime, its ISO 8601 form, or microseconds since 1970; UTC, unless it says otherwise. A date alone is its whole day."""
+"""An instant: a datetime, its ISO 8601 form, or microseconds since 1970; UTC if it has no zone. A date alone is its whole day."""
 
 Test = Callable[[Commit], bool]
 
@@ -33,7 +33,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Filters(TypedDict, total=False):
-    """What ``log`` chooses commits by; all that are given must hold.
+    """The filters of ``log``; a commit passes if all that are given hold.
 
     ``path`` and ``changed`` compare a commit with its parents, at the cost of what differs, and one of several parents must differ from
     it in this from every one of them. A commit at which history was cut has none, and is compared with the empty state.
@@ -57,13 +57,13 @@ class Filters(TypedDict, total=False):
 
 
 def select(database: Database, commits: Iterable[Commit], filters: Filters, *, first_parent: bool = False) -> Iterator[Commit]:
-    """Those of some commits that the filters leave, as they come.
+    """The commits that pass the filters, in their order. Lazy.
 
     Args:
-        first_parent: compare with the first parent alone.
+        first_parent: compare with the first parent only.
 
     Raises:
-        InvalidArgumentError, InvalidPathError: a filter that cannot be meant; before anything is read.
+        InvalidArgumentError, InvalidPathError: a bad filter; raised before anything is read.
     """
     unknown = filters.keys() - Filters.__annotations__.keys()
     if unknown:
@@ -112,7 +112,7 @@ def _first_parent(database: Database, commit: Commit) -> list[Tree]:
 
 
 def _differ_at(composer: Composer, path: str | StatePath) -> Callable[[Tree, Tree], bool]:
-    """Whether two roots differ in what is at a path."""
+    """Whether two states differ at a path."""
     target = target_of(path)
     nodes = composer.nodes
 
@@ -131,7 +131,7 @@ def _differ_at(composer: Composer, path: str | StatePath) -> Callable[[Tree, Tre
 
 
 def compiled(pattern: str | re.Pattern[str], flags: int = 0) -> re.Pattern[str]:
-    """A regular expression. Raises ``InvalidArgumentError`` for what is none."""
+    """A regular expression. Raises ``InvalidArgumentError`` if it is not one."""
     if isinstance(pattern, re.Pattern):
         if not isinstance(pattern.pattern, str):
             raise InvalidArgumentError(f"a regular expression for text, not for {type(pattern.pattern).__name__}")
@@ -147,7 +147,7 @@ def compiled(pattern: str | re.Pattern[str], flags: int = 0) -> re.Pattern[str]:
 
 
 def instants(when: When) -> tuple[int, int]:
-    """The first and the last microsecond that are meant. Raises ``InvalidArgumentError``."""
+    """The first and the last microsecond of a time. Raises ``InvalidArgumentError``."""
     if type(when) is int:
         return when, when
     if isinstance(when, str):
@@ -168,7 +168,7 @@ def _parse(text: str) -> datetime | date:
         except ValueError:
             continue
     raise InvalidArgumentError(
-        f"{text!r} is no date or time", hint="such as 2026-11-21 or 2026-11-21T12:00; UTC, unless it ends with +01:00"
+        f"{text!r} is not a date or time", hint="such as 2026-11-21 or 2026-11-21T12:00; UTC, unless it ends with +01:00"
     )
 
 
@@ -187,7 +187,7 @@ def _has(meta: Mapping[str, Any], key: str, wanted: Any) -> bool:
 
 
 def _find(meta: Any, key: str) -> Any:
-    """What is at a dotted key; a key that has dots itself goes before dicts within dicts."""
+    """The value at a dotted key; a key that itself has dots goes before dicts within dicts."""
     if type(meta) is not dict:
         return _NOTHING
     if key in meta:

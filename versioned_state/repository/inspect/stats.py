@@ -1,7 +1,7 @@
-"""What takes the room in a store: by branch, by path, by kind, and by round. Layer: repository.
+"""The sizes of a store: by branch, path, kind and commit. Layer: repository.
 
-Everything is counted in *stored* bytes, those of the values in the store, after compression; where *raw* bytes are given too, the
-difference is what compression saved. The store is read once, in its own order; what belongs to what is then found in memory.
+*Stored* bytes are those of the values in the store, after compression; *raw* bytes are those before it. The store is read once, in its own
+order; the references between objects are then followed in memory.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _ROLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """So many objects, and their bytes."""
+    """The number of some objects, and their bytes."""
 
     objects: int
     stored: int
@@ -67,7 +67,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class BranchSize:
-    """What a branch and its reflog reach: in all, and what no other ref reaches, which gc frees once it is deleted and expired."""
+    """The objects that a branch and its reflog reach: all of them, and those that no other ref reaches."""
 
     name: str
     total: Size
@@ -76,7 +76,7 @@ class BranchSize:
 
 @dataclass(frozen=True, slots=True)
 class PathSize:
-    """What the value at a path takes at one commit. An object that several paths share is counted for the first of them alone."""
+    """The size of the value at a path, at one commit. An object that several paths share counts for the first of them only."""
 
     path: str
     stored: int
@@ -85,7 +85,7 @@ class PathSize:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What one round added to the store."""
+    """The bytes that one commit added to the store."""
 
     commit: Commit
     stored: int
@@ -93,16 +93,16 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What takes the room.
+    """The sizes of a store.
 
     Attributes:
         total: all objects of the store.
-        reachable: those that branches, tags and reflogs lead to. The rest is garbage for gc.
+        reachable: the objects that branches, tags and reflogs lead to. The rest is garbage for gc.
         kinds: by kind of object.
         branches: by branch, the one with the most bytes of its own first.
-        shared: what several refs reach.
-        paths: by path at the commit that was asked for, largest first.
-        growth: the last rounds, oldest first.
+        shared: the objects that several refs reach.
+        paths: by path at the given commit, largest first.
+        growth: the last commits, oldest first.
     """
 
     total: Size
@@ -120,17 +120,18 @@ class Stats:
 
 
 def stats(database: Database, rev: str | Commit = "HEAD", *, depth: int = 1, rounds: int = 100, top: int = 20) -> Stats:
-    """Measure a store. Nothing is unpickled. Cost: reads it once, and holds some 200 bytes an object in memory.
+    """Measure a store. Nothing is unpickled. Cost: reads the store once, and holds about 200 bytes an object in memory.
 
     Args:
-        rev: the commit whose paths, and whose last rounds, are shown.
-        depth: steps of those paths: 1 for keys, 2 for what is right inside their values.
-        rounds: how many of the last rounds, by first parents.
-        top: how many paths.
+        rev: the commit whose paths, and whose last commits by first parents, are measured.
+        depth: the length of those paths: 1 for keys, 2 for the parts of their values.
+        rounds: how many of the last commits.
+        top: how many paths, largest first.
 
     Raises:
-        InvalidArgumentError: a number that makes no sense.
-        UnknownRevisionError: there is no such commit, and the store is not empty.
+        InvalidArgumentError: a number is too small.
+        LimitExceededError: a value has more than a million parts, and ``depth`` goes into it.
+        UnknownRevisionError: ``rev`` names nothing, and the store is not empty.
         MissingObjectError, CorruptObjectError: the store is damaged.
     """
     for name, number, least in (("depth", depth, 1), ("rounds", rounds, 0), ("top", top, 0)):
@@ -185,7 +186,7 @@ class _Census:
         return len(self._stored)
 
     def reach(self, starts: Iterable[bytes], seen: set[int] | None = None) -> set[int]:
-        """The numbers of all that is reachable, without what was seen, to which it is added."""
+        """The numbers of all reachable objects but those in ``seen``, to which they are added."""
         found: set[int] = set()
         known = set() if seen is None else seen
         pending = [number for address in starts if (number := self._number(address)) is not None]
@@ -198,11 +199,11 @@ class _Census:
         return found
 
     def _number(self, address: bytes) -> int | None:
-        # What a log entry that has expired names may be gone; whether anything else is, fsck tells.
+        # The commits of an expired log entry may be gone; whether anything else is missing, fsck tells.
         return self._numbers.get(address)
 
     def owners(self, starts: Iterable[Iterable[bytes]]) -> dict[int, int]:
-        """Of each reachable object, which of the starts alone reaches it, or ``_SHARED``. Cost: two visits an object at most."""
+        """For each reachable object the index of the only start that reaches it, or ``_SHARED``. Cost: at most two visits an object."""
         owners: dict[int, int] = {}
         if (root := self._number(ROOT_ADDRESS)) is not None:
             owners[root] = _SHARED

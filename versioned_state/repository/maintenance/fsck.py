@@ -1,4 +1,4 @@
-"""Checking a store: every object, every ref, every record, and that what is reachable is there and in its place. Layer: repository.
+"""Fsck: every object, ref and record of a store is checked, and that every reachable object is there and in its place. Layer: repository.
 
 It reads each object once, unpickles nothing and writes nothing. Damage is reported, never raised.
 """
@@ -36,7 +36,7 @@ from versioned_state.values.decode.decoder import Decoder, decode_inline
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node
 
 Problem = Literal["missing", "corrupt", "misplaced"]
-"""Not there; bytes that are not what their address or checksum says, or do not decode; sound, but not what its place asks for."""
+"""Not in the store; bytes that do not match their address or checksum, or do not decode; sound, but not what the reference to it says."""
 
 MAX_FINDINGS: Final = 1000
 _ATTEMPTS: Final = 3
@@ -58,15 +58,15 @@ _OWN_ROLE: Final[dict[int, Role]] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault.
+    """One fault of a store.
 
     Attributes:
         problem: missing, corrupt or misplaced.
-        what: what is at fault: ``commit``, ``map``, ``branch``, ``record`` and so on.
-        id: its id, 48 hex digits; of a ref its name, of a record its key.
-        named_by: what leads there: the id of an object, ``branch main``; empty, where nothing does.
-        commit: the id of a commit whose content needs it; empty, where none is known to.
-        error: what is wrong, in words.
+        what: the kind of thing: ``commit``, ``map``, ``branch``, ``record`` and so on.
+        id: the id of an object, 48 hex digits; the name of a ref; the key of a record.
+        named_by: the id of an object that refers to it, or ``branch main``; empty if nothing does.
+        commit: the id of a commit whose content needs it; empty if none is known.
+        error: the fault in words.
     """
 
     problem: Problem
@@ -84,13 +84,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class FsckReport:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
         objects, commits, refs: how many were checked.
-        dangling: objects that nothing leads to, which is no fault: gc deletes them.
-        findings: the faults, the first ``MAX_FINDINGS`` of them.
-        more: how many more there are.
+        dangling: how many objects nothing leads to. That is not a fault: gc deletes them.
+        findings: the faults, at most ``MAX_FINDINGS``.
+        more: how many more faults there are.
         seconds: how long it took.
     """
 
@@ -109,13 +109,13 @@ class FsckReport:
 
 
 def check(store: KVStore, *, progress: Callable[[int, int | None], None] | None = None, in_memory: int = 1_000_000) -> FsckReport:
-    """Check all that is in a store. Others may write to it meanwhile, and collect garbage.
+    """Check everything in a store. Others may write to it meanwhile, and collect garbage.
 
-    Cost: reading everything once, and the parents of commits once more. Memory: what ``AddressSet`` says.
+    Cost: reads everything once, and the parents of commits once more. Memory: see ``AddressSet``.
 
     Args:
-        progress: told from time to time how many objects were checked, and of how many.
-        in_memory: addresses to hold in memory before a temporary file is used.
+        progress: called now and then with the number of objects checked and their total.
+        in_memory: how many addresses to hold in memory before a temporary file is used.
 
     Raises:
         StorageError: the store cannot be reached. Damage does not raise.
@@ -127,12 +127,12 @@ def check(store: KVStore, *, progress: Callable[[int, int | None], None] | None 
             check.run()
         if attempt == _ATTEMPTS or not check.findings or not check.swept():
             break
-        # What was reachable when it began may have been reset away and collected meanwhile.
+        # An object that was reachable at the start may have been dropped and collected meanwhile.
     return FsckReport(check.objects, check.commits, check.refs, check.dangling, tuple(check.findings), check.more, time.monotonic() - start)
 
 
 class _Step(NamedTuple):
-    """A reference to follow, who made it, and the commit whose content it belongs to."""
+    """A reference to follow, what it was found in, and the commit whose content it belongs to."""
 
     reference: Reference
     named_by: str
@@ -300,7 +300,7 @@ class _Check:
             self._progress(self.objects, self._total)
 
     def _read(self, addresses: list[Address], steps: list[_Step]) -> dict[Address, bytes]:
-        """The raw bytes of those that are there and sound; a finding for each other."""
+        """The raw bytes of the objects that are there and sound; a finding for each of the others."""
         stored = self._get_many(addresses)
         raws = {}
         for step in steps:
@@ -334,7 +334,7 @@ class _Check:
         return found
 
     def _check_place(self, step: _Step, raw: bytes) -> None:
-        """Raise ``CorruptObjectError`` where an object is not what the one that names it says, or its parts do not hold together."""
+        """Raise ``CorruptObjectError`` if an object is not what the reference to it says, or does not fit together."""
         address, role, level, size, first, end, code = step.reference
         if role is Role.COMMIT:
             commit = read_commit(address, raw)
@@ -344,7 +344,7 @@ class _Check:
                     self._check_values(address, inline)
             cell = commit.meta_cell
             if cell is not None and type(decode_inline(cell)) is not dict:
-                raise CorruptObjectError(address.hex(), "its meta is no dict")
+                raise CorruptObjectError(address.hex(), "its meta is not a dict")
             return
         if role is Role.LOG_ENTRY:
             return
@@ -378,14 +378,14 @@ class _Check:
     # The place of commits in history
 
     def _check_commits(self, commits: list[tuple[_Step, Commit]]) -> None:
-        """Generation, heights and jump of each, from its parents and the commit that the first of them jumps to."""
+        """Check generation, heights and jump of each, by its parents and the commit that the first parent jumps to."""
         self.commits += len(commits)
         parents = self._commits_at({parent for _, commit in commits for parent in commit.parent_addresses})
         middles = self._commits_at({parent.jump_address for parent in parents.values() if parent.jump_address is not None})
         for step, commit in commits:
             self._check_cut(step, commit)
             found = [parents[parent] for parent in commit.parent_addresses if parent in parents]
-            if len(found) < len(commit.parent_addresses):  # cut away, or missing, which is a finding of its own
+            if len(found) < len(commit.parent_addresses):  # beyond a boundary, or missing, which is a finding of its own
                 continue
             if commit.generation != 1 + max((parent.generation for parent in found), default=-1):
                 self._find_at(step, "misplaced", f"generation {commit.generation} does not follow from its parents")
@@ -416,7 +416,7 @@ class _Check:
             return commit.jump_address == parent.address
         middle = middles.get(parent.jump_address)
         if middle is None:
-            return True  # cut away, or missing, which is a finding of its own
+            return True  # beyond a boundary, or missing, which is a finding of its own
         far = middle.jump_address
         if self._shallow and commit.jump_address in (parent.address, far):
             return True  # what lies beyond a cut may be gone: a jump that was made then is a short one, and so may be those made from it
@@ -424,7 +424,7 @@ class _Check:
         return commit.jump_address == (far if equal else parent.address)
 
     def _commits_at(self, addresses: set[Address]) -> dict[Address, Commit]:
-        """Those of these commits that are there and sound."""
+        """The commits among these that are there and sound."""
         found = {}
         for address, stored in self._get_many(addresses).items():
             try:
@@ -443,7 +443,7 @@ class _Check:
             for key in page:
                 if not key.startswith(OBJECTS):
                     if not (key in _RECORDS or key.startswith(_REF_PREFIXES)):
-                        self._find("misplaced", "record", key, "no record has such a key")
+                        self._find("misplaced", "record", key, "no record of ours has such a key")
                     continue
                 try:
                     address = address_in(key)
@@ -466,7 +466,7 @@ class _Check:
 
 
 def _decodes(raw: bytes) -> bool:
-    """Whether an object decodes as what its own kind says."""
+    """Whether an object decodes as its own kind."""
     address = Address(b"")
     role = _OWN_ROLE.get(raw[0]) if raw else None
     if role is None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
 _ATTEMPTS: Final = 100
-"""Plans that another ``prune`` overtakes, before this one gives up."""
+"""Plans that another ``prune`` may overtake before this one gives up."""
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
@@ -52,14 +52,14 @@ class BranchCut:
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """What a prune did, or, dry, would do.
+    """The result of a prune, or of a dry run.
 
     Attributes:
         branches: those whose history was cut. One that others keep whole is not among them.
         kept: commits that the pruned branches still reach.
         removed: commits that nothing reaches any more: garbage for ``gc``.
         dry_run: whether nothing was changed.
-        collected: what gc freed, where it was asked for.
+        collected: the report of gc, if it was asked for.
     """
 
     branches: tuple[BranchCut, ...]
@@ -95,23 +95,23 @@ def prune(
     Args:
         keep_last: rounds of a branch, counted by first parents; 1 or more.
         older_than: age, by the time that commits carry.
-        keep_tagged: a tag keeps everything before it, as a branch outside of the pattern does. If not, a tag keeps its own commit alone,
+        keep_tagged: a tag keeps everything before it, as a branch outside of the pattern does. If not, a tag keeps only its own commit,
             unless a branch outside of the pattern leads to it.
         branches: patterns with ``*`` and ``?`` of the branches to prune.
         expire: the age from which an entry of a reflog keeps nothing, as for ``gc``, and by default the same.
         gc: collect garbage right afterwards, with the same ``expire``.
-        dry_run: only say what would be done.
+        dry_run: only report.
 
     Raises:
-        InvalidArgumentError: neither ``keep_last`` nor ``older_than`` was given, or one makes no sense.
+        InvalidArgumentError: neither ``keep_last`` nor ``older_than`` was given, or one is too small. Nothing was changed.
         StoreBusyError: others kept pruning at the same time. Nothing was changed.
     """
     if keep_last is None and older_than is None:
-        raise InvalidArgumentError("prune needs keep_last or older_than; nothing was changed")
+        raise InvalidArgumentError("prune needs keep_last or older_than", remains="nothing was changed")
     if keep_last is not None:
         keep_last = count("keep_last", keep_last, least=1)  # the head of a branch always stays
     if older_than is not None and older_than < timedelta(0):
-        raise InvalidArgumentError(f"older_than={older_than}: it is an age")
+        raise InvalidArgumentError(f"older_than={older_than}: an age is 0 or more", remains="nothing was changed")
     expire = DEFAULT_EXPIRE if expire is None else expire
     patterns = (branches,) if isinstance(branches, str) else tuple(branches)
     now = database.clock()
@@ -120,7 +120,7 @@ def prune(
         since=None if older_than is None else now - older_than // timedelta(microseconds=1),
         keep_tagged=keep_tagged,
         patterns=patterns,
-        # What gc once took for expired may be gone, whatever is asked for now.
+        # An earlier gc may have deleted what it took for expired, whatever ``expire`` is now.
         entries_since=max(now - expire // timedelta(microseconds=1), database.fence.record.expired),
     )
     for _ in range(_ATTEMPTS):
@@ -138,12 +138,12 @@ def prune(
         if plan.shallow == dict(shallow) or database.store.apply({SHALLOW: shallow.stored}, {SHALLOW: write_shallow(plan.shallow)}):
             database.commits.refresh_shallow()
             return replace(plan.report, collected=collect(database, expire=expire)) if gc else plan.report
-    raise StoreBusyError("others keep pruning this store; nothing was changed")
+    raise StoreBusyError("others keep pruning this store", remains="nothing was changed")
 
 
 @dataclass(frozen=True, slots=True)
 class _Retention:
-    """What to keep; times in microseconds."""
+    """The retention that was asked for; times in microseconds."""
 
     keep_last: int
     since: int | None
@@ -152,7 +152,7 @@ class _Retention:
     entries_since: int
 
     def floor(self, head: Commit, read: graph.Read) -> tuple[Commit, int, bool]:
-        """The last round of a branch that stays, how many do, and whether any before it does not."""
+        """The oldest commit of a branch that stays, how many stay, and whether any before it goes."""
         kept = 0
         floor = head
         for commit in graph.first_parents(head, read):
@@ -170,7 +170,7 @@ class _Retention:
 
 @dataclass(frozen=True, slots=True)
 class _Roots:
-    """What history is reached from: pruned branches by name, what keeps all that is before it, and tags that keep but themselves."""
+    """The heads that history is reached from: pruned branches by name, heads that keep all history, and tags that keep only themselves."""
 
     pruned: dict[str, Commit]
     whole: list[Commit]

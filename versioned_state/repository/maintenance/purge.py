@@ -1,8 +1,8 @@
-"""Purging: history is rewritten so that what was at some paths, or on some branches, is in no commit, reflog or object. Layer: repository.
+"""Purge: history is rewritten so that no commit, reflog or object holds the data of some paths or branches. Layer: repository.
 
-Every commit that holds it, and every one after such a commit, is made anew without it; refs and reflogs are moved over; then garbage is
-collected, and a ``Disk`` is rewritten so that no free page and no log holds the bytes either. Each step leaves a store that is whole,
-and a purge that was cut off is run again: what is rewritten already is as good as untouched.
+Every commit that holds the data, and every later one, is made anew without it; refs and reflogs are moved over; then garbage is collected,
+and a ``Disk`` is rewritten so that no free page and no log holds the bytes. Each step leaves a whole store, and a purge that was
+interrupted is run again: commits that were rewritten are not touched again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
 Progress = Callable[[str, int, int | None], None]
-"""Told what is being done, how much of it is done, and out of how much, where that is known."""
+"""Called with the current step, how much of it is done, and the total, or None if that is not known."""
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _FLUSH_AT: Final = 4 * 1024 * 1024
@@ -45,9 +45,9 @@ _REFS_A_BATCH: Final = 500
 _ATTEMPTS: Final = 1000
 _NEVER: Final = timedelta(days=365_000)
 _ANEW: Final = "0" * 48
-"""Stands for the id that a commit would get, where nothing is written."""
+"""Stands for the new id of a commit in a dry run."""
 _STAGED_DRY: Final = 4096
-"""Objects after which a dry run forgets what it would have written: nothing reads that."""
+"""Objects after which a dry run drops the objects that it would have written: nothing reads them."""
 
 BEYOND: Final = (
     "backups, copies of the folder, snapshots of the file system, and what other stores pulled or imported",
@@ -56,25 +56,25 @@ BEYOND: Final = (
     "handles that stand on an old commit: what they send until they find the branch moved is garbage that may hold it; then purge again",
     "pickled objects, sets and values of registered types that hold it inside: purge the key above them",
 )
-"""What a purge cannot reach, whatever the store."""
+"""Places that a purge cannot reach, whatever the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeReport:
-    """What a purge did, or, dry, would do.
+    """The result of a purge, or of a dry run.
 
     Attributes:
-        commits: the new id of each commit that was made anew, by its old id; dry, the new ones are empty.
-        holding: the commits that held something of it, by their old ids; the others come after one that did.
+        commits: the new id of each rewritten commit, by its old id; in a dry run the new ids are empty.
+        holding: the old ids of the commits that held some of the data; the others come after one of these.
         refs: the branches and tags whose head or reflog was rewritten, as ``branch main``.
-        branches: the branches that were erased whole, deleted ones too.
+        branches: the branches that were erased, deleted ones too.
         shared: commits of these, by the ids that they have now, that other refs or their reflogs lead to: they stay.
-        paths: the paths that were found, each once.
+        paths: the paths that were found.
         mentions: commits, by the ids that they have now, whose message, author or meta has a word of the paths: a purge leaves those
             alone, unless ``replace`` says what to put there. And refs, deleted ones too, whose name has one, and merge policies whose
             pattern has.
-        unreached: what may hold the data still, in sentences.
-        collected: what gc freed; None, dry.
+        unreached: places that may still hold the data, in sentences.
+        collected: the report of gc; None in a dry run.
         dry_run: whether nothing was changed.
     """
 
@@ -117,11 +117,11 @@ def purge(
         branches: patterns with ``*`` and ``?`` of branches to erase whole: head, reflog and name. What other refs lead to stays. Handles
             that stand on one find it gone. One that is damaged can be given up so.
         replace: words to replace in messages, in the strings of meta, and in authors, of reflogs too.
-        dry_run: only say what would be rewritten.
-        progress: is told how far it is.
+        dry_run: only report.
+        progress: see ``Progress``.
 
     Raises:
-        InvalidPathError, InvalidArgumentError: no path, or none that can be meant. Nothing was changed.
+        InvalidPathError, InvalidArgumentError: no path, or a bad one. Nothing was changed.
         UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
         StoreBusyError: another gc, writers or a reader would not let it finish. Run it again.
         StorageError: the store failed. What was rewritten stays so, and what was not is as it was. Run it again.
@@ -132,11 +132,11 @@ def purge(
     targets = [*map(target_of, paths), *map(target_of_prefix, prefixes)]
     words = dict(replace or {})
     if not targets and not patterns and not words:
-        raise InvalidArgumentError("purge needs a path, a branch, or a word to replace; nothing was changed")
+        raise InvalidArgumentError("purge needs a path, a branch, or a word to replace", remains="nothing was changed")
     if "" in words or "" in prefixes:
-        raise InvalidArgumentError("an empty text is in everything; nothing was changed")
+        raise InvalidArgumentError("an empty text is in everything", remains="nothing was changed")
     if not database.fence.enabled and not dry_run:
-        raise UnsafeStoreError("gc cannot run over this store, so nothing could be erased; nothing was changed")
+        raise UnsafeStoreError("gc cannot run over this store, so nothing could be erased", remains="nothing was changed")
     done = _Done()
     for _ in range(_ATTEMPTS):
         with suppress(_SweptError):
@@ -151,7 +151,7 @@ def purge(
             if dry_run or not one.publish():
                 break
     else:
-        raise StoreBusyError("writers and gc keep changing the store, and part of it may not be rewritten yet", hint="run it again")
+        raise StoreBusyError("writers and gc keep changing the store", remains="part of it may not be rewritten yet", hint="run it again")
     collected = None if dry_run else _erase(database, told)
     return PurgeReport(
         commits=dict.fromkeys(done.commits, "") if dry_run else done.commits,
@@ -168,9 +168,9 @@ def purge(
 
 
 class _Done:
-    """What all passes together did: a later one rewrites what other writers committed meanwhile.
+    """The result of all passes: a later pass rewrites what other writers committed meanwhile.
 
-    ``clean`` has the ids of commits that hold nothing of it, nor come after one that does, so that no pass looks into them again.
+    ``clean`` has the ids of commits that hold none of the data and come after none that does: no pass looks into them again.
     """
 
     def __init__(self) -> None:
@@ -193,7 +193,7 @@ class _Done:
 
 
 class _Pass:
-    """One rewriting of all that is reachable now."""
+    """One rewriting of everything that is reachable now."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class _Pass:
         self._progress = progress
         self._clean = clean
         self._dry = dry_run
-        # Whatever gc deletes from here on, the publication hears of.
+        # Publication notices whatever gc deletes from here on.
         self._sweeps = database.fence.refresh().sweeps
         self._staging = Staging(database.objects, flush_at=None if dry_run else _FLUSH_AT)
         self._nodes = Nodes(self._staging, staging=self._staging)
@@ -227,7 +227,7 @@ class _Pass:
         self.shared: list[str] = []
 
     def rewrite(self) -> None:
-        """Make commits and log entries anew, and find out which refs are to move. Nothing that is reachable is touched."""
+        """Make commits and log entries anew, and note which refs are to move. No reachable object is changed."""
         database = self._database
         database.commits.refresh_shallow()
         every = [ref for kind in _KINDS for ref in iter_refs(database.store, kind, deleted=True)]
@@ -238,7 +238,7 @@ class _Pass:
         addresses = [commit.address for commit in graph.walk(self._named(refs, logs), database.commits.read)]
         if self.erased:
             kept = {*addresses} - {ROOT_ADDRESS}
-            # A branch may be erased because it is damaged: as far as it can be read.
+            # A branch may be erased because it is damaged: it is read as far as it can be.
             with suppress(MissingObjectError, CorruptObjectError):
                 for commit in graph.walk(self._named(self.erased, logs, damaged=True), database.commits.read):
                     self.shared += [commit.id] if commit.address in kept else []
@@ -253,7 +253,7 @@ class _Pass:
                 self.moves.append((ref, head, log))
 
     def _named(self, refs: Iterable[Ref], logs: Mapping[tuple[RefKind, str], list[LogEntry]], *, damaged: bool = False) -> list[Commit]:
-        """The commits that some refs and their reflogs name; where these may be ``damaged``, those of them that can be read."""
+        """The commits that some refs and their reflogs name; of ``damaged`` refs, the commits that can be read."""
         named: dict[Address | None, None] = {}
         for ref in refs:
             entries = logs[ref.kind, ref.name]
@@ -329,7 +329,7 @@ class _Pass:
         return commit.meta_cell if new == meta else self._database.meta_cell(new)
 
     def _rewrite_log(self, ref: Ref, entries: list[LogEntry]) -> Address | None:
-        """The last entry of the reflog as it is now: that same one, where it names nothing that was rewritten."""
+        """The last entry of the rewritten reflog: the same one if it names no rewritten commit."""
         if not any(self._is_stale(entry) for entry in entries):
             return ref.log
         if self._dry:
@@ -346,7 +346,7 @@ class _Pass:
         return now != (entry.old, entry.new, entry.author, entry.action)
 
     def publish(self) -> bool:
-        """Move and erase refs, as many in one batch as can be; whether there were any, so that another pass has to look again."""
+        """Move and erase refs in large batches; whether there were any, so that another pass has to look again."""
         if not self.moves and not self.erased:
             return False
         self._publish_cuts()
@@ -355,7 +355,7 @@ class _Pass:
             expected = {ref_key(ref.kind, ref.name): ref.stored for ref, _, _ in batch}
             puts = {ref_key(ref.kind, ref.name): write_ref(ref.kind, ref.name, head, log) for ref, head, log in batch}
             keep = [address for _, head, log in batch for address in (head, log) if address is not None]
-            # Where one ref was moved meanwhile none of the batch is; the next pass does it again.
+            # If one ref was moved meanwhile, none of the batch is; the next pass does it again.
             self._database.fence.apply(expected, puts, staging=self._staging, keep=keep, since=self._sweeps, secure=_swept)
         for start in range(0, len(self.erased), _REFS_A_BATCH):
             gone = self.erased[start : start + _REFS_A_BATCH]
@@ -378,7 +378,7 @@ def _swept() -> None:
 
 
 def _iter_log(database: Database, ref: Ref) -> Iterator[LogEntry]:
-    """The entries of a reflog that keep what they name, newest first; of the others a part may be collected already."""
+    """The entries of a reflog that have not expired, newest first; the commits of the others may be gone."""
     expired = database.fence.record.expired
     log = ref.log
     while log is not None:
@@ -406,14 +406,14 @@ def _replaced_in(value: Any, replaced: Callable[[str], str | None]) -> Any:
 
 
 def _erase(database: Database, progress: Progress) -> GcReport:
-    """Collect everything that is not reachable, and have no file of the store keep it."""
+    """Collect everything that is not reachable, and rewrite the files that may hold it."""
     collected = collect(database, expire=_NEVER, progress=lambda count, total: progress("collecting", count, total))
     database.forget()
     database.commits.prune_shallow()
     store = _innermost(database.store)
     if isinstance(store, Disk):
         progress("compacting", 0, None)
-        # Whatever gc deleted, now or before, is still in free pages, and in the log.
+        # Free pages and the log still hold what gc deleted, now or before.
         return dataclasses.replace(collected, compacted=store.compact(secure=True))
     return collected
 
@@ -452,7 +452,7 @@ def _mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
 
 
 def _kept_by(store: KVStore) -> Iterator[str]:
-    """What this kind of store keeps beyond what it is told to delete."""
+    """What this kind of store keeps of deleted values."""
     store = _innermost(store)
     if not isinstance(store, Disk | Memory):
         yield f"what {type(store).__name__} keeps of deleted values by itself: logs, replicas, free pages, old versions, dumps"

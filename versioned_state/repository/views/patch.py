@@ -1,8 +1,8 @@
 """A diff as a patch: to JSON, and back, with every value exactly as it was. Layer: repository.
 
 An entry is a dict with ``path``, ``kind`` and the sides ``old`` and ``new``, as ``Change.to_json`` gives them; but what JSON cannot hold
-exactly is ``{"$cell": …}``, the value's stored form in base64. What was added to a list says how long that was, so that a patch is not
-put where it does not belong.
+exactly is ``{"$cell": …}``, the value's stored form in base64. An addition to a list says how long the list was, so that the patch
+does not fit any other list.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _write(encoder: InlineEncoder, value: Any, path: str) -> Any:
 
 
 def read_patch(entries: Any) -> list[PatchEntry]:
-    """The changes of a patch. Raises ``InvalidArgumentError``, which names the entry, for anything that is none."""
+    """The changes of a patch. Raises ``InvalidArgumentError``, which names the entry, for anything else."""
     if not isinstance(entries, list):
         raise InvalidArgumentError("a patch is a list of changes", hint="as Diff.to_patch() gives it")
     return [_read_entry(entry, number) for number, entry in enumerate(entries)]
@@ -80,10 +80,10 @@ def read_patch(entries: Any) -> list[PatchEntry]:
 
 def _read_entry(entry: Any, number: int) -> PatchEntry:
     def bad(reason: str) -> InvalidArgumentError:
-        return InvalidArgumentError(f"entry {number} of the patch is none: {reason}")
+        return InvalidArgumentError(f"entry {number} of the patch is not a change: {reason}")
 
     if not isinstance(entry, Mapping):
-        raise bad("it is no object")
+        raise bad("it is not an object")
     kind, length = entry.get("kind"), entry.get("length")
     if kind not in ("added", "removed", "changed"):
         raise bad(f"its kind is {kind!r}")
@@ -115,7 +115,7 @@ def _read(value: Any) -> Any:
     try:
         cell = base64.b64decode(value[_CELL], validate=True)
     except (binascii.Error, TypeError) as error:
-        raise ValueError(f"{_CELL} holds no base64") from error
+        raise ValueError(f"{_CELL} does not hold base64") from error
     found = decode_inline(cell)
     if isinstance(found, ObjectInfo):
         raise ValueError("it holds an object, and a patch carries data only")  # noqa: TRY004 - it is the patch that is wrong

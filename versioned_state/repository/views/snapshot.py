@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class Snapshot(Mapping[str, Any]):
-    """What a state held at a commit: a read-only mapping in the order of its keys. Safe for many threads.
+    """A state as it was at a commit: a read-only mapping in the order of its keys. Safe for many threads.
 
-    Every read decodes anew, so changing a value that it returned never changes what it returns next. Values are read when they
-    are asked for: opening one costs nothing, and a key costs one path and its value.
+    Every read decodes anew, so a change to a returned value never shows in the next read. Opening a snapshot reads nothing; a key costs one
+    path and its value.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Snapshot(Mapping[str, Any]):
         return self._commit
 
     def __getitem__(self, key: str) -> Any:
+        """The value of a key, decoded anew. Raises ``KeyError``, and ``PickleRefusedError`` for an object that may not be unpickled."""
         with self._lock:
             cell = self._cell(key)
             if cell is None:
@@ -66,6 +67,7 @@ class Snapshot(Mapping[str, Any]):
             return self._decoder.decode(cell)
 
     def __contains__(self, key: object) -> bool:
+        """Whether there is a key. Cost: one path; no value is read."""
         with self._lock:
             return type(key) is str and self._cell(key) is not None
 
@@ -73,10 +75,11 @@ class Snapshot(Mapping[str, Any]):
         return find(self._nodes, self._tree, self._prefix + user_key(key))
 
     def __iter__(self) -> Iterator[str]:
+        """The keys, in order. No value is read."""
         return self.iter_keys()
 
     def iter_keys(self, prefix: str = "") -> Iterator[str]:
-        """The keys that begin with ``prefix``, in order. Cost: one path, then what it lists."""
+        """The keys that begin with ``prefix``, in order. Cost: one path, then the leaves with these keys."""
         start = self._prefix + user_key(prefix)
         skip = len(self._prefix) + 1
         for root_key, _ in self._range(start):
@@ -95,6 +98,7 @@ class Snapshot(Mapping[str, Any]):
             yield item
 
     def __len__(self) -> int:
+        """How many keys there are, without those of namespaces. Cost: two paths."""
         with self._lock:
             low = rank(self._nodes, self._tree, self._prefix + USER)
             high = rank(self._nodes, self._tree, self._prefix + bytes((USER[0] + 1,)))
@@ -108,7 +112,7 @@ class Snapshot(Mapping[str, Any]):
         )
 
     def namespaces(self) -> list[str]:
-        """The names of the namespaces right below this one that hold anything."""
+        """The names of the namespaces directly below this one, in order; empty ones do not exist."""
         names: list[str] = []
         start = self._prefix + b"n"
         with self._lock:
@@ -122,11 +126,11 @@ class Snapshot(Mapping[str, Any]):
                 start = self._prefix + b"n" + name + b"\x01"
 
     def at(self, path: str | StatePath) -> Any:
-        """The value at a path, such as ``messages[17].content``. Cost: one path down each tree on the way, and the value itself.
+        """The value at a path, such as ``messages[17].content``. Cost: one path down each tree on the way, and the value.
 
         Raises:
             InvalidPathError: the path does not parse.
-            UnknownPathError: there is nothing there.
+            UnknownPathError: nothing is there.
         """
         with self._lock:
             return self._decoder.decode(self.cell_at(path))
@@ -157,7 +161,7 @@ class Snapshot(Mapping[str, Any]):
         return f"did you mean {', '.join(near)}?" if near else ""
 
     def keys_at(self, path: str | StatePath) -> list[Any] | int | None:
-        """What can follow a path: the keys of a dict in their order, the length of a list, or None. Reads no value."""
+        """The keys of the dict at a path, in their order, or the length of the list there; None for any other value. Reads no value."""
         with self._lock:
             opened = container_of(self._nodes, self.cell_at(path))
             if opened is None:
