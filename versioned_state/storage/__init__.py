@@ -1,7 +1,7 @@
 """Storage: bytes by key. `KVStore` is the contract; everything else here is a backend or a wrapper.
 
-    KVStore ── Memory, Disk, DiskCache, Redis, Postgres, S3, SingleProcessStore    hold bytes
-            └─ Wrapper ── Cache, Encrypted, ReadOnly, Counting, Faulty             stand before another store
+    KVStore ─┬ Backend ── Memory, Disk, DiskCache, Redis, Postgres, S3, SingleProcessStore    hold bytes
+             └ Wrapper ── Cache, Encrypted, ReadOnly, Counting, Faulty             over another store
 
 The lowest layer: it knows nothing of commits, trees or values.
 """

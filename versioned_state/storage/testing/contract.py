@@ -2,7 +2,7 @@
 
 A backend's own test subclasses it in ten lines, and runs against the real server or library::
 
-    from versioned_state.storage.testing.contract import KVStoreContract
+    from versioned_state.storage.testing import KVStoreContract
 
     class TestMyStore(KVStoreContract):
         persistent = True
