@@ -124,6 +124,7 @@ _FOR_PROGRAMS = {
         "its class may be missing here or have changed since; register() types whose values must last",
         "from_data() must read whatever to_data() has ever written",
     ],
+    "a program's own call": ["state.diff(a, b) takes revisions"],
     "an option of the store's URL": ["raise max_connections"],
 }
 

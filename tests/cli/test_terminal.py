@@ -143,3 +143,18 @@ def test_an_import_shows_its_progress_and_leaves_none_of_it(tmp_path: Path):
     assert piped.stdout == b""
     assert piped.stderr.decode().splitlines()[0].startswith("imported 3,000 commits onto 150 branches")
     assert b"\x1b" not in piped.stderr
+
+
+def test_bars_are_ascii_if_the_terminal_does_not_take_utf8(trip: Trip, tmp_path: Path):
+    stats = run("--store", str(trip.path), "stats", cwd=tmp_path, PYTHONIOENCODING="ascii").stdout.decode("ascii")
+    assert re.search(r"  #+ ", stats)
+    assert "\\u" not in stats
+    narrow = run_in_terminal("--store", str(trip.path), "status", cwd=tmp_path, columns=40, PYTHONIOENCODING="ascii")
+    assert any(line.endswith("...") for line in narrow.lines)
+    assert "\\u" not in narrow.text
+    file = tmp_path / "chat.jsonl"
+    file.write_text("".join(json.dumps([{"role": "user", "content": f"{n} {m}"} for m in range(20)]) + "\n" for n in range(50)))
+    screen = run_in_terminal("--store", "store", "import", "chat.jsonl", cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert "importing" in screen.text
+    assert screen.text.isascii()
+    assert "\\u" not in screen.text

@@ -241,7 +241,8 @@ def _words(parts: Iterable[Part]) -> Iterator[tuple[int, list[Part]]]:
                 yield blanks, word
                 blanks, word = 0, []
             blanks += len(piece)
-    yield blanks, word
+    if word:
+        yield blanks, word
 
 
 def _text(part: Part) -> str:

@@ -17,7 +17,7 @@ import click
 
 from versioned_state.cli.render.output import Line, Output, Span, Style
 from versioned_state.cli.render.text import plural
-from versioned_state.cli.shared.hints import json_reason
+from versioned_state.cli.shared.hints import not_json, shortened
 from versioned_state.errors import InvalidArgumentError, MergeConflictError, StateError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.merging.merge import MISSING, Conflict
@@ -147,7 +147,7 @@ def _parse_value(path: StatePath, text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(
-            f"--set {path}: {text!r} is not JSON: {json_reason(error)}", hint=f"a string is written {json.dumps(text)!r}"
+            f"--set {path}: {not_json(text, error)}", hint=f"a string is written {json.dumps(shortened(text), ensure_ascii=False)!r}"
         ) from error
 
 

@@ -30,6 +30,9 @@ from versioned_state.errors import (
     WrongKeyError,
 )
 
+_SHOWN: Final = 60
+"""Characters of an argument that an error shows."""
+
 _FEW_DIGITS: Final = re.compile("[0-9a-f]{1,3}")
 
 _ONE_MACHINE: Final = "; allow_network="
@@ -54,6 +57,16 @@ def message_of(error: StateError) -> str:
 def json_reason(error: Exception) -> str:
     """Why a text is not JSON, or cannot be read."""
     return error.msg if isinstance(error, json.JSONDecodeError) else str(error).partition("; use sys.")[0]
+
+
+def not_json(text: str, error: Exception) -> str:
+    """That an argument is not JSON, and why; only the beginning of a long one is shown."""
+    return f"{shortened(text)!r} is not JSON: {json_reason(error)}"
+
+
+def shortened(text: str) -> str:
+    """The beginning of an argument that may be of any length."""
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def hint_of(error: StateError) -> str:

@@ -11,7 +11,7 @@ import click
 
 from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made
-from versioned_state.cli.shared.hints import json_reason
+from versioned_state.cli.shared.hints import not_json
 from versioned_state.cli.shared.settings import Settings, verb
 from versioned_state.errors import InvalidArgumentError, UnknownPathError
 from versioned_state.state.state import State, key_of
@@ -50,15 +50,11 @@ def _read(path: str, value: str, *, text: bool) -> Any:
     try:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
-        shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
         raise InvalidArgumentError(
-            f"{shown!r} is not JSON: {json_reason(error)}",
+            not_json(value, error),
             remains="nothing was changed",
             hint=f"--text takes it as a string: vstate set --text {shlex.quote(path)} …",
         ) from error
-
-
-_SHOWN = 60
 
 
 def _assign(state: State, path: StatePath, value: Any) -> None:

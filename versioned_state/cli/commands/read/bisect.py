@@ -13,6 +13,7 @@ import click
 from versioned_state.cli.render.changes import print_changes
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.render.text import commit_json, commit_line, commit_lines, names_of, plural
+from versioned_state.cli.shared.hints import not_json
 from versioned_state.cli.shared.place import value_at
 from versioned_state.cli.shared.settings import Settings, json_option, path_option, revision_argument, verb
 from versioned_state.cli.shared.store import locate
@@ -132,7 +133,7 @@ def _equals(path: str, wanted: str) -> Condition:
     try:
         expected = _canonical(json.loads(wanted))
     except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"{wanted!r} is not JSON", hint="a string is written in quotes within quotes: '\"done\"'") from error
+        raise InvalidArgumentError(not_json(wanted, error), hint="a string is written in quotes within quotes: '\"done\"'") from error
 
     def equals(snapshot: Snapshot) -> bool:
         try:
