@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, NoReturn
@@ -10,6 +10,7 @@ from typing import Any, Literal, NoReturn
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.arguments import check_text
 from versioned_state.repository.merging.policies import Policies, Policy
+from versioned_state.values.keys import user_key
 
 
 class OnMoved(Enum):
@@ -43,13 +44,25 @@ class CommitOptions:
     skip_unserializable: bool = False
     on_moved: OnMoved = OnMoved.MERGE
     policies: Mapping[str, Policy] = field(default_factory=dict)
+    keys: Collection[str] | None = None
 
     def __post_init__(self) -> None:
         check_text("message", self.message)
         check_text("author", self.author)
         check_meta(self.meta)
+        if self.keys is not None:
+            object.__setattr__(self, "keys", _check_keys(self.keys))
         if self.author == "":
             object.__setattr__(self, "author", None)
+
+
+def _check_keys(keys: object) -> tuple[str, ...]:
+    if isinstance(keys, str) or not isinstance(keys, Iterable):
+        raise InvalidArgumentError(f"keys is a list of keys of the state, not {keys!r:.80}", remains="nothing was changed")
+    keys = tuple(keys)
+    for key in keys:
+        user_key(key)
+    return keys
 
 
 def check_meta(meta: object) -> None:

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from versioned_state.errors import BranchMovedError, InvalidArgumentError, MergeConflictError, MissingObjectError, UnknownRevisionError
+from versioned_state.errors import (
+    BranchMovedError,
+    InvalidArgumentError,
+    MergeConflictError,
+    MissingObjectError,
+    UnknownPathError,
+    UnknownRevisionError,
+)
 from versioned_state.repository.arguments import check_text
 from versioned_state.repository.database import backoff
 from versioned_state.repository.history import graph
@@ -20,10 +27,11 @@ from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.refs.reflog import Position
 from versioned_state.state.branch_handle import Settling, Standing
-from versioned_state.state.commit_options import CommitOptions, check_meta
+from versioned_state.state.commit_options import CommitOptions, OnMoved, check_meta
 from versioned_state.state.in_doubt import GIVEN_UP
 from versioned_state.state.summary import summarize
 from versioned_state.state.worktree.entries import Staged
+from versioned_state.values.keys import path_of, user_key
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
 
@@ -50,6 +58,8 @@ def commit(standing: Standing, options: CommitOptions, settling: Settling) -> Co
     """Commit the changes since the head; the head. See ``Versioned.commit``."""
     landed = standing.settle()
     allow_empty = options.allow_empty and not landed
+    if options.keys is not None:
+        return _commit_keys(standing, options, settling, allow_empty=allow_empty)
     try:
         return _stage_and_land(standing, options, settling, allow_empty=allow_empty, flush=True)
     except MissingObjectError:
@@ -57,9 +67,40 @@ def commit(standing: Standing, options: CommitOptions, settling: Settling) -> Co
         return _stage_and_land(standing, options, settling, allow_empty=allow_empty, flush=False)
 
 
-def _stage_and_land(standing: Standing, options: CommitOptions, settling: Settling, *, allow_empty: bool, flush: bool) -> Commit:
+def _commit_keys(standing: Standing, options: CommitOptions, settling: Settling, *, allow_empty: bool) -> Commit:
+    """Commit the changes of some keys. On a moved branch all changes are first merged onto its new head, as by ``refresh``."""
+    keys = frozenset(map(user_key, options.keys or ()))
+    for key in keys:
+        if key not in standing.worktree and standing.worktree.cell(key) is None:
+            raise UnknownPathError(str(path_of(key)), at="the state", hint="keys= takes keys of the state, and removed ones")
+    refusing = replace(options, on_moved=OnMoved.REFUSE) if options.on_moved is OnMoved.MERGE else options
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _stage_and_land(standing, refusing, settling, allow_empty=allow_empty, flush=False, keys=keys)
+        except BranchMovedError:
+            if options.on_moved is not OnMoved.MERGE:
+                raise
+            if attempt:
+                backoff(attempt)
+            standing.refresh(settling)
+        except MissingObjectError:
+            if attempt:
+                raise
+            standing.recover(options.on_moved, settling)
+    raise standing.moved(settling)
+
+
+def _stage_and_land(
+    standing: Standing,
+    options: CommitOptions,
+    settling: Settling,
+    *,
+    allow_empty: bool,
+    flush: bool,
+    keys: frozenset[bytes] | None = None,
+) -> Commit:
     worktree = standing.worktree
-    staged = worktree.stage(lenient=options.skip_unserializable, flush=flush)
+    staged = worktree.stage(lenient=options.skip_unserializable, flush=flush, keys=keys)
     if not staged.changes and not allow_empty:
         worktree.adopt(staged, worktree.tree)
         return _but_for(staged, standing.head)
@@ -76,7 +117,7 @@ def _stage_and_land(standing: Standing, options: CommitOptions, settling: Settli
 
 def _but_for(staged: Staged, commit: Commit) -> Commit:
     """A commit that says what was left out of it."""
-    skipped = tuple(error.path for key, error in staged.failed.items() if key not in staged.replaced)
+    skipped = tuple(error.path for key, error in staged.failed.items() if error is not None and key not in staged.replaced)
     return replace(commit, skipped=skipped) if skipped else commit
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -154,6 +154,7 @@ class Versioned(KeySpace):
         skip_unserializable: bool = False,
         on_moved: OnMovedOption = OnMoved.MERGE,
         policies: Mapping[str, Policy] | None = None,
+        keys: Collection[str] | None = None,
     ) -> Commit:
         """Commit what was changed since the head; the commit, which is then the head. All or nothing.
 
@@ -170,6 +171,8 @@ class Versioned(KeySpace):
                 values stay staged.
             on_moved: what to do if the branch has moved: an ``OnMoved``, or "merge", "refuse" or "replace".
             policies: how a merge settles what both sides changed, by path pattern, over those that the repository keeps; see ``merge``.
+            keys: commit only the changes of these keys, of the state itself; the others stay staged. On a moved branch all changes are
+                merged onto the new head first. A key that was removed may be named; one that was never there is an ``UnknownPathError``.
 
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value that cannot be stored, by path.
@@ -181,7 +184,7 @@ class Versioned(KeySpace):
 
             After any of them, what was staged still is.
         """
-        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies))
+        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies), keys)
         self._transactions.refuse("commit")
         return self._resolvable(lambda settling: operations.commit(self._standing, options, settling), options.policies, remains=STAGED)
 
@@ -249,6 +252,7 @@ class Versioned(KeySpace):
         skip_unserializable: bool = False,
         on_moved: OnMovedOption = OnMoved.MERGE,
         policies: Mapping[str, Policy] | None = None,
+        keys: Collection[str] | None = None,
     ) -> Transaction[Versioned]:
         """All of a block, or nothing of it: it is committed when it ends, and undone when it raises.
 
@@ -256,7 +260,7 @@ class Versioned(KeySpace):
         by itself, and committed with the outer one. Takes the options of ``commit``. Within it, ``commit``, ``refresh``, ``reset`` and
         ``discard`` are refused, since they could not be undone.
         """
-        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies))
+        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies), keys)
         return Transaction(self._transactions, options, self)
 
     # Branches, and moves between commits

@@ -82,7 +82,7 @@ class Staged:
         loose: packs to be formed anew.
         tails: how many appended elements of lists that are not loaded are in it.
         lists: the tails themselves.
-        failed: values that could not be stored, by root key; they count as unchanged in ``tree``.
+        failed: changes that are not in ``tree``, by root key: of values that cannot be stored, or (None) of keys that were not asked for.
         replaced: those of ``failed`` that gave way, as a merge was settled.
     """
 
@@ -93,7 +93,7 @@ class Staged:
     loose: list[Pack]
     tails: dict[bytes, int]
     lists: dict[bytes, LazyTail] = field(default_factory=dict)
-    failed: dict[bytes, Unstorable] = field(default_factory=dict)
+    failed: dict[bytes, Unstorable | None] = field(default_factory=dict)
     replaced: set[bytes] = field(default_factory=set)
 
 

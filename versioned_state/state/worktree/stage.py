@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from versioned_state.errors import InvalidArgumentError, MissingObjectError
@@ -30,12 +30,13 @@ class Detector:
         self._encoder = encoder
         self._decoder = decoder
 
-    def stage(self, *, lenient: bool = False, flush_at: int | None = None) -> Staged:
+    def stage(self, *, lenient: bool = False, flush_at: int | None = None, keys: Collection[bytes] | None = None) -> Staged:
         """The state as it is now. Cost: packing what was loaded, and encoding what looks changed.
 
         Args:
             lenient: values that cannot be stored go to ``failed`` instead of raising.
             flush_at: raw bytes of new objects from which they are stored ahead.
+            keys: only their changes; those of others go to ``failed``.
         """
         staging = Staging(self._objects, flush_at=flush_at)
         self._nodes.bind(staging)
@@ -43,8 +44,11 @@ class Detector:
         changes: dict[bytes, Update] = {}
         settled: dict[bytes, Update] = {}
         loose: list[Pack] = []
-        failed: dict[bytes, Unstorable] = {}
+        failed: dict[bytes, Unstorable | None] = {}
         for key in self._suspects(loose):
+            if keys is not None and key not in keys:
+                failed[key] = None
+                continue
             try:
                 update, old = self.encode(key)
             except UNSTORABLE as error:
@@ -71,7 +75,7 @@ class Detector:
         self._nodes.bind(staging)
         held = self._held
         loose: list[Pack] = []
-        failed: dict[bytes, Unstorable] = {}
+        failed: dict[bytes, Unstorable | None] = {}
         bases = {key: slot.cell for key, slot in held.slots.items()}
         ours: dict[bytes, bytes | None] = {}
         for key in list(self._suspects(loose)):

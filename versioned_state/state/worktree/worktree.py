@@ -283,15 +283,16 @@ class Worktree:
         """The keys that were assigned, removed or appended to since the head, in order. Compares and reads nothing."""
         return sorted({*self._held.assigned, *(key for key, lazy in self._held.tails.items() if lazy.tail)})
 
-    def stage(self, *, lenient: bool = False, flush: bool = False) -> Staged:
+    def stage(self, *, lenient: bool = False, flush: bool = False, keys: Collection[bytes] | None = None) -> Staged:
         """Find what differs from the head and encode it. Nothing of the handle changes.
 
         Args:
             lenient: values that cannot be stored go to ``failed`` instead of raising.
             flush: large amounts are stored ahead, for a commit.
+            keys: only their changes; those of others go to ``failed``.
         """
         self._follower.catch_up()
-        return self._detector.stage(lenient=lenient, flush_at=_FLUSH_AT if flush else None)
+        return self._detector.stage(lenient=lenient, flush_at=_FLUSH_AT if flush else None, keys=keys)
 
     def replant(self, head: Tree) -> tuple[Staged, Tree]:
         """The state as ``stage`` gives it, but over a head that is not ours, and without reading ours. See ``Detector.replant``."""
