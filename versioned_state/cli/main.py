@@ -146,7 +146,7 @@ def _print_version(context: click.Context, _: click.Parameter, value: bool) -> N
 def vstate(context: click.Context) -> None:
     """Git for the state of AI agents: look at what an agent knew, commit by commit.
 
-    No command executes what is in a store: nothing is ever unpickled.
+    No command executes stored data: nothing is ever unpickled.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

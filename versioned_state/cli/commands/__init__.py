@@ -1,1 +1,1 @@
-"""The commands of vstate, a file each. Layer: cli."""
+"""The commands of vstate, a file each, and their catalog. Layer: cli."""

@@ -1,6 +1,6 @@
-"""``vstate demo``: an agent plans a weekend, and one looks at what it knew, round by round. Layer: cli.
+"""``vstate demo``: a small agent plans a weekend, and its memory is shown round by round. Layer: cli.
 
-The agent is in ``trip_agent``. Here is what is shown of it; nothing depends on the clock or on chance, so it is the same each time.
+``trip_agent`` is the agent; this module shows it. Nothing depends on the clock or on chance, so the output is always the same.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CHAT: Final = (100, 500)  # rounds of the long chat whose cost is shown
 
 @dataclass(frozen=True)
 class _Cost:
-    """What a round stored, and what storing the whole state would have, as JSON and compressed; in bytes."""
+    """The bytes that a round stored, and those of the whole state as JSON and as compressed JSON."""
 
     name: str
     stored: int
@@ -76,7 +76,7 @@ class _Run:
         return commit
 
     def cost(self, name: str) -> _Cost:
-        """That of the last round."""
+        """The cost of the last round."""
         whole = json.dumps(dict(self.state), ensure_ascii=False).encode()
         return _Cost(name, self.store.counts.bytes_written, len(whole), len(zstandard.compress(whole)))
 
@@ -219,7 +219,7 @@ def _chat(run: _Run) -> Iterator[_Cost]:
 
 
 def _show_costs(output: Output, costs: list[_Cost]) -> None:
-    _title(output, "What a round costs: what changed, not what there is")
+    _title(output, "A round costs the size of its changes, not of the state")
     output.print(Span(f"{'':<22}{'stored here':>12}{'whole state, JSON':>20}{'JSON, zstd':>13}", "dim"))
     for cost in costs:
         stored = Span(f"{size(cost.stored):>12}", "added")

@@ -1,7 +1,7 @@
-"""The agent of ``vstate demo``: it plans a weekend with tools, and all that it knows is one state. Layer: cli.
+"""The agent of ``vstate demo``: it plans a weekend with tools, and its whole memory is one state. Layer: cli.
 
-There is no model and no network: what to do next follows from the state, and the tools know one weekend. So every run makes the
-same commits. Lists and dicts are changed in place, as any agent would; nothing here knows that it is watched.
+There is no model and no network: the next step follows from the state, and the tools know one weekend, so every run makes the same
+commits. The agent changes lists and dicts in place, as any agent would, and knows nothing of versions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ State = MutableMapping[str, Any]
 
 @dataclass(frozen=True)
 class Round:
-    """What a round was: who did what, how long it took in seconds, and data to keep with its commit."""
+    """One round: its author and message, its length in seconds, and data to keep with its commit."""
 
     author: str
     message: str

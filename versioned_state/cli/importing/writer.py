@@ -71,7 +71,7 @@ class Writer:
         return len(held) if held or next(messages, _NOTHING) is _NOTHING else None
 
     def write_conversation(self, branch: str, conversation: Conversation) -> None:
-        """A commit for each message; the first one brings the other fields too. Cost of each: what it adds."""
+        """Commit each message; the first commit has the other fields too. Cost of a commit: the size of its message."""
         incoming = iter(conversation.messages)
         skipped = None
         if not self._append and branch in self._repository.branches:
@@ -98,7 +98,7 @@ class Writer:
         self.complete = True
 
     def write_states(self, branch: str, values: Iterable[Any], key: str | None) -> None:
-        """A commit for each value: under ``key``, or else an object as the whole state, and any other value under ``value``."""
+        """Commit each value: under ``key``, or without one an object as the whole state and any other value under ``value``."""
         self.check_free(branch)
         state = self._begin(branch)
         for number, value in enumerate(values):
@@ -153,7 +153,7 @@ def _keys_of(fields: dict[str, Any], taken: str) -> dict[str, Any]:
 
 
 class BranchNames:
-    """Names for branches: a prefix, then a number or what a field says; no name twice."""
+    """Names for branches: a prefix, then a number or the value of a field; no name twice."""
 
     def __init__(self, prefix: str, *, name_key: str | None, expected: int | None) -> None:
         stem = clean(prefix.rstrip("-_/"))

@@ -1,1 +1,1 @@
-"""How things are shown in a terminal. Layer: cli."""
+"""Output for a terminal. Layer: cli."""

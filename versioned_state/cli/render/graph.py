@@ -4,8 +4,8 @@ r"""The graph of a log, drawn in characters as git does. Layer: cli.
 
     *   a merge: its second parent begins a lane of its own
     |\
-    | * what was merged
-    * | what was there
+    | * the merged commit
+    * | the commit before the merge
     |/
     * what both came from
 

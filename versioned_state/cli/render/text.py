@@ -172,7 +172,7 @@ def age(commit: Commit) -> str:
 
 
 def value_lines(value: Any, width: int) -> Iterator[str]:
-    """A value as a Python literal, on as many lines as it takes. Control characters are left to the output. Cost: what is taken."""
+    """A value as a Python literal, on as many lines as it takes. The output escapes control characters. Cost: the lines that are taken."""
     return _value_lines(value, width, "", "")
 
 
@@ -202,10 +202,10 @@ def _value_lines(value: Any, width: int, before: str, after: str) -> Iterator[st
 
 
 def _flat(value: Any, room: int) -> str | None:
-    """A container on one line, or None where that takes more columns; a large one is not written out to find that."""
+    """A container on one line, or None if it takes more columns; a large one is not written out to find out."""
     if len(value) * 3 > room + 2:
         return None
-    text = one_line(value, width=room)  # what is cut is longer than it may be
+    text = one_line(value, width=room)  # a shortened text is longer than the room
     return text if len(text) <= room else None
 
 
@@ -221,7 +221,7 @@ _UNITS: Final = ((10**3, "KB"), (10**6, "MB"), (10**9, "GB"), (10**12, "TB"))
 
 
 def of_size(count: int | None) -> str:
-    """``, 4.2 KB`` after what takes so much; nothing if that is not known."""
+    """A size behind a comma, ``, 4.2 KB``; empty if the size is not known."""
     return "" if count is None else f", {size(count)}"
 
 

@@ -1,1 +1,1 @@
-"""What the commands share: options, the store, the current branch. Layer: cli."""
+"""Parts that commands share: options, the store, the current branch, REV:PATH, conflicts, hints. Layer: cli."""

@@ -1,4 +1,4 @@
-"""What the shell offers for an argument that is being typed. Layer: cli.
+"""Shell completion: the choices for an argument that is being typed. Layer: cli.
 
 The engine is imported when the shell asks. Whatever is wrong with the store, the shell sees no traceback between two keys,
 and no character that would drive the terminal.
@@ -137,7 +137,7 @@ def _starting(names: Iterable[str], prefix: str) -> Iterator[str]:
 
 
 def _paths(repository: Repository, rev: str, prefix: str) -> Iterator[str]:
-    """The paths one step below the last whole path in what was typed: ``prefs.th`` offers the entries of ``prefs``."""
+    """The paths one step below the last whole path of the typed text: ``prefs.th`` offers the entries of ``prefs``."""
     from versioned_state.cli.shared.place import paths_below
     from versioned_state.errors import StateError
 

@@ -1,4 +1,4 @@
-"""The options that every command takes, and what a command gets from them: its output and its repository. Layer: cli.
+"""The options that every command takes, and the output and the repository that a command gets from them. Layer: cli.
 
 Nothing of the engine is imported until a command opens a store: ``--help`` and ``--version`` need none of it.
 """

@@ -1,1 +1,1 @@
-"""Commands that change what a branch holds. Layer: cli."""
+"""Commands that change a branch. Layer: cli."""

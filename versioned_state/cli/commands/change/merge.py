@@ -49,10 +49,10 @@ def merge(
 ) -> None:
     """Merge REV, a branch or any commit, into the current branch: by path, to any depth.
 
-    What only one side changed is taken. What both changed is a conflict, unless a policy decides. Then the conflicts are printed,
-    nothing is changed, and it exits with 1: give the command again with --ours, --theirs or --set for each, or with --policy.
+    A path that only one side changed takes that change. A path that both changed is a conflict, unless a policy decides. The command
+    then prints the conflicts, changes nothing and exits with 1: repeat it with --ours, --theirs or --set for each, or with --policy.
 
-    With --json: one object, with the conflicts where there are any, the head, and with --dry-run the changes.
+    With --json: one object with the head, the conflicts and, with --dry-run, the changes.
     """
     output = settings.output
     if dry_run:

@@ -35,7 +35,7 @@ def gc(settings: Settings, *, expire: timedelta | None, compact: bool, dry_run: 
             compact=compact,
             dry_run=dry_run,
             force=force,
-            progress=show and (lambda done, total: show("looking at what is kept" if total is None else "deleting the rest", done, total)),
+            progress=show and (lambda done, total: show("marking" if total is None else "deleting", done, total)),
         )
     if as_json:
         output.json(asdict(report))
