@@ -231,7 +231,8 @@ def _count(folder: Folder, history: History, edits: Edits) -> Table:
 
 def _reads_table(asked: AskedOurs) -> Table:
     """The most objects that each question read, beside the objects in the tree of one commit."""
-    from versioned_state.repository.history.reach import AddressSet, references_of_tree, walk
+    from versioned_state.repository.history.address_set import AddressSet
+    from versioned_state.repository.history.reach import references_of_tree, walk
 
     with asked.opened() as repository, AddressSet() as seen:
         head = repository.commit(TIP)

@@ -16,8 +16,9 @@ from tests.support.exact import exact
 from versioned_state import Commit, Memory, ObjectInfo, Repository, Versioned
 from versioned_state.errors import InvalidPathError, UnknownPathError
 from versioned_state.objects.store import Staging
+from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ID
-from versioned_state.repository.history.reach import AddressSet, references_of_tree, walk
+from versioned_state.repository.history.reach import references_of_tree, walk
 from versioned_state.storage import Counting
 from versioned_state.values.cells import ENTRY_INLINE
 from versioned_state.values.encode.encoder import Encoder

@@ -18,9 +18,9 @@ from versioned_state.errors import CorruptObjectError, MissingObjectError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import address_in, object_key
 from versioned_state.objects.store import ObjectStore
+from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.repository.history.reach import (
-    AddressSet,
     Reference,
     Role,
     iter_new,

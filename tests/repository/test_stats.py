@@ -14,7 +14,8 @@ from versioned_state.objects.address import Address
 from versioned_state.objects.envelope import unseal
 from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import Staging
-from versioned_state.repository.history.reach import AddressSet, Reference, Role, walk
+from versioned_state.repository.history.address_set import AddressSet
+from versioned_state.repository.history.reach import Reference, Role, walk
 from versioned_state.repository.inspect.stats import Size, stats
 from versioned_state.repository.maintenance.prune import prune
 

@@ -1,7 +1,7 @@
-"""What an object refers to, and walks over all that is reachable from some objects. Never unpickles. Layer: repository.
+"""References between objects, and walks over everything that is reachable. Nothing is unpickled. Layer: repository.
 
-A *reference* is an address and the *role* in which it is named: what a reader must find there. Which objects a tree needs is
-here in one place, for gc, fsck and whatever else follows references without looking at values.
+A *reference* is an address and a *role*: the kind of object that a reader must find there. Gc, fsck and others follow references without
+looking at values; only this module knows which objects a tree needs.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgpack
 
-from versioned_state.errors import CorruptObjectError, StateError, StorageError
+from versioned_state.errors import CorruptObjectError, StateError
 from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.store import Reader
 from versioned_state.repository.history.commit import Commit, read_commit
@@ -28,18 +28,18 @@ from versioned_state.values.trees.references import read_tree
 from versioned_state.values.trees.tree import Tree
 
 if TYPE_CHECKING:
-    import sqlite3
+    from versioned_state.repository.history.address_set import AddressSet
 
 BATCH: Final = 512
-"""Objects of one read: of 4 KB each they are 2 MB in memory."""
+"""The number of objects of one read: 2 MB in memory, at 4 KB each."""
 
 _LEAF: Final = re.compile(rb"[\xd4-\xd8][\x20-\x29]|\xc7.[\x20-\x29]|\xc8..[\x20-\x29]|\xc9....[\x20-\x29]", re.DOTALL)
-"""The header of an extension that is a tree, as it lies in a leaf however deep the tree is nested. Where it does not occur, nothing is
-referred to, and the leaf need not be decoded: for most leaves this is ten times faster."""
+"""The header of an extension that is a tree, as it lies in a leaf at any depth. A leaf without a match refers to nothing, and need not be
+decoded, which is ten times faster for most leaves."""
 
 
 class Role(Enum):
-    """In which role an object is named: the value is the kinds that it may have."""
+    """The role in which an object is named; the value is the kinds that the object may have."""
 
     COMMIT = frozenset({Kind.COMMIT})
     LOG_ENTRY = frozenset({Kind.LOG_ENTRY})
@@ -47,7 +47,7 @@ class Role(Enum):
     MAP = frozenset({Kind.MAP_LEAF, Kind.MAP_NODE})
     BLOB = frozenset({Kind.CHUNK, Kind.SEQUENCE_NODE})
     CHUNK = frozenset({Kind.CHUNK})
-    """What lies under a blob's inner node of level 1; such a one need not be read, since it refers to nothing."""
+    """A child of a blob's node of level 1. It refers to nothing, so a walk need not read it."""
 
 
 class Reference(NamedTuple):
@@ -76,18 +76,18 @@ _WHOLE: Final = Shallow({})
 
 
 def references(address: Address, raw: bytes, role: Role) -> list[Reference]:
-    """What an object refers to by itself, in the order in which it names it; a few may be named twice.
+    """The references in one object, in its order; a few may occur twice.
 
-    A commit refers to its parents and its tree. Its jump is no reference: it leads to an ancestor, which the parents lead to as well,
-    unless history was cut in between. ``meta`` refers to nothing.
+    A commit refers to its parents and its tree. Its jump is not a reference: the parents lead to that ancestor as well, unless history
+    ends in between. ``meta`` refers to nothing.
 
     Args:
         address: that of the object, for errors.
         raw: its raw bytes, kind first.
-        role: what it was taken for.
+        role: the role in which it was named.
 
     Raises:
-        CorruptObjectError: it does not have that role, or does not decode.
+        CorruptObjectError: it does not fit the role, or does not decode.
     """
     kind = raw[0] if raw else None
     if kind not in role.value:
@@ -106,23 +106,23 @@ def references(address: Address, raw: bytes, role: Role) -> list[Reference]:
 
 
 def check_cells(address: Address, raw: bytes) -> None:
-    """Raise ``CorruptObjectError`` unless all cells of a leaf decode as far as they can be without reading anything else."""
+    """Raise ``CorruptObjectError`` unless all cells of a leaf decode, as far as that needs no other object."""
     _guarded(address, lambda: _of_cells(memoryview(raw)[1:], thoroughly=True))
 
 
 def check_order(address: Address, node: Node | bytes) -> None:
-    """Raise ``CorruptObjectError`` where the keys of a node of a map are not in order, so that looking one up would miss it."""
+    """Raise ``CorruptObjectError`` if the keys of a map's node are not in order, so that a lookup would miss one."""
     if isinstance(node, Node) and node.keys is not None and any(a >= b for a, b in pairwise(node.keys)):
         raise CorruptObjectError(address.hex(), "its keys are not in order")
 
 
 def references_of_cell(cell: bytes) -> list[Reference]:
-    """What a cell refers to by itself. Raises ``CorruptObjectError``."""
+    """The references in a cell. Raises ``CorruptObjectError``."""
     return [] if _LEAF.search(cell) is None else _guarded(Address(b""), lambda: _of_cells(cell))
 
 
 def references_of_tree(tree: Tree) -> list[Reference]:
-    """What a tree refers to by itself: its top, or what an inlined top refers to. Raises ``CorruptObjectError``."""
+    """The references of a tree: its top, or those in an inlined top. Raises ``CorruptObjectError``."""
     return _guarded(Address(b""), lambda: _of_tree(tree))
 
 
@@ -209,78 +209,6 @@ def _shape_of(code: int) -> Shape:
     return Shape.BLOB if code >= Code.TEXT else Shape.SEQUENCE
 
 
-class AddressSet:
-    """A set of addresses, each in some roles, that does not outgrow memory: beyond ``in_memory`` of them it goes to a temporary file.
-
-    It takes about 150 bytes an address in memory, and 40 in the file, which SQLite removes by itself. Not for two threads at once.
-    """
-
-    def __init__(self, *, in_memory: int = 1_000_000) -> None:
-        self._in_memory = in_memory
-        self._here: dict[bytes, int] = {}
-        self._file: sqlite3.Connection | None = None
-        self._count = 0
-
-    def add(self, address: bytes, role: Role | None = None) -> bool:
-        """Add an address; whether it was not there in that role."""
-        bit = 1 if role is None else _BITS[role]
-        here = self._here
-        known = here.get(address)
-        if known is None:
-            known = self._stored(address) if self._file is not None else 0
-            self._count += not known
-        if known & bit:
-            return False
-        here[address] = known | bit
-        if len(here) > self._in_memory:
-            self._spill()
-        return True
-
-    def __contains__(self, address: bytes) -> bool:
-        return address in self._here or (self._file is not None and bool(self._stored(address)))
-
-    def __len__(self) -> int:
-        return self._count
-
-    def _stored(self, address: bytes) -> int:
-        assert self._file is not None
-        row = self._file.execute("SELECT roles FROM seen WHERE address = ?", (address,)).fetchone()
-        return 0 if row is None else int(row[0])
-
-    def _spill(self) -> None:
-        import sqlite3
-
-        try:
-            if self._file is None:
-                # An empty name is a file that SQLite makes in the system's folder for temporary ones, and removes.
-                self._file = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-                self._file.execute("PRAGMA journal_mode = OFF")
-                self._file.execute("CREATE TABLE seen(address BLOB PRIMARY KEY, roles INTEGER) WITHOUT ROWID")
-            self._file.execute("BEGIN")
-            # Sorted, so that each page of the file is written once.
-            self._file.executemany("INSERT OR REPLACE INTO seen VALUES(?, ?)", sorted(self._here.items()))
-            self._file.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise StorageError(f"the temporary file of a walk over all objects failed: {error}; nothing was changed") from error
-        self._here.clear()
-
-    def close(self) -> None:
-        """Let go of memory and file."""
-        self._here.clear()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-_BITS: Final = {role: 1 << index for index, role in enumerate(Role)}
-
-
 def walk(
     reader: Reader,
     starts: Iterable[Reference],
@@ -291,17 +219,17 @@ def walk(
     chunks: bool = True,
     unread: Callable[[Reference], None] = lambda _: None,
 ) -> Iterator[tuple[Reference, bytes]]:
-    """Every object that is reachable, with its raw bytes, each once.
+    """Every reachable object with its raw bytes, each once.
 
-    What is in ``seen`` is not walked again, and all that was found is in it afterwards. At most ``BATCH`` objects are read at once, those
-    that were found last first, so that what is still to be read stays small. The jumps of commits are followed too, where no history
-    was cut below them: they lead to ancestors, so a long line of commits is read in a few batches instead of one by one.
+    Objects in ``seen`` are not walked again, and every object found is added to it. At most ``BATCH`` objects are read at once, the last
+    found first, which keeps the list of objects still to read short. Jumps of commits are followed too, so a long line of commits is read
+    in a few batches instead of one by one.
 
     Args:
-        shallow: where history was cut: those parents are not followed.
-        expired: log entries older than this, in microseconds, are given, but what they refer to is not followed.
-        chunks: whether to read and give what is known to be a chunk. It is in ``seen`` in any case.
-        unread: told of each chunk that is not read.
+        shallow: where history ends: pruned parents are not followed.
+        expired: log entries older than this, in microseconds, are given, but their references are not followed.
+        chunks: whether to read and give chunks. They are added to ``seen`` in any case.
+        unread: called with each chunk that is not read.
 
     Raises:
         MissingObjectError, CorruptObjectError: the walk cannot go on.
@@ -324,7 +252,7 @@ def walk(
 
 
 def followed(reference: Reference, raw: bytes, *, shallow: Shallow = _WHOLE, expired: int | None = None) -> list[Reference]:
-    """What a walk follows from an object: its references, as history is now; of a commit, its jump too. Raises the same."""
+    """The references that a walk follows from an object, as history is now, and the jump of a commit. Raises as ``references``."""
     address, role = reference.address, reference.role
     if role is Role.COMMIT:
         commit = shallow.graft(read_commit(address, raw))
@@ -336,10 +264,10 @@ def followed(reference: Reference, raw: bytes, *, shallow: Shallow = _WHOLE, exp
 
 
 def iter_new(reader: Reader, old: Iterable[Reference], new: Iterable[Reference]) -> Iterator[tuple[Reference, bytes]]:
-    """The objects that are reachable from ``new`` and not from ``old``, with their raw bytes. Cost: about what differs.
+    """The objects that are reachable from ``new`` and not from ``old``, with their raw bytes. Cost: reads about the difference.
 
-    Both sides are walked level by level, each level in one read, and what both name is left out. Where an equal part lies at
-    another level on the two sides, it may be walked all the same. Commits are not followed to their parents.
+    Both sides are walked level by level, each level in one read, without the objects that both name. An equal part may be walked all the
+    same if it is at another level on the two sides. Parents of commits are not followed.
 
     Raises:
         MissingObjectError, CorruptObjectError: an object of either side cannot be read.

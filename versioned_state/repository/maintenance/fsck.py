@@ -24,9 +24,10 @@ from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.keys import FORMAT, GC, MERGE_POLICIES, OBJECTS, SHALLOW, RefKind, address_in, birth_key, object_key, ref_key
 from versioned_state.objects.store import ObjectStore, verified
 from versioned_state.repository.format import FORMAT_VERSION, read_format
+from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, read_commit
 from versioned_state.repository.history.graph import jump_height
-from versioned_state.repository.history.reach import BATCH, AddressSet, Reference, Role, check_cells, check_order, followed
+from versioned_state.repository.history.reach import BATCH, Reference, Role, check_cells, check_order, followed
 from versioned_state.repository.history.shallow import Shallow, read_shallow
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record

@@ -27,8 +27,9 @@ from versioned_state.objects.address import Address
 from versioned_state.objects.keys import GC, OBJECTS, RefKind, address_in, object_key
 from versioned_state.objects.store import verified
 from versioned_state.repository.arguments import DEFAULT_EXPIRE
+from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ADDRESS
-from versioned_state.repository.history.reach import AddressSet, Reference, Role, walk
+from versioned_state.repository.history.reach import Reference, Role, walk
 from versioned_state.repository.maintenance.gc_owner import is_dead, new_owner, retire
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.ref import iter_refs

@@ -1,0 +1,82 @@
+"""A set of addresses that does not outgrow memory, for walks over a whole store. Layer: repository."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Self
+
+from versioned_state.errors import StorageError
+from versioned_state.repository.history.reach import Role
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_BITS: Final = {role: 1 << index for index, role in enumerate(Role)}
+
+
+class AddressSet:
+    """A set of addresses, each in some roles. Beyond ``in_memory`` addresses it moves to a temporary file.
+
+    An address takes about 150 bytes in memory, and 40 in the file, which SQLite removes by itself. Not for two threads at once.
+    """
+
+    def __init__(self, *, in_memory: int = 1_000_000) -> None:
+        self._in_memory = in_memory
+        self._here: dict[bytes, int] = {}
+        self._file: sqlite3.Connection | None = None
+        self._count = 0
+
+    def add(self, address: bytes, role: Role | None = None) -> bool:
+        """Add an address in a role; whether it is new there."""
+        bit = 1 if role is None else _BITS[role]
+        here = self._here
+        known = here.get(address)
+        if known is None:
+            known = self._stored(address) if self._file is not None else 0
+            self._count += not known
+        if known & bit:
+            return False
+        here[address] = known | bit
+        if len(here) > self._in_memory:
+            self._spill()
+        return True
+
+    def __contains__(self, address: bytes) -> bool:
+        return address in self._here or (self._file is not None and bool(self._stored(address)))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _stored(self, address: bytes) -> int:
+        assert self._file is not None
+        row = self._file.execute("SELECT roles FROM seen WHERE address = ?", (address,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _spill(self) -> None:
+        import sqlite3
+
+        try:
+            if self._file is None:
+                # SQLite makes a file without a name in the system's temporary folder, and removes it.
+                self._file = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+                self._file.execute("PRAGMA journal_mode = OFF")
+                self._file.execute("CREATE TABLE seen(address BLOB PRIMARY KEY, roles INTEGER) WITHOUT ROWID")
+            self._file.execute("BEGIN")
+            # Sorted, so that each page of the file is written once.
+            self._file.executemany("INSERT OR REPLACE INTO seen VALUES(?, ?)", sorted(self._here.items()))
+            self._file.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise StorageError(f"the temporary file of a walk over all objects failed: {error}", remains="nothing was changed") from error
+        self._here.clear()
+
+    def close(self) -> None:
+        """Free the memory and remove the file."""
+        self._here.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
