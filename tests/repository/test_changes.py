@@ -243,3 +243,18 @@ def test_a_long_list_in_another_order_is_one_change():
     assert str(change).startswith("~ list = [0, 1, 2, 3, ")
     assert "… -> [109999, 109998, 109997, " in str(change)
     assert change.new[0] == count - 1
+
+
+def test_what_is_under_a_path_costs_the_key_that_it_begins_with():
+    store = Counting(Memory())
+    state = Versioned(store)
+    state.update({f"key {number}": ["x" * 100] * 100 for number in range(200)})
+    first = state.commit()
+    state.update({f"key {number}": ["y" * 100] * 100 for number in range(200)})
+    diff = state.repository.diff(first, state.commit())
+    store.reset()
+    assert len(diff.under('["key 7"]')) == 100
+    assert not diff.under("nothing.there")
+    assert store.counts.objects_read < 40
+    assert len(diff) == 20_000
+    assert len(diff.under('["key 7"]')) == 100

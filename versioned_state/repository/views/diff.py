@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, overload
 
+from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.store import Reader
 from versioned_state.repository.views.change import Change, ChangeRun, fold
 from versioned_state.values.changes.diff import CellChange, diff_maps, diff_values
 from versioned_state.values.encode.compose import Composer
-from versioned_state.values.keys import is_internal, path_of
+from versioned_state.values.keys import is_internal, path_of, root_key_of
 from versioned_state.values.paths.lookup import find_cell
 from versioned_state.values.paths.path import Namespace, StatePath, Step, as_path
 from versioned_state.values.trees.nodes import NodeCache, Nodes
-from versioned_state.values.trees.tree import Tree
+from versioned_state.values.trees.tree import Tree, find
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +61,42 @@ class Diff(Sequence[Change]):
 
     def _find(self) -> Iterator[CellChange]:
         for root_key, old, new in diff_maps(self._nodes, self._old, self._new):
-            if is_internal(root_key) and not self._internal:
-                continue
-            path = path_of(root_key)
-            if old is None or new is None:
-                yield CellChange(path, "added" if old is None else "removed", old, new)
-            else:
-                yield from diff_values(self._composer, old, new, path)
+            if self._internal or not is_internal(root_key):
+                yield from self._compare(root_key, old, new)
+
+    def _compare(self, root_key: bytes, old: bytes | None, new: bytes | None) -> Iterator[CellChange]:
+        path = path_of(root_key)
+        if old is not None and new is not None:
+            yield from diff_values(self._composer, old, new, path)
+        elif old is not None or new is not None:
+            yield CellChange(path, "added" if old is None else "removed", old, new)
 
     @cached_property
     def changes(self) -> list[Change]:
         """All changes, in a list."""
         return [Change(change, self._nodes, self._decoder) for change in self._find()]
 
+    def _changes_of_key(self, path: StatePath) -> list[Change]:
+        """The changes of the key that a path begins with; all changes if it begins with none, as a namespace does."""
+        if "changes" in self.__dict__:
+            return self.changes
+        try:
+            root_key, _ = root_key_of(path)
+        except InvalidArgumentError:
+            return self.changes
+        old, new = (find(self._nodes, tree, root_key) for tree in (self._old, self._new))
+        return [Change(change, self._nodes, self._decoder) for change in self._compare(root_key, old, new)]
+
     def under(self, path: str | StatePath) -> Diff:
-        """The changes at a path or below it, and those of a whole value that has something there on either side."""
-        steps = as_path(path).steps
-        chosen = [change for change in self.changes if change.path.steps[: len(steps)] == steps or self._covers(change, steps)]
+        """The changes at a path or below it, and those of a whole value that has something there on either side.
+
+        Cost: what differs under the key that the path begins with.
+        """
+        path = as_path(path)
+        steps = path.steps
+        chosen = [
+            change for change in self._changes_of_key(path) if change.path.steps[: len(steps)] == steps or self._covers(change, steps)
+        ]
         narrowed = Diff(self._nodes.reader, self._old, self._new, internal=self._internal)
         narrowed.changes = chosen
         return narrowed
