@@ -27,18 +27,18 @@ def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is
     create: bool = True,
     cache_bytes: int = CACHE_BYTES,
 ) -> Versioned:
-    """The state at a URL or path, as ``open_store`` takes them; closing it closes the store.
+    """The state at a URL or path, as ``open_store`` takes them. Closing the state closes its store.
 
     Args:
         branch, author, pickle, pickle_key, signer: as for ``Versioned``.
-        encryption_key: 32 bytes; the store is ``Encrypted`` with them, or is made so where it is empty.
-        read_only: the store is not written to; ``commit`` raises ``ReadOnlyError``.
-        create: make a store where there is none. If not, or ``read_only``: ``StoreNotFoundError``.
-        cache_bytes: how much of a store across a network is kept in memory, once read; 0 for none. A local one has no cache.
+        encryption_key: 32 bytes, the key of an ``Encrypted`` store; an empty store becomes one.
+        read_only: write nothing; ``commit`` raises ``ReadOnlyError``.
+        create: create the store if it does not exist; otherwise, and with ``read_only``, that is a ``StoreNotFoundError``.
+        cache_bytes: the size of the cache of a store across a network; 0 for none. A local store has no cache.
 
     Raises:
-        InvalidArgumentError: a URL that cannot be meant.
-        StorageError: the store cannot be opened, or is none of ours; see ``errors``. Nothing is left open.
+        InvalidArgumentError: the URL is malformed.
+        StorageError: the store cannot be opened, or is not a store of this library; see ``errors``. Nothing stays open.
     """
     store = open_store(url, read_only=read_only, create=create, encryption_key=encryption_key)
     try:

@@ -1,6 +1,6 @@
-"""Applying a patch to live values, in place. Layer: state.
+"""Applies a patch to live values, in place. Layer: state.
 
-The entries of one list are taken together: what was removed is named by its old index, and what was added or changed by its new one.
+The entries of one list are applied together: a removed element is named by its old index, an added or changed one by its new index.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Same = Callable[[Any, Any], bool]
 
 
 class _MisfitError(Exception):
-    """What an entry changes is not there as it was."""
+    """The old value of an entry is not there."""
 
 
 def apply_patch(state: State, entries: list[PatchEntry], same: Same) -> None:
-    """Make the changes of a patch in a state. Raises ``PatchConflictError``; some changes may have been made by then.
+    """Apply the entries of a patch to a state. Raises ``PatchConflictError``; some entries may have been applied by then.
 
     Args:
-        same: whether two values are exactly the same.
+        same: tells whether two values are stored alike.
     """
     misfits: list[str] = []
     tree = _Branch()
@@ -36,7 +36,7 @@ def apply_patch(state: State, entries: list[PatchEntry], same: Same) -> None:
 
 
 class _Branch:
-    """Entries by the steps of their paths."""
+    """The entries of a patch as a tree of the steps of their paths."""
 
     def __init__(self) -> None:
         self.entries: list[PatchEntry] = []
@@ -95,7 +95,7 @@ def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, mis
 
 
 def _held_key(container: Any, key: Any, same: Same) -> Any:
-    """The key as the container holds it: one with a NaN in it is found by nothing but itself."""
+    """The container's own key that equals ``key``: a key with a NaN in it is found by identity alone."""
     if type(container) is not dict or type(key) is str or key in container:
         return key
     return next((held for held in container if type(held) is type(key) and same(held, key)), key)

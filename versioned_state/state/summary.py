@@ -1,4 +1,4 @@
-"""The message of a commit that was given none: what changed, in a few words. Layer: state."""
+"""The default message of a commit: its changes in a few words. Layer: state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME: Final = 40
 
 
 def summarize(worktree: Worktree, staged: Staged) -> str:
-    """Such as ``messages +2, step``: the keys that changed, lists with their growth. Reads no value."""
+    """The changed keys, lists with their growth, such as ``messages +2, step``. Reads no value."""
     words: list[str] = []
     for key, update in sorted(staged.changes.items()):
         if is_internal(key):
@@ -39,7 +39,7 @@ def summarize(worktree: Worktree, staged: Staged) -> str:
 
 
 def _length(cell: bytes) -> int | None:
-    """The number of elements of a list, or None for anything else, and for a list of which its cell does not tell."""
+    """The length of a list; None for any other value, and for a list whose cell does not hold its length."""
     first = cell[0]
     if 0x90 <= first <= 0x9F:
         return first & 0x0F

@@ -1,0 +1,112 @@
+"""``BranchHistory``: what a handle shows of the history of its branch. Nothing here changes anything. Layer: state."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Unpack
+
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.repository import Repository
+from versioned_state.state.keyspace import KeySpace
+from versioned_state.state.locking import locked
+from versioned_state.values.paths.path import StatePath
+
+if TYPE_CHECKING:  # loaded by the calls that need them
+    from versioned_state.repository.inspect.bisect import Bisection
+    from versioned_state.repository.inspect.grep import Match
+    from versioned_state.repository.inspect.log_filters import Filters
+    from versioned_state.repository.inspect.path_log import PathChange
+    from versioned_state.repository.views.diff import Diff
+    from versioned_state.repository.views.lists import BlameList, Log
+    from versioned_state.repository.views.snapshot import Snapshot
+
+
+class BranchHistory(KeySpace):
+    """The keys of a branch, and the questions about its commits. In revisions, ``HEAD`` is the handle's head."""
+
+    @property
+    @abstractmethod
+    def repository(self) -> Repository:
+        """The repository that the branch is in. Raises ``HandleClosedError`` after ``close()``."""
+
+    @property
+    @abstractmethod
+    def branch(self) -> str:
+        """The name of the branch."""
+
+    @property
+    @abstractmethod
+    def head(self) -> Commit:
+        """The commit that the live values are compared with. Another handle may have moved the branch since; see ``refresh``."""
+
+    def _resolve(self, rev: str | Commit) -> Commit:
+        return self.repository.commit(rev, head=self.head, branch=self.branch)
+
+    @locked
+    def status(self, *, internal: bool = False) -> Diff:
+        """The changes since the head, by path; false if there are none. Cost: packing the loaded values, and encoding the changed ones.
+
+        Raises:
+            UnserializableValueError: a value cannot be stored.
+        """
+        from versioned_state.repository.views.diff import Diff
+
+        staged = self._worktree.stage()
+        return Diff(staged.staging, self.head.tree, staged.tree, internal=internal)
+
+    @locked
+    def checkout(self, rev: str | Commit) -> Snapshot:
+        """A read-only view of any commit in the store. Moves nothing. Cost: reading the commit; values are read when asked for.
+
+        Raises:
+            UnknownRevisionError: there is no such commit; the hint names similar refs and ids.
+        """
+        return self.repository.snapshot(self._resolve(rev))
+
+    @locked
+    def diff(self, a: str | Commit, b: str | Commit | None = None, *, internal: bool = False) -> Diff:
+        """The changes from ``a`` to ``b``, by path; without ``b``, to the present state, uncommitted changes included."""
+        from versioned_state.repository.views.diff import Diff
+
+        if b is not None:
+            return self.repository.diff(self._resolve(a), self._resolve(b), internal=internal)
+        staged = self._worktree.stage()
+        return Diff(staged.staging, self._resolve(a).tree, staged.tree, internal=internal)
+
+    @locked
+    def log(
+        self, rev: str | Commit | None = None, *, limit: int | None = None, first_parent: bool = False, **filters: Unpack[Filters]
+    ) -> Log:
+        """Commits from a revision (by default the head) back, newest first; for a range ``A..B``, those of B that A does not have.
+
+        Cost: one read for each commit that is looked at. The filters ``author``, ``message``, ``since``, ``until``, ``meta``, ``path``
+        and ``changed`` choose among the commits; see ``Repository.log``.
+        """
+        start, head = self.head if rev is None else rev, self.head
+        return self.repository.log(start, limit=limit, first_parent=first_parent, head=head, branch=self.branch, **filters)
+
+    @locked
+    def blame(
+        self, path: str | StatePath = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None
+    ) -> BlameList:
+        """The commit that each element, entry or line of a committed value comes from; see ``Repository.blame``."""
+        return self.repository.blame(path, self._resolve(rev), start=start, end=end)
+
+    @locked
+    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[PathChange]:
+        """The commits that changed the value at a path, newest first, with its values before and after; see ``Repository.history``."""
+        return self.repository.history(path, self._resolve(rev))
+
+    @locked
+    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
+        """The lines of committed strings that match a regular expression, each with its path; see ``Repository.grep``."""
+        return self.repository.grep(pattern, self._resolve(rev), path=path)
+
+    def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
+        """The first bad commit between a good one and a bad one, and its changes; see ``Repository.bisect``."""
+        with self._lock:
+            self._check_open()
+            first, last = self._resolve(good), self._resolve(bad)
+        return self.repository.bisect(first, last, is_bad)  # without the lock: it takes as long as ``is_bad`` does
