@@ -1,4 +1,4 @@
-"""What an object is called: its kind and its address. Layer: objects.
+"""The kind and the address of an object. Layer: objects.
 
 An object's raw bytes begin with its kind, so the address, taken over all of them, never lets one kind pass for another.
 """
@@ -46,7 +46,7 @@ def is_address_of(address: Address, raw: bytes) -> bool:
 def expect(raw: bytes, address: Address, *kinds: Kind) -> None:
     """Raise ``CorruptObjectError`` unless ``raw`` is an object of one of these kinds.
 
-    A reader that follows a pointer says what it must find there, so that a commit is never read as a chunk.
+    A reader that follows a pointer names the kinds that it may find there, so that a commit is never read as a chunk.
     """
     if not raw or raw[0] not in kinds:
         wanted = " or ".join(kind.name.lower().replace("_", " ") for kind in kinds)

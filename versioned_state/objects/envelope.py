@@ -1,4 +1,4 @@
-"""How an object lies in a store: compressed where that helps, as a zstd frame that says its raw length. Layer: objects.
+"""The stored form of an object: compressed if that helps, as a zstd frame that says its raw length. Layer: objects.
 
 The envelope is outside the address, so it may change (another level, another algorithm) and no hash with it.
 """
@@ -13,7 +13,7 @@ from versioned_state.errors import LimitExceededError
 from versioned_state.objects.address import Kind
 
 MAX_OBJECT = 1 << 20
-"""Raw bytes of the largest object. Trees cut at 64 KiB and below; the rest is room for long keys and messages."""
+"""Raw bytes of the largest object. Nodes and chunks end at 64 KiB and below; the rest is room for long keys and messages."""
 
 _PLAIN = 0
 _ZSTD = 1
@@ -67,7 +67,7 @@ def unseal(stored: bytes) -> bytes:
     if form == _ZSTD:
         frame = stored[1:]
         try:
-            # The frame's own word on its size is what memory is taken by, so it must give one, and within the limit.
+            # Memory is taken by the size that the frame gives, so it must give one, and within the limit.
             size = frame_content_size(frame)
             if not 0 <= size <= MAX_OBJECT:
                 raise ValueError(f"it says that it has {size} raw bytes; the limit is {MAX_OBJECT}")

@@ -7,11 +7,11 @@ key                       value
 ``format``                the format version of the store
 ``ref/branch/<name>``     a branch: name, head, checksum
 ``ref/tag/<name>``        a tag: the same
-``born/branch/<name>``    the branch was created: where its ref is missing, it was lost
+``born/branch/<name>``    the branch was created: if its ref is missing, it was lost
 ``born/tag/<name>``       the same for a tag
 ``merge``                 merge policies, by the pattern of a path
-``cuts``                  where history was cut away, by ``prune``
-``gc``                    what gc and writers tell each other
+``cuts``                  where history ends, after ``prune``
+``gc``                    the fence between gc and writers
 ========================  ==========================================================
 """
 
@@ -40,7 +40,7 @@ def object_key(address: Address) -> str:
 
 
 def address_in(key: str) -> Address:
-    """The address in an object's key. Raises ``ValueError`` for a key of another form."""
+    """The address in an object's key. Raises ``ValueError`` for any other key."""
     address = bytes.fromhex(key[2:])
     if len(key) != HEX_SIZE + 2:
         raise ValueError(f"not the key of an object: {key!r}")

@@ -10,12 +10,12 @@ _CHECKSUM_SIZE: Final = 8
 
 
 def write_record(key: str, body: bytes) -> bytes:
-    """What is stored under a key."""
+    """The stored bytes of a record."""
     return body + _checksum(key, body)
 
 
 def read_record(key: str, stored: bytes) -> bytes:
-    """The body of what is stored under a key. Raises ``ValueError`` where it is damaged, or another key's."""
+    """The body of a stored record. Raises ``ValueError`` if it is damaged, or another key's."""
     body = stored[:-_CHECKSUM_SIZE]
     if stored[-_CHECKSUM_SIZE:] != _checksum(key, body):
         raise ValueError("it does not match its checksum")

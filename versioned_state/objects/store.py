@@ -1,4 +1,4 @@
-"""Objects by address over a ``KVStore``: what is read is verified, what is written is staged first. Layer: objects.
+"""Objects by address over a ``KVStore``: reads are verified, writes are staged first. Layer: objects.
 
 ``ObjectStore`` reads; ``Staging`` is one writer's overlay of objects that are not yet in the store.
 """
@@ -57,13 +57,13 @@ class ObjectStore:
 
 
 class Staging:
-    """One writer's new objects over what is stored. Not for two threads at once.
+    """One writer's new objects over a store. Not for two threads at once.
 
-    ``add`` hashes and keeps; ``sealed`` is what the batch that publishes them takes along.
+    ``add`` hashes and keeps an object; ``sealed`` gives the objects for the batch that publishes them.
 
     Args:
-        flush_at: raw bytes from which what is staged is stored ahead, so that a large commit is not held in memory twice. Should the
-            commit not come about, it is garbage for gc. None: never, for what must leave no trace.
+        flush_at: raw bytes from which staged objects are stored ahead, so that a large commit is not held in memory twice. If the
+            commit is not made, they are garbage for gc. None: never, for objects that must leave no trace.
     """
 
     def __init__(self, store: ObjectStore, *, flush_at: int | None = None) -> None:
@@ -118,23 +118,23 @@ class Staging:
         return here
 
     def sealed(self) -> dict[str, bytes]:
-        """What is staged and was not sent yet, as keys and stored bytes."""
+        """The staged objects that were not sent yet, as keys and stored bytes."""
         sent = self._sent
         return {object_key(address): seal(raw) for address, raw in self._staged.items() if address not in sent}
 
     def sent(self) -> None:
-        """The store has what is staged, so that a batch that is tried again takes only what came since."""
+        """The store has the staged objects, so a batch that is tried again takes only later ones."""
         self._sent.update(self._staged)
 
     def distrust(self) -> None:
-        """Whatever is not staged here may be gone: what the tree takes over from a commit that nothing need lead to any more.
+        """Objects that are not staged here may be gone: those that the tree shares with a commit that may be unreachable by now.
 
-        It is then looked for, and sent again, before it is published. Cost: reading what differs from the parents' trees.
+        They are looked for, and sent again, before the commit is published. Cost: reading the nodes that differ from the parents' trees.
         """
         self.since = -1
 
     def resend(self) -> None:
-        """What was sent may have been deleted since, as garbage: the next batch takes all of it again."""
+        """Objects that were sent may have been deleted since, as garbage: the next batch takes all of them again."""
         self._sent.clear()
 
 

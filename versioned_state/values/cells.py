@@ -16,7 +16,7 @@ import msgpack
 from versioned_state.errors import LimitExceededError
 
 MALFORMED: Final = (ValueError, TypeError, KeyError, IndexError, ArithmeticError, AttributeError, struct.error, msgpack.UnpackException)
-"""What readers raise for bytes that no writer writes. Their callers make a ``CorruptObjectError`` of it."""
+"""The errors that readers raise for bytes that no writer writes. Their callers make a ``CorruptObjectError`` of it."""
 
 # Limits
 
@@ -191,7 +191,7 @@ def split_cells(cell: bytes) -> list[bytes]:
     return cells
 
 
-# Order keys: what a map sorts a dict's keys by. Strings come in the order of their characters, before all other keys.
+# Order keys: a map sorts a dict's keys by them. Strings come in the order of their characters, before all other keys.
 
 
 def order_key(key: Any, cell: bytes) -> bytes:

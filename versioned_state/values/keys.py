@@ -23,7 +23,7 @@ ENGINE = b"e"
 
 
 def user_key(key: str) -> bytes:
-    """Raises ``TypeError`` for a key that is no string, ``LimitExceededError`` for one of more than 4,095 bytes."""
+    """The root key of a user's key. Raises ``TypeError`` if it is not a string, ``LimitExceededError`` beyond 4,095 bytes."""
     if type(key) is not str:
         raise TypeError(f"the keys of a state are strings, not {type(key).__name__}: {key!r}")
     root_key = b"k" + key.encode("utf-8", "surrogatepass")
@@ -33,7 +33,7 @@ def user_key(key: str) -> bytes:
 
 
 def namespace_prefix(name: str) -> bytes:
-    """What the root keys of a namespace begin with. Raises ``InvalidArgumentError``."""
+    """The prefix of the root keys of a namespace. Raises ``InvalidArgumentError``."""
     if type(name) is not str or not name or "\0" in name:
         raise InvalidArgumentError(f"bad name for a namespace: {name!r}", hint="a string of one character or more, without NUL")
     return NAMESPACE + name.encode("utf-8", "surrogatepass") + b"\0"
@@ -65,7 +65,7 @@ def name_in(root_key: bytes) -> bytes:
 
 
 def root_key_of(path: StatePath) -> tuple[bytes, StatePath]:
-    """The root key that a path begins with, and the rest of it. Raises ``InvalidArgumentError`` where it begins with an index."""
+    """The root key that a path begins with, and the rest of it. Raises ``InvalidArgumentError`` if it begins with an index."""
     prefix = b""
     for index, step in enumerate(path.steps):
         if isinstance(step, Namespace):

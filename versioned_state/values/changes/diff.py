@@ -1,4 +1,4 @@
-"""What changed between two values, by path, reading only where their trees differ. Layer: values.
+"""Changes between two values, by path, read from the nodes that differ. Layer: values.
 
 Maps are compared by key and sequences by alignment, in both cases past equal subtrees. Nothing is decoded here but keys; the
 two sides of a change are cells, decoded by whoever wants to see them.
@@ -33,9 +33,9 @@ gigabyte. A list with such a gap is one change."""
 
 @dataclass(frozen=True, slots=True)
 class CellChange:
-    """One change by path. A cell is None where there is nothing on that side.
+    """One change by path. A cell is None if there is nothing on that side.
 
-    ``keys`` is set where the entries of a dict are the same in another order, and holds the keys on both sides. ``length`` is that of the
+    ``keys`` is set if the entries of a dict are the same in another order, and holds the keys on both sides. ``length`` is that of the
     list to which an element was added, before.
     """
 
@@ -67,7 +67,9 @@ def _expand(nodes: Nodes, shape: Shape, item: _Item) -> list[_Item]:
     level, top, count, key = item
     node = nodes.get(shape, top)
     if node.level != level or node.count != count or (node.keys and node.keys[0] != key):
-        raise CorruptObjectError(top.hex() if isinstance(top, bytes) else "(a node)", "it does not hold what the node above it says")
+        raise CorruptObjectError(
+            top.hex() if isinstance(top, bytes) else "(a node)", "its level, count or first key is not what the node above it says"
+        )
     return list(zip(repeat(node.level - 1), node.items, node.counts or repeat(1), node.keys or repeat(b""), strict=False))
 
 
@@ -79,7 +81,7 @@ def diff_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | N
     if leaves is None:
         yield from _walk_maps(nodes, a, b)
         return
-    # What is in a leaf that both have is the same, so all that differs is in these.
+    # Entries of a leaf that both have are the same, so all that differ are in these leaves.
     old, new = map(_entries, leaves)
     for key in sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)):
         yield key, old.get(key), new.get(key)
@@ -121,7 +123,7 @@ def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | 
             left += reversed(_expand(nodes, Shape.MAP, x))
             right += reversed(_expand(nodes, Shape.MAP, y))
         elif y is None or (x is not None and (x[3] < y[3] or (x[3] == y[3] and x[0] > y[0]))):
-            # What begins first can have nothing equal to it on the other side; of two that begin with one key, the parts of the higher one.
+            # The part that begins first has no equal on the other side; of two that begin with one key, the higher one is taken apart.
             assert x is not None
             left.pop()
             if x[0] < 0:
@@ -139,7 +141,7 @@ def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | 
 
 
 def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
-    """How many elements two sequences share from one end. Cost: one path down each, where they part."""
+    """How many elements two sequences share from one end. Cost: one path down each."""
     left, right = [_top(nodes, a)], [_top(nodes, b)]
     common = 0
     while left and right:
@@ -170,7 +172,7 @@ class Replaced:
 
 
 def diff_sequences(nodes: Nodes, a: Tree, b: Tree) -> Iterator[Replaced]:
-    """What was replaced, in order. Cost: what differs, and one path to each."""
+    """The replaced runs, in order. Cost: the differing nodes, and one path to each."""
     if a.top == b.top:
         return
     fetch_difference(nodes, a.shape, a.top, b.top)
@@ -236,7 +238,7 @@ def _diff_gap(nodes: Nodes, a: Tree, b: Tree, gap: Replaced) -> Iterator[Replace
 
 
 def diff_lists(old: Sequence[Hashable], new: Sequence[Hashable]) -> Iterator[Replaced]:
-    """What was replaced between two short sequences. Beyond some hundred elements, those that occur once on both sides anchor it."""
+    """The replaced runs of two short sequences. Beyond some hundred elements, those that occur once on both sides anchor it."""
     anchors = align_unique(old, new) if len(old) > _ALIGN_FULLY or len(new) > _ALIGN_FULLY else []
     i = j = 0
     for old_at, new_at in [*anchors, (len(old), len(new))]:
@@ -296,7 +298,7 @@ def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> 
         return
     a, b = container_of(composer.nodes, old), container_of(composer.nodes, new)
     if a is None or b is None or a.tree.shape is not b.tree.shape:
-        # What it stands in may have grown or shrunk, and it has another form since.
+        # The container around it may have grown or shrunk, and given it another form.
         if not composer.same(old, new):
             yield CellChange(path, "changed", old, new)
     elif a.tree.shape is Shape.SEQUENCE:
@@ -338,7 +340,7 @@ def _diff_entries(composer: Composer, a: Container, b: Container, path: StatePat
             yield from diff_values(composer, old, new, where)
     order = _order_of_added(nodes, a, b, removed, set(added))
     if order is not None:
-        # Adding at the end and removing anywhere is what dicts do by themselves.
+        # A dict keeps its order when keys are added at the end or removed.
         yield from (added[key] for key in order)
         return
     before, after = order_keys(nodes, a), order_keys(nodes, b)
@@ -351,9 +353,9 @@ def _diff_entries(composer: Composer, a: Container, b: Container, path: StatePat
 
 
 def _order_of_added(nodes: Nodes, a: Container, b: Container, removed: set[bytes], added: set[bytes]) -> list[bytes] | None:
-    """The added keys in their order, where all of them come last and no other key moved; None where that is not so, or takes a full read.
+    """The added keys in their order if all of them come last and no other key moved; None if not, or if only a full read would tell.
 
-    Cost: what differs in the order.
+    Cost: the nodes of the order that differ.
     """
     if a.order is None and b.order is None:
         first = min(added, default=None)

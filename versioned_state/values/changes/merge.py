@@ -1,6 +1,6 @@
 """Two changes of one value put together, by path, to any depth. Pure: cells in, a cell out. Layer: values.
 
-A three-way merge: what one side alone changed is taken, and where both changed something it is taken apart further.
+A three-way merge: a change of one side alone is taken, and a value that both changed is taken apart further.
 
 ::
 
@@ -36,7 +36,7 @@ _SETS: Final = {Code.SET: Code.SET, Code.SET_TREE: Code.SET, Code.FROZENSET: Cod
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The cells of one place on the three sides; None where there is nothing."""
+    """The cells at one path on the three sides; None for nothing."""
 
     base: bytes | None
     ours: bytes | None
@@ -45,7 +45,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy or a person decided: the cell at a path, or None for nothing there."""
+    """A decision of a policy or a person: the cell at a path, or None for nothing there."""
 
     cell: bytes | None
 
@@ -82,7 +82,7 @@ class Merger:
     """Merges cells over one set of nodes.
 
     Args:
-        composer: brings the results into form, and stages what they consist of.
+        composer: composes the results, and stages the objects that they need.
         decider: decides about paths that both sides changed.
     """
 
@@ -92,7 +92,7 @@ class Merger:
         self._decider = decider
 
     def roots(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath]) -> Tree:
-        """The root of a state merged from three. Cost: what theirs changed, and below it what both did."""
+        """The root of a state merged from three. Cost: the keys that theirs changed, and below them the parts that both changed."""
         changes = self._changes(base, ours, theirs, path_of)
         return edit_map(self._nodes, ours, changes) if changes else ours
 
@@ -104,7 +104,7 @@ class Merger:
     def _entries(
         self, changed: Iterable[tuple[bytes, bytes | None, bytes | None, bytes | None]], path_of: Callable[[bytes], StatePath]
     ) -> dict[bytes, bytes | None]:
-        """What becomes of our map, by key, from the keys that theirs changed with their cells in the base, ours and theirs."""
+        """The changes of our map, by key, from the keys that theirs changed, each with its cells in the base, ours and theirs."""
         changes = {}
         for key, b, o, t in changed:
             merged = self._place(Sides(b, o, t), partial(path_of, key), LIMITS[Shape.MAP])
@@ -140,7 +140,7 @@ class Merger:
     # Values that have parts
 
     def _parts(self, b: bytes | None, o: bytes, t: bytes, path: StatePath, limit: int) -> bytes | None:
-        """Two cells merged by their parts, or None where they cannot be taken apart. Where there was nothing, both began with nothing."""
+        """Two cells merged by their parts, or None if they cannot be taken apart. Without a base, both began with nothing."""
         kinds = {self._kind(cell) for cell in (b, o, t) if cell is not None}
         if len(kinds) != 1:
             return None
@@ -156,22 +156,22 @@ class Merger:
         return None
 
     def _kind(self, cell: bytes) -> Shape | Code | None:
-        """What a value is, as far as two of one kind have parts to be merged by."""
+        """The kind of a value, if two of that kind are merged by their parts."""
         cell = self._unpacked(cell)
         code = code_of(cell)
         if code in _SETS:
             return _SETS[Code(code)]
         if is_text(cell):
             return Code.TEXT
-        opened = container_of(self._nodes, cell)
-        return None if opened is None else opened.tree.shape
+        container = container_of(self._nodes, cell)
+        return None if container is None else container.tree.shape
 
     def _open(self, *cells: bytes) -> tuple[list[Container], bool]:
-        """Containers of one kind in one form, and whether that is the form of large ones."""
+        """Containers of one kind in one form, and whether that is the form of large containers."""
         large = any(code_of(cell) in (Code.LIST_TREE, Code.DICT_TREE) for cell in cells)
-        opened = [found for cell in cells if (found := self._composer.container(cell, large=large)) is not None]
-        assert len(opened) == len(cells)
-        return opened, large
+        containers = [found for cell in cells if (found := self._composer.container(cell, large=large)) is not None]
+        assert len(containers) == len(cells)
+        return containers, large
 
     def _dicts(self, b: bytes, o: bytes, t: bytes, path: StatePath, limit: int) -> bytes | None:
         sides, large = self._open(b, o, t)
@@ -197,14 +197,14 @@ class Merger:
         return self._composer.dict_of({key: merged[key] for key in [*order, *sorted(merged.keys() - set(order))]}, limit)
 
     def _can_be_keys(self, tree: Tree, changes: dict[bytes, bytes | None]) -> bool:
-        """Whether one dict can hold these keys. Cost: nothing, unless keys were added that are no strings."""
+        """Whether one dict can hold these keys. Cost: nothing, unless keys were added that are not strings."""
         added = [key for key, cell in changes.items() if cell is not None and key[:1] == b"x"]
         return not added or self._are_apart(key[1:] for key, _ in iter_items(self._nodes, tree, rank(self._nodes, tree, b"x")))
 
     def _order(
         self, base: Container, ours: Container, theirs: Container, tree: Tree, changes: dict[bytes, bytes | None]
     ) -> list[bytes] | Tree | None:
-        """The order of the merged keys. Cost: nothing where one side left the order as it was; otherwise that of reading all keys."""
+        """The order of the merged keys. Cost: nothing if one side left the order as it was; else that of reading all keys."""
         tops = [side.order.top if isinstance(side.order, Tree) else side.order for side in (base, ours, theirs)]
         if tops == [None, None, None]:
             return None
@@ -227,7 +227,7 @@ class Merger:
 
         def place(index: int, mine: bytes | None, other: bytes | None) -> bytes | None:
             old = next(iter_cells(nodes, base, index, index + 1))
-            # By the base's index: ours and theirs may have several elements, or none, where it has one.
+            # By the base's index: ours and theirs may have several elements, or none, for one of it.
             return self._place(Sides(old, mine, other), lambda: path.index(index), LIMITS[Shape.SEQUENCE])
 
         merged = _join(mine, other, place, partial(self._insert, path))
@@ -246,12 +246,12 @@ class Merger:
         return self._composer.set_of(code, merged, limit) if self._are_apart(merged) else None
 
     def _are_apart(self, cells: Iterable[bytes]) -> bool:
-        """Whether values that are hashed are no two of them equal to Python, as 1 and True are, which no set or dict could hold."""
+        """Whether no two of these values are equal to Python, as 1 and True are: no set or dict could hold both."""
         odd = [cell for cell in cells if not is_string(cell)]
         return len({self._composer.decoder.decode(cell) for cell in odd}) == len(odd)
 
     def _elements(self, cell: bytes) -> set[bytes]:
-        """The cells of a set's elements, in the form that they have in a large one."""
+        """The cells of a set's elements, in the form that they have in a large set."""
         cell = self._unpacked(cell)
         tree = tree_of(cell)
         if tree is not None:
@@ -271,12 +271,12 @@ class Merger:
         return None if merged is None else self._composer.encode("\n".join(merged.apply(base)), limit)
 
 
-# Sequences: what each side did to the base's elements, and to the gaps between them
+# Sequences: the changes of each side to the base's elements, and to the gaps between them
 
 
 @dataclass(slots=True)
 class _Script:
-    """What became of a base: of its elements by index (None: removed), and what was put into the gap before each index."""
+    """The changes to a base: its elements by index (None: removed), and the elements inserted before each index."""
 
     changed: dict[int, Any] = field(default_factory=dict)
     inserted: dict[int, list[Any]] = field(default_factory=dict)
@@ -288,7 +288,7 @@ class _Script:
         return sorted(edits, key=lambda edit: edit[:2])
 
     def once(self, base: Sequence[Any]) -> _Script:
-        """The same, but each that it puts in is there once: not where the base has it and keeps it, and otherwise in the first place."""
+        """The same, but each inserted element is there once: not at all if the base keeps it, else at the first position."""
         seen = {part for index, part in enumerate(base) if index not in self.changed}
         script = _Script()
         for start, end, parts in self.replacements():
@@ -332,17 +332,17 @@ def _join(
     place: Callable[[int, Any, Any], Any],
     insert: Callable[[list[Any], list[Any]], list[Any] | None],
 ) -> _Script | None:
-    """What both scripts do, in one; None where both put something into one gap and nobody says in which order.
+    """Both scripts in one; None if both insert into one gap and neither a policy nor the elements say in which order.
 
     Args:
-        place: what becomes of an element that both sides changed or removed.
+        place: decides about an element that both sides changed or removed.
         insert: the elements that stand in a gap into which both sides put some; None: that is a conflict.
     """
     joined = _Script(inserted={**theirs.inserted, **ours.inserted})
     for mine, other in ((ours, theirs), (theirs, ours)):
         for gap in other.inserted:
             if mine.changed.get(gap - 1, b"") is None and mine.changed.get(gap, b"") is None:
-                return None  # it stood between elements that the other side took out: where it belongs now would be a guess
+                return None  # it stood between elements that the other side removed: its position would be a guess
     for gap in ours.inserted.keys() & theirs.inserted.keys():
         merged = insert(ours.inserted[gap], theirs.inserted[gap])
         if merged is None:
@@ -366,7 +366,7 @@ def _join_inserts(ours: list[Any], theirs: list[Any]) -> list[Any] | None:
 def merge_orders(base: list[bytes], ours: list[bytes], theirs: list[bytes]) -> list[bytes]:
     """The keys of a dict in an order that keeps what each side did to it, and does not depend on which side is which.
 
-    A key that one side moved is where that side has it; where both put keys into one place, they come in the order of their bytes.
+    A key that one side moved is where that side has it; keys that both put into one gap come in the order of their bytes.
     """
     if theirs in (base, ours):
         return ours

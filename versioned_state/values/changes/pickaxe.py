@@ -1,4 +1,4 @@
-"""How often something occurs in a state, compared with how often it did: read only where two trees differ. Layer: values."""
+"""Whether a text or value occurs more or less often in one state than in another: only the differing nodes are read. Layer: values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_LIMIT: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Needle:
-    """What is searched for.
+    """A text or values to search for.
 
     Attributes:
         text: a text within strings, be they values or keys; None: none.
@@ -48,7 +48,7 @@ class Needle:
 
     @classmethod
     def parse(cls, text: str) -> Needle:
-        """What somebody typed: it is searched for within strings, and where it is JSON of a number, true or the like, as a value too."""
+        """The needle that a user typed: a text within strings and, if it is JSON of a number, true or the like, a value too."""
         with suppress(ValueError, RecursionError):
             value = json.loads(text)
             return cls(value) if type(value) is str else cls(text, (value,))
@@ -59,7 +59,7 @@ class NeedleCounter:
     """Counts a needle.
 
     Args:
-        composer: over whose nodes the trees are read. What a needle is compared with is staged there.
+        composer: its nodes read the trees; the needle's cells are staged there.
 
     Raises:
         InvalidArgumentError: a needle that is not data.
@@ -78,7 +78,7 @@ class NeedleCounter:
         self._texts = self._values = 0
 
     def differ(self, old: Tree, new: Tree) -> bool:
-        """Whether a needle occurs more or less often in one root than in another. Cost: what differs."""
+        """Whether a needle occurs more or less often in one root than in another. Cost: the nodes that differ."""
         self._texts = self._values = 0
         for root_key, a, b in diff_maps(self._nodes, old, new):
             if is_internal(root_key):
@@ -130,5 +130,5 @@ class NeedleCounter:
                 self._parts.hits += count > 0
 
     def _may_hold(self, cell: bytes) -> bool:
-        # What is inline lies in there byte by byte, as it would alone.
+        # An inline value has the same bytes there as alone.
         return (self._text is not None and self._text in cell) or any(inline in cell for inline in self._inline)

@@ -1,4 +1,4 @@
-"""A state's tree without what is at some paths. Layer: values.
+"""A state's tree without the values at some paths. Layer: values.
 
 Only the nodes on the way are read and written, and values stay in the form that they would have if they had never held it: the tree
 is the one that a state without it has. Nothing is unpickled, and no other value is decoded.
@@ -37,7 +37,7 @@ _CELLS_KEPT: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is to go: the root keys in a range, or, in one root key's value, what steps lead to.
+    """Something to remove: the root keys in a range, or the part of one root key's value that steps lead to.
 
     ``name`` is how it was given; ``word`` the key or name that it ends with.
     """
@@ -55,9 +55,9 @@ class Target:
 
 
 def target_of(path: str | StatePath) -> Target:
-    """What a path leads to: a key, all of a namespace (``@worker``), or a part of a value. Raises ``InvalidPathError``."""
+    """The target at a path: a key, all of a namespace (``@worker``), or a part of a value. Raises ``InvalidPathError``."""
     if isinstance(path, str) and path.startswith("@"):
-        found = StatePath.parse(f"{path}.x")  # a namespace alone is no path, since no value is there
+        found = StatePath.parse(f"{path}.x")  # a namespace alone is not a path, since it has no value
         if all(isinstance(step, Namespace) for step in found.steps[:-1]):
             path = StatePath(found.steps[:-1])
     steps = as_path(path).steps
@@ -93,7 +93,7 @@ class Remover:
         self._kept: OrderedDict[tuple[bytes, Target], bytes | None] = OrderedDict()
 
     def without(self, tree: Tree) -> Tree:
-        """The root without the targets; the very same where it has none of them. Cost: one path for each, and what they are."""
+        """The root without the targets; the very same if it has none of them. Cost: one path for each, and their size."""
         for target in self._targets:
             changes: dict[bytes, bytes | None] = {}
             for key, cell in self._under(tree, target):
@@ -126,18 +126,18 @@ class Remover:
         return kept[cell, target]
 
     def _without(self, cell: bytes, steps: tuple[Step, ...], limit: int) -> bytes | None:
-        """The cell without what is there; None where nothing is."""
+        """The cell without the part that steps lead to; None if there is none."""
         cell = unpacked(self._nodes, cell)
         code = code_of(cell)
         if code in (Code.TUPLE, Code.TUPLE_TREE):
             return self._without_in_tuple(cell, steps, limit)
-        opened = container_of(self._nodes, cell)
-        if opened is None:
+        container = container_of(self._nodes, cell)
+        if container is None:
             return None
         large = code in (Code.LIST_TREE, Code.DICT_TREE)
-        if opened.tree.shape is Shape.SEQUENCE:
-            return self._without_in_list(opened.tree, steps, limit, large=large)
-        return self._without_in_dict(opened, steps, limit, large=large)
+        if container.tree.shape is Shape.SEQUENCE:
+            return self._without_in_list(container.tree, steps, limit, large=large)
+        return self._without_in_dict(container, steps, limit, large=large)
 
     def _without_in_list(self, tree: Tree, steps: tuple[Step, ...], limit: int, *, large: bool) -> bytes | None:
         found = self._element(tree, steps)
@@ -174,7 +174,7 @@ class Remover:
         return tree_cell(Code.TUPLE_TREE, tree)
 
     def _element(self, tree: Tree, steps: tuple[Step, ...]) -> tuple[int, list[bytes]] | None:
-        """The index that the first step leads to, and the cells to put there: none, or the element without what the others lead to."""
+        """The index at the first step, and the cells to put there: none, or the element without the part at the other steps."""
         index = offset_of(steps[0], tree.count)
         if index is None:
             return None
@@ -183,21 +183,21 @@ class Remover:
         cell = self._without(next(iter_cells(self._nodes, tree, index, index + 1)), steps[1:], LIMITS[Shape.SEQUENCE])
         return None if cell is None else (index, [cell])
 
-    def _without_in_dict(self, opened: Container, steps: tuple[Step, ...], limit: int, *, large: bool) -> bytes | None:
+    def _without_in_dict(self, container: Container, steps: tuple[Step, ...], limit: int, *, large: bool) -> bytes | None:
         step = steps[0]
         if not isinstance(step, Key):
             return None
         wanted = order_key_of(step)
-        old = find(self._nodes, opened.tree, wanted)
+        old = find(self._nodes, container.tree, wanted)
         if old is None:
             return None
         new = None if len(steps) == 1 else self._without(old, steps[1:], LIMITS[Shape.MAP])
         if new is None and len(steps) > 1:
             return None
-        tree = edit_map(self._nodes, opened.tree, {wanted: new})
-        order = opened.order
+        tree = edit_map(self._nodes, container.tree, {wanted: new})
+        order = container.order
         if new is None and order is not None:
-            order = [key for key in order_keys(self._nodes, opened) if key != wanted]
+            order = [key for key in order_keys(self._nodes, container) if key != wanted]
         if large:
             return self._composer.dict_cell(tree, order, limit)
         entries = dict(iter_items(self._nodes, tree))

@@ -58,7 +58,7 @@ def dtype_data(dtype: np.dtype[Any]) -> Any:
 
 
 def _is_same(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
-    """Whether two dtypes are equal, and aligned alike, which is no part of their being equal."""
+    """Whether two dtypes are equal, and aligned alike, which equality does not say."""
     fields_a, fields_b = (list((dtype.fields or {}).values()) for dtype in (a, b))
     return (
         a == b
@@ -74,13 +74,13 @@ def _has_metadata(dtype: np.dtype[Any]) -> bool:
 
 
 def raw_view(array: np.ndarray[Any, Any]) -> memoryview:
-    """The bytes of an array in C order; a copy is made only where it is not contiguous."""
+    """The bytes of an array in C order; a copy is made only if it is not contiguous."""
     import numpy as np
 
     if not array.size:
         return memoryview(b"")
     if array.dtype.fields and not array.flags.c_contiguous:
-        # Copied field by field: what is between the fields would be whatever was in memory, and another thing each time.
+        # Copied field by field: the bytes between the fields would be whatever was in memory, and differ each time.
         packed = np.zeros(array.shape, array.dtype)
         packed[...] = array
         array = packed

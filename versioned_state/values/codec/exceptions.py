@@ -13,7 +13,7 @@ _OWN_WAYS = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "_
 
 
 def reduce_exception(value: Any) -> Any:
-    """What a pickler's ``reducer_override`` returns for an exception; ``NotImplemented`` for any other value."""
+    """The result of a pickler's ``reducer_override`` for an exception; ``NotImplemented`` for any other value."""
     if not isinstance(value, BaseException):
         return NotImplemented
     cls = type(value)
@@ -34,7 +34,8 @@ def restore_exception(cls: type[BaseException], args: tuple[Any, ...], attribute
     """The exception again. Stored pickles call this function by its name, so name and parameters must stay."""
     base: Any = _builtin_base(cls)
     value: BaseException = base.__new__(cls, *args)
-    # The builtin's own __init__ sets what only it can, such as the start of a UnicodeDecodeError. Changed args may not suit it.
+    # The builtin's own __init__ sets attributes that only it can set, such as UnicodeDecodeError.start.
+    # Args that were changed later may not suit it.
     with suppress(TypeError, ValueError):
         base.__init__(value, *args)
     BaseException.__setstate__(value, attributes)

@@ -1,4 +1,4 @@
-"""Objects: what is not data is pickled, where the policy allows it. Layer: values.
+"""Objects: values that are not data are pickled if the policy allows it. Layer: values.
 
 Unpickling runs code of whoever wrote the bytes. ``PicklePolicy`` says when that is done; nothing else in the library unpickles.
 """
@@ -35,7 +35,7 @@ class Pickled:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What can be said of a stored object without unpickling it; stands in its place wherever data is only looked at.
+    """A description of a stored object, made without unpickling it. Stands for the object wherever values are only looked at.
 
     Attributes:
         type_name: the qualified name of its type when it was stored.
@@ -55,7 +55,7 @@ class PicklePolicy:
     """When objects are pickled and unpickled.
 
     Args:
-        mode: ``"own"`` where the store is private, ``"allow"`` always, ``"refuse"`` never.
+        mode: ``"own"`` if the store is private, ``"allow"`` always, ``"refuse"`` never.
         private: whether only this user can write to the store.
         key: with a key, each pickle carries a MAC, bound to this use, and one without is refused; ``mode`` is then moot.
     """
@@ -103,7 +103,7 @@ class PicklePolicy:
         return None if self.key is None else blake3(content, key=self.key).digest(length=16)
 
     def check_mac(self, mac: bytes | None, content: bytes, type_name: str) -> None:
-        """Raise ``PickleRefusedError`` where a key is set and the MAC is missing or another."""
+        """Raise ``PickleRefusedError`` if a key is set and the MAC is missing or does not match."""
         import hmac
 
         expected = self.mac(content)
@@ -192,6 +192,6 @@ def imported_names(data: bytes) -> tuple[str, ...]:
                 strings.append(memo.get(int(argument or 0), ""))
             elif isinstance(argument, str):
                 strings.append(argument)
-    except Exception:  # noqa: BLE001 - damaged opcodes: what was found so far is still worth showing
+    except Exception:  # noqa: BLE001 - damaged opcodes: the names found so far are still worth showing
         return (*names, "?")
     return tuple(names)

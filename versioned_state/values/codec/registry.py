@@ -1,6 +1,6 @@
 """Types that their users register, so that their values are stored as a name and data, never by importing. Layer: values.
 
-``register`` serves the whole process. What is stored is ``(name, data)``; a name that this process does not know reads as
+``register`` serves the whole process. Stored are ``(name, data)``; a name that this process does not know reads as
 ``Tagged(name, data)``, which can be stored again and loses nothing.
 """
 
@@ -71,7 +71,7 @@ def register(
         from_data: the way back. It gets exactly what ``to_data`` returned.
 
     Raises:
-        InvalidArgumentError: the name is no string, or another type's; one function is missing, or there is no ready-made way; or
+        InvalidArgumentError: the name is not a string, or is another type's; one function is missing, or there is no ready-made way; or
             the type is one of those that are data without being registered.
     """
     if not isinstance(type, builtins.type):
@@ -121,7 +121,7 @@ def _ready_made(type: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]
         return _dataclass_way(type)
     if hasattr(type, "model_validate") and hasattr(type, "model_dump"):
         return _pydantic_way(type)
-    raise InvalidArgumentError(f"{type.__qualname__} is no dataclass, pydantic model or Enum: give to_data and from_data")
+    raise InvalidArgumentError(f"{type.__qualname__} is not a dataclass, pydantic model or Enum: give to_data and from_data")
 
 
 def _pydantic_way(type: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
@@ -142,7 +142,7 @@ def _dataclass_way(type: type) -> tuple[Callable[[Any], Any], Callable[[Any], An
         return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
     def from_data(data: dict[str, Any]) -> Any:
-        # Past __init__: what was stored comes back as it was, without defaults, validation or side effects.
+        # Past __init__: the stored fields come back as they were, without defaults, validation or side effects.
         value: Any = object.__new__(type)
         for name, item in data.items():
             object.__setattr__(value, name, item)

@@ -1,6 +1,6 @@
 """Data types as bytes and back, exactly: the extension codes of the format, and the types without parts. Layer: values.
 
-MessagePack writes None, bool, int to 64 bits, float, str, list and dict; ``is_plain`` finds by exact type what it may write.
+MessagePack writes None, bool, int to 64 bits, float, str, list and dict; ``is_plain`` finds by exact type the values that it may write.
 All else is an extension of ours. MessagePack's own bin type is never written for a value, so a leaf in which no extension
 was met holds JSON types only.
 """
@@ -33,7 +33,7 @@ class TooDeepError(Exception):
 
 
 class NotDataError(Exception):
-    """A value of a data type in a form that is not data, such as a datetime with a time zone of somebody's own class."""
+    """A value of a data type in a form that is not data, such as a datetime with a time zone of a user's own class."""
 
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
@@ -123,7 +123,7 @@ def _write_uuid(value: UUID) -> bytes:
 
 
 def _read_uuid(payload: bytes) -> UUID:
-    safety = {mark: is_safe for is_safe, mark in _SAFETY.items()}
+    safety = {code: is_safe for is_safe, code in _SAFETY.items()}
     return UUID(bytes=payload[:16], is_safe=safety[payload[16:]])
 
 
@@ -214,7 +214,7 @@ RAW_READERS: Final[dict[int, Callable[[bytes], Any]]] = {
     Code.DECIMAL: lambda payload: Decimal(payload.decode()),
     Code.UUID: _read_uuid,
 }
-"""What is read from a payload of raw bytes."""
+"""How a payload of raw bytes is read."""
 
 PARTS_READERS: Final[dict[int, Callable[[list[Any]], Any]]] = {
     Code.RANGE: lambda parts: range(*parts),
@@ -229,4 +229,4 @@ PARTS_READERS: Final[dict[int, Callable[[list[Any]], Any]]] = {
     Code.SET: set,
     Code.FROZENSET: frozenset,
 }
-"""What is read from a payload that is an array of cells."""
+"""How a payload that is an array of cells is read."""

@@ -22,7 +22,7 @@ from versioned_state.values.trees.references import SHAPES, read_tree
 from versioned_state.values.trees.tree import Tree
 
 _TREE_COST: Final = 64
-"""What a tree counts besides its elements, as long as decoding an empty one takes."""
+"""The cost of a tree besides its elements: decoding an empty one takes as long as these many elements."""
 
 _ON_STACK: Final = 8
 """Extensions within extensions up to which msgpack's state lies on the C stack, 40 KB a level; beyond, on the heap, for small stacks."""
@@ -38,7 +38,7 @@ class Decoder:
     """Decodes cells. Not for two threads at once.
 
     Args:
-        nodes: where the objects that cells refer to are read.
+        nodes: reads the objects that cells refer to.
         policy: whether objects are unpickled; without one, each is shown as ``ObjectInfo``.
     """
 
@@ -172,7 +172,7 @@ class Decoder:
                 # and no timestamp is without this byte, which no text has.
                 self._check(values)
             if self._references == before and kind == Kind.SEQUENCE_LEAF:
-                # Nothing in it refers to anything: what was decoded stands, for the first place that the leaf is used in.
+                # Nothing in it refers to anything: the decoded values stand, for the first use of the leaf.
                 self._leaves[address] = (values, not self._exotic)
         elif kind != Kind.CHUNK:
             raise CorruptObjectError(address.hex(), f"a part of a value has kind {kind}")
@@ -186,7 +186,7 @@ class Decoder:
             for cell in tree.top.items:
                 self._check(self._unpack(cell))
 
-    # Decoding what was fetched
+    # Decoding
 
     def _unpack(self, data: bytes | bytearray | memoryview) -> Any:
         depth = self._depth
@@ -244,7 +244,7 @@ class Decoder:
         raise ValueError(f"unknown extension {code}")
 
     def _spend(self, tree: Tree) -> None:
-        """Count what a tree will hold, before memory is taken for it. Raises ``LimitExceededError``."""
+        """Count the elements of a tree, before memory is taken for them. Raises ``LimitExceededError``."""
         if tree.shape is Shape.BLOB:
             self._bytes_left -= tree.count
         else:

@@ -1,4 +1,4 @@
-"""Cells to live values, each with the baseline that tells what is done to it afterwards. Layer: values."""
+"""Cells to live values, each with the baseline that later changes are detected by. Layer: values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Whole
 from versioned_state.values.detection.fingerprinter import Fingerprinter
 from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Groups, hash_bytes
-from versioned_state.values.trees.blob import Blob, binary_cuts
+from versioned_state.values.trees.blob import Blob, binary_spans
 from versioned_state.values.trees.nodes import Nodes, Shape, read_node
 from versioned_state.values.trees.references import order_of, read_tree, unpack_payload
 from versioned_state.values.trees.tree import Tree
@@ -47,7 +47,7 @@ class LiveDecoder(Decoder):
             return value, Pinned(type(value), cell, value, self._blob_of(cell))
         if code in (Code.BYTEARRAY_BLOB, Code.ARRAY_BLOB):
             form, view = buffer_of(value)
-            hashes = [hash_bytes(view[a:b]) for a, b in binary_cuts(len(view))]
+            hashes = [hash_bytes(view[a:b]) for a, b in binary_spans(len(view))]
             return value, Buffer(type(value), cell, form, len(view), hashes, self._blob_of(cell))
         return value, Whole(type(value), cell, self._fingerprinter.of([value])[0])
 

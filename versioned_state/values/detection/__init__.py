@@ -1,1 +1,1 @@
-"""Whether a live value is still what was last committed. Layer: values."""
+"""Whether a live value has changed since it was last committed. Layer: values."""

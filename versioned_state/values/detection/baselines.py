@@ -1,4 +1,4 @@
-"""What a live value was when it was last committed: its cell, and enough to see at once whether it still is. Layer: values.
+"""Baselines: a live value as it was last committed, by its cell, and enough to see at once whether it has changed. Layer: values.
 
 A baseline mirrors the tree: a large list or dict has fingerprints over its small elements and baselines of its large ones, so a change
 deep inside is found, and encoded again, at the cost of what lies around it. A small value has no baseline of its own; it shares a

@@ -1,8 +1,8 @@
-"""Bytes that tell two runs of values apart, for marks; nothing reads them back. Layer: values.
+"""Bytes that tell two runs of values apart, for fingerprints; nothing reads them back. Layer: values.
 
 Each value counts as it is stored. Data counts by value, whatever is shared. An object is stored by cloudpickle with a memo, so which
-of its mutable parts are one counts too; that two equal strings are one does not, as nobody could tell. Functions and classes count by
-name where that is how they are stored, and else as a whole: those of a script, a notebook or a function.
+of its mutable parts are one counts too; that two equal strings are one does not, as no reader could tell. Functions and classes count by
+name if they are stored by name, and else as a whole: those of a script, a notebook or a function.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from versioned_state.values.codec.scalars import WRITERS
 
 _DATA: Final = frozenset({*WRITERS, float, bool, type(None), registry.Tagged})
 _IMMUTABLE: Final = (_DATA - {bytearray, registry.Tagged}) | {tuple, frozenset}
-"""What may be one or two without anybody being able to tell, but by ``is``."""
+"""Types of which one value and two equal values differ by ``is`` alone."""
 
 _MANY: Final = 128
 """Parts of an object from which it is pickled as a whole first, and looked up: asking about each part takes 90 ns."""
@@ -31,14 +31,14 @@ _MANY: Final = 128
 _KEPT: Final = 1024
 """Digests that are kept, at some 200 bytes each."""
 
-_SEED: Final = int.from_bytes(os.urandom(8), "big")  # nobody is to shape two objects of one digest
+_SEED: Final = int.from_bytes(os.urandom(8), "big")  # so that no user can shape two objects of one digest
 
 
 def pack_exactly(run: list[Any], known: dict[bytes, bytes]) -> memoryview | None:
-    """The bytes of a run; None where it cannot be packed. Cost: that of pickling it, and for a new large object 90 ns a part.
+    """The bytes of a run; None if it cannot be packed. Cost: that of pickling it, and for a new large object 90 ns a part.
 
     Args:
-        known: what has been found out about large objects, to be given with the next run. One thread at a time.
+        known: digests of large objects, to be given with the next run. One thread at a time.
     """
     file = BytesIO()
     pickler = _RunPickler(file, known)
@@ -80,7 +80,7 @@ class _RunPickler(pickle.Pickler):
             return bytes(_pack_parts(value, self._code, _MANY))
         except _LargeError:
             pass
-        except Exception:  # noqa: BLE001 - code that is stored as a whole, or what only cloudpickle can pickle
+        except Exception:  # noqa: BLE001 - code that is stored as a whole, or a value that only cloudpickle can pickle
             return _pack_code(value)
         file = BytesIO()
         pickler = _WholePickler(file, 5)
@@ -138,7 +138,7 @@ class _PartsPickler(pickle.Pickler):
 
     code: _Code
     most: int
-    seen: dict[int, tuple[int, Any]]  # the values too, as what is made for pickling would lend its id to the next
+    seen: dict[int, tuple[int, Any]]  # the values too, as one made for pickling would lend its id to the next
 
     def persistent_id(self, value: Any) -> int | None:
         cls = type(value)

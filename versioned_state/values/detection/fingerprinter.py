@@ -1,4 +1,4 @@
-"""Whether live values are still what they were when they were committed, at packing speed. Layer: values."""
+"""Whether live values are unchanged since they were committed, at packing speed. Layer: values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from versioned_state.values.codec.scalars import NotDataError, TooDeepError, is_
 from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Whole
 from versioned_state.values.detection.exact import pack_exactly
 from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Fingerprint, Groups, Run, hash_bytes
-from versioned_state.values.trees.blob import binary_cuts
+from versioned_state.values.trees.blob import binary_spans
 
 _CANNOT_PACK: Final = (TypeError, OverflowError, ValueError)
-"""What a Packer raises: another type; an int beyond 64 bits; a lone surrogate, or a value that contains itself."""
+"""The errors of a Packer: another type; an int beyond 64 bits; a lone surrogate, or a value that contains itself."""
 
 
 class Fingerprinter:
@@ -44,7 +44,7 @@ class Fingerprinter:
         return ~hash_bytes(pickled), len(pickled)
 
     def same(self, fingerprint: Fingerprint, run: list[Any]) -> bool:
-        """Whether a run is surely what it was when it got this fingerprint."""
+        """Whether a run is surely unchanged since it got this fingerprint."""
         if fingerprint is None:
             return False
         if isinstance(fingerprint, tuple):
@@ -58,7 +58,7 @@ class Fingerprinter:
         return pickled is not None and ~hash_bytes(pickled) == fingerprint
 
     def _pack_as_leaves(self, leaves: tuple[bytes, ...], run: list[Any]) -> bytes | None:
-        """The packed run if it is still what these leaves hold, else None."""
+        """The packed run if these leaves still hold the same, else None."""
         try:
             packed: bytes = self._pack(run)
         except _CANNOT_PACK:
@@ -95,7 +95,7 @@ class Fingerprinter:
             groups.add(len(run), *self.of(run, plain=plain))
 
     def find_runs(self, groups: Groups, elements: list[Any], *, prefix: int | None = None, suffix: int | None = None) -> list[Run]:
-        """What may have changed: nothing, or runs in order. If the length changed, all between the first and the last change is one run.
+        """The runs that may have changed, in order. If the length changed, all between the first and the last change is one run.
 
         Args:
             prefix, suffix: how many elements from either end may count as the same; without them, all.
@@ -152,7 +152,7 @@ class Fingerprinter:
         return True
 
     def extended(self, groups: Groups, group: int, cells: list[bytes]) -> tuple[int, int] | None:
-        """What ``of`` gives for a group and the elements of these cells behind it, if the group was the last to be compared.
+        """The fingerprint and size of a group with the elements of these cells behind it, if the group was the last to be compared.
 
         All are of JSON types. Cost: hashing them; nothing is packed again.
         """
@@ -166,7 +166,7 @@ class Fingerprinter:
     # Values with a baseline of their own
 
     def is_unchanged(self, value: Any, base: Baseline) -> bool:
-        """Whether a value is surely what its baseline says. Cost: packing it once."""
+        """Whether a value is surely unchanged since its baseline. Cost: packing it once."""
         cls: type = type(value)  # of its own, so that the check narrows nothing
         if cls is not base.type:
             return False
@@ -183,7 +183,7 @@ class Fingerprinter:
             form, view = arrays.buffer_of(value)
         except NotDataError:  # an array that is stored in another way than the one before it
             return False
-        return form == base.form and len(view) == base.size and [hash_bytes(view[a:b]) for a, b in binary_cuts(len(view))] == base.hashes
+        return form == base.form and len(view) == base.size and [hash_bytes(view[a:b]) for a, b in binary_spans(len(view))] == base.hashes
 
 
 def _is_plain(run: list[Any]) -> bool:

@@ -105,7 +105,7 @@ class Groups:
         self.packed += self._packed_of(group)
 
     def packed_without(self, runs: list[Run]) -> int:
-        """``packed`` without the groups in these runs. What it exceeds, a value that holds the other groups exceeds as well."""
+        """``packed`` without the groups in these runs. A value that holds the other groups is at least that long."""
         return self.packed - sum(self._packed_of(group) for run in runs for group in range(run.first, run.last))
 
     def _packed_of(self, group: int) -> int:

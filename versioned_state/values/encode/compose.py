@@ -34,7 +34,7 @@ from versioned_state.values.trees.references import tree_cell, tree_of, tree_par
 from versioned_state.values.trees.tree import Edit, Tree, edit_map, empty, iter_cells, nodes_from, splice
 
 LIMITS: Final = {Shape.SEQUENCE: ELEMENT_INLINE, Shape.MAP: ENTRY_INLINE}
-"""Bytes up to which what stands in a container of each shape is inline."""
+"""Bytes up to which a part of a container of each shape is inline."""
 
 _BLOBS: Final = frozenset({Code.TEXT, Code.BYTES_BLOB, Code.BYTEARRAY_BLOB, Code.ARRAY_BLOB})
 _INLINE_CONTAINERS: Final = frozenset({Code.TUPLE, Code.SET, Code.FROZENSET})
@@ -58,7 +58,7 @@ class Composer:
         self._encoder = Encoder(nodes, policy)
 
     def inline(self, cell: bytes) -> bytes | None:
-        """The value of a cell with everything in it; None where that is longer than ``ELEMENT_INLINE``. Cost: reads no more than that."""
+        """The value of a cell with everything in it; None if that is longer than ``ELEMENT_INLINE``. Cost: reads no more than that."""
         code = code_of(cell)
         whole: bytes | None = cell
         if code == Code.TAGGED:
@@ -78,7 +78,7 @@ class Composer:
         return whole if whole is not None and len(whole) <= ELEMENT_INLINE else None
 
     def encode(self, value: Any, limit: int, path: str = "a value") -> bytes:
-        """The cell of a value where up to ``limit`` bytes are inline; ``path`` is for the error where it cannot be stored."""
+        """The cell of a value where up to ``limit`` bytes are inline; ``path`` is for the error if it cannot be stored."""
         return self._encoder.encode_at(value, limit, path)
 
     def same(self, a: bytes | None, b: bytes | None) -> bool:
@@ -108,7 +108,7 @@ class Composer:
         return self.encode(self.decoder.decode(whole), limit)
 
     def _object(self, cell: bytes, limit: int | None) -> bytes | None:
-        """The cell of a pickled object under a limit, as ``Encoder`` writes it; None (with no limit) where it is too long to be inline."""
+        """The cell of a pickled object under a limit, as ``Encoder`` writes it; None (with no limit) if it is too long to be inline."""
         type_name, mac, *pairs = split_cells(payload_of(cell))
         parts = [type_name, mac]
         pieces = list(zip(pairs[::2], pairs[1::2], strict=True))
@@ -136,7 +136,7 @@ class Composer:
     # Containers from their parts
 
     def container(self, cell: bytes, *, large: bool) -> Container | None:
-        """As ``container_of``; ``large`` brings the parts of a small one into the form that they have in a large one."""
+        """As ``container_of``; ``large`` brings the parts of a small container into the form that they have in a large one."""
         found = container_of(self.nodes, cell)
         if found is None or not large or code_of(cell) in (Code.LIST_TREE, Code.DICT_TREE):
             return found
@@ -152,7 +152,7 @@ class Composer:
         return tree_cell(Code.LIST_TREE, self._sequence([self.fit(cell, ELEMENT_INLINE) for cell in cells]))
 
     def list_cell(self, tree: Tree, limit: int) -> bytes:
-        """The cell of a list, from the tree of its elements, which have the form that they have in a large one."""
+        """The cell of a list, from the tree of its elements, in the form of elements of a large list."""
         whole = None
         top = self.nodes.get(Shape.SEQUENCE, tree.top)
         # A leaf but the last holds 3,072 bytes, and inline a value is no shorter.
@@ -170,7 +170,7 @@ class Composer:
         return self.dict_cell(edit_map(self.nodes, empty(Shape.MAP), cells), list(entries), limit)
 
     def dict_cell(self, tree: Tree, order: list[bytes] | Tree | None, limit: int) -> bytes:
-        """The cell of a dict, from the tree of its entries in the form that they have in a large one, and its order keys in their order."""
+        """The cell of a dict, from the tree of its entries, in the form of entries of a large dict, and its order keys in their order."""
         whole = self._whole_dict(tree, order)
         if whole is not None:
             return self.fit(whole, limit)
@@ -180,7 +180,7 @@ class Composer:
         return tree_cell(Code.DICT_TREE, tree, *([] if order is None else tree_parts(order)))
 
     def _whole_dict(self, tree: Tree, order: list[bytes] | Tree | None) -> bytes | None:
-        """A dict that is small by now, wholly inline. Cost: what there is of it, up to ``ELEMENT_INLINE`` bytes."""
+        """A dict that is small by now, wholly inline. Cost: reads at most ``ELEMENT_INLINE`` bytes of it."""
         entries: dict[bytes, bytes] = {}
         size = 0
         for _, leaf in nodes_from(self.nodes, Shape.MAP, self.nodes.get(Shape.MAP, tree.top), 0, 0):
@@ -206,7 +206,7 @@ class Composer:
         return splice(self.nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)])
 
     def _joined(self, cells: Iterable[bytes], *, pairs: bool = False) -> bytes | None:
-        """A list or dict of these, wholly inline; None where that is too long."""
+        """A list or dict of these, wholly inline; None if that is too long."""
         parts: list[bytes] = []
         size = 0
         for cell in cells:

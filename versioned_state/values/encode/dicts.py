@@ -37,7 +37,7 @@ def encode_dict(encoder: Encoder, value: dict[Any, Any]) -> tuple[bytes, Baselin
 
 
 def find_dict_runs(encoder: Encoder, value: dict[Any, Any], base: Entries) -> list[Run]:
-    """The runs of a dict's values that may have changed, or whose keys may have; none if the dict is what it was."""
+    """The runs of a dict's values that may have changed, or whose keys may have; none if the dict is unchanged."""
     keys, values = list(value), list(value.values())
     if encoder.fingerprinter.same(base.keys_fingerprint, keys):
         return encoder.fingerprinter.find_runs(base.groups, values)

@@ -127,7 +127,7 @@ class InlineEncoder:
             return extension(Code.TAGGED, array([pack_text(tagged.name), self.inline(tagged.data)]))
         return self.numpy(value) or self._object(value)
 
-    # What is not built in: registered types, numpy, objects
+    # Types that are not built in: registered ones, numpy, objects
 
     def tagged(self, value: Any) -> registry.Tagged | None:
         """The name and data of a value of a registered type; None for any other, and for one that is not plain data."""

@@ -29,7 +29,7 @@ def encode_list(encoder: Encoder, value: list[Any]) -> tuple[bytes, Baseline]:
 
 
 def find_list_runs(encoder: Encoder, value: list[Any], base: Elements) -> list[Run]:
-    """The runs of a list that may have changed; none if it is what it was."""
+    """The runs of a list that may have changed; none if it is unchanged."""
     return encoder.fingerprinter.find_runs(base.groups, value)
 
 

@@ -1,4 +1,4 @@
-"""Questions about a value that are answered by walking it: is it large, does it contain itself, where in it is that? Layer: values."""
+"""Questions that are answered by walking a value: is it large, does it contain itself, at which path is an object? Layer: values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def is_surely_large(value: Any, limit: int) -> bool:
 
 
 def _left(value: Any, budget: int, depth: int) -> int:
-    """What is left of ``budget`` bytes at the most. A part counts a byte, or its length where it has one; a key counts one."""
+    """At most these bytes of ``budget`` are left. A part counts a byte, or its length if it has one; a key counts one."""
     cls = type(value)
     if cls in _SIZED:
         return budget - 1 - len(value)
@@ -86,7 +86,7 @@ def find_cycle(value: Any) -> int | None:
 
 
 def find_inside(value: Any, target: Any) -> str | None:
-    """The path of an object inside a value, as a string that continues the value's own path; None where it is not found."""
+    """The path of an object inside a value, as a string that continues the value's own path; None if it is not found."""
     stack: list[tuple[Any, StatePath]] = [(value, StatePath())]
     seen: set[int] = set()
     while stack:

@@ -37,7 +37,7 @@ def find_part(nodes: Nodes, cell: bytes, step: Step) -> bytes | None:
 
 
 def offset_of(step: Step, count: int) -> int | None:
-    """The offset of an index in a list or tuple of ``count`` elements, from its start; None if the step is no such index."""
+    """The offset of an index in a list or tuple of ``count`` elements, from its start; None if the step is not such an index."""
     if not isinstance(step, Index):
         return None
     offset = step.index + count if step.index < 0 else step.index

@@ -6,9 +6,9 @@ in a string                   means
 ``messages``, ``.content``    the key of a state or dict, if it is an identifier, as ``名前`` is too
 ``["a.b"]``                   the key in JSON's notation, if it is not
 ``[17]``                      the element of a list or tuple
-``{1}``, ``{(1, "a")}``       a key that is no string, as a Python literal
+``{1}``, ``{(1, "a")}``       a key that is not a string, as a Python literal
 ``{#c403d1...}``              a key that has no literal: its cell in hex
-``@worker.``                  a namespace, in front of a state's key; one that is no identifier is quoted or in hex, as a key is
+``@worker.``                  a namespace, in front of a state's key; quoted or in hex as a key is, if it is not an identifier
 ============================  ==============================================================
 """
 
@@ -96,7 +96,7 @@ class StatePath:
 
     @classmethod
     def parse(cls, text: str) -> StatePath:
-        """The path that a string shows. Raises ``InvalidPathError`` with the place where it stops making sense."""
+        """The path that a string shows. Raises ``InvalidPathError`` with the offset at which it stops making sense."""
         steps: list[Step] = []
         position = 0
         while position < len(text):
@@ -110,7 +110,7 @@ class StatePath:
 
 
 def as_path(path: str | StatePath) -> StatePath:
-    """What a caller gives for a path. Raises ``InvalidPathError``, or ``InvalidArgumentError`` for what is neither string nor path."""
+    """The path that a caller gives as a string or a path. Raises ``InvalidPathError``, or ``InvalidArgumentError`` for any other type."""
     if isinstance(path, str):
         return StatePath.parse(path)
     if not isinstance(path, StatePath):
@@ -159,7 +159,7 @@ def _literal(key: Any) -> str | None:
 
 
 def parse_step(text: str, position: int, *, first: bool) -> tuple[Step, int]:
-    """The step that begins at a position, and where the next one does. Raises ``InvalidPathError``."""
+    """The step that begins at a position, and the position of the next one. Raises ``InvalidPathError``."""
     char = text[position]
     if char == "[":
         return _parse_brackets(text, position)
@@ -255,7 +255,7 @@ def _parse_braces(text: str, position: int) -> tuple[Key, int]:
             key = ast.literal_eval(inner)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
-        except TypeError:  # a dict or set within, with what cannot be in one
+        except TypeError:  # a dict or set within, with an unhashable part
             break
         if not _can_be_key(key):
             raise InvalidPathError(text, position + 1, f"a {type(key).__name__} like that can be no key")

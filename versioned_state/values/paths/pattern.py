@@ -51,7 +51,7 @@ class Pattern:
         return bool(self._reached(path))
 
     def _reached(self, path: StatePath) -> set[int]:
-        """How many steps of the pattern may be used up where the path ends."""
+        """How many steps of the pattern may be used up at the end of the path."""
         reached = self._skip({0})
         for step in path.steps:
             after = set()
@@ -69,7 +69,7 @@ class Pattern:
         """With the steps added that are reached because ``**`` may stand for none."""
         for index in sorted(reached):
             while index < len(self.steps) and self.steps[index] == _DEEP:
-                index += 1  # noqa: PLW2901 - a walk from where it was reached
+                index += 1  # noqa: PLW2901 - a walk on from there
                 reached.add(index)
         return reached
 

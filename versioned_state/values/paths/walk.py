@@ -1,4 +1,4 @@
-"""All that a value consists of, one part at a time, for a search: nothing is loaded as a whole, or unpickled. Layer: values."""
+"""The parts of a value, one at a time, for a search: nothing is loaded as a whole, or unpickled. Layer: values."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _BARREN: Final = 1 << 18
 class Part(NamedTuple):
     """A part of a value: an element, an entry, or all of it.
 
-    ``path`` leads to it; where it is not ``named``, to the last thing on the way there that a path can name: none leads into a key, into a
-    set, or into a value of a registered type. ``is_key``: it is in a key, and not in a value.
+    ``path`` leads to it or, if it is not ``named``, to the last part on the way that a path can name: no path leads into a key, into a set,
+    or into a value of a registered type. ``is_key``: it is in a key, and not in a value.
     """
 
     path: StatePath
@@ -57,8 +57,8 @@ class Walk:
 
     Args:
         nodes: where trees are read.
-        decoder: reads keys that are no strings.
-        wanted: whether a cell that is wholly inline may hold what is searched for; without it, all may. What is not wanted is passed over.
+        decoder: reads keys that are not strings.
+        wanted: whether an inline cell may hold what is searched for; other inline cells are passed over. Without it, none is.
 
     Attributes:
         hits: whoever searches counts here. A node below which nothing was counted is passed over when it is met again, so that a list

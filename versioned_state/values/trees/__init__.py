@@ -1,1 +1,1 @@
-"""Merkle trees of nodes: cut by content, edited along one path. Layer: values."""
+"""Merkle trees of nodes whose boundaries follow from content, edited along one path. Layer: values."""

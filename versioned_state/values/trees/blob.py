@@ -1,7 +1,7 @@
-"""Long texts and bytes as chunks: where they are cut, and how they are read back. Layer: values.
+"""Long texts and bytes as chunks: their boundaries, and how they are read back. Layer: values.
 
-Bytes are cut at a fixed size, since what changes in an array or a buffer changes in place. Text is cut at line ends that its
-own content chooses, so an edit in the middle moves no cut but its own.
+A chunk of bytes has a fixed size, since arrays and buffers change in place. A chunk of text ends at a line end that its own
+content chooses, so an edit in the middle moves no boundary but its own.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from versioned_state.values.trees.tree import Edit, Tree, build, iter_chunks, sp
 CHUNK_BYTES: Final = 1 << 16
 """Bytes of a chunk of binary data."""
 
-_MARK: Final = (1 << 64) // LEAF_SCALE
+_PER_BYTE: Final = (1 << 64) // LEAF_SCALE
 _PIECE: Final = re.compile(rb"[^\n]{0,511}\n|[^\n]{0,255}[ ,]|[^\n]{1,256}")
-"""A line; of a line beyond 512 bytes, stretches that end after a blank or comma, or after 256 bytes where there is none."""
+"""A line; of a line beyond 512 bytes, stretches that end after a blank or comma, or after 256 bytes if there is none."""
 
 _CHUNK = bytes((Kind.CHUNK,))
 
 
-def binary_cuts(size: int) -> Iterator[tuple[int, int]]:
+def binary_spans(size: int) -> Iterator[tuple[int, int]]:
     """Start and end of each chunk of ``size`` bytes."""
     for start in range(0, size, CHUNK_BYTES):
         yield start, min(start + CHUNK_BYTES, size)
 
 
-def text_cuts(data: bytes) -> Iterator[tuple[int, int]]:
+def text_spans(data: bytes) -> Iterator[tuple[int, int]]:
     """Start and end of each chunk of a text in UTF-8. The rule is that of the leaves of a sequence. Cost: one hash a line."""
     start = 0
     for match in _PIECE.finditer(data):
         end = match.end()
         piece = match.group()
         size = end - start
-        if (size >= LEAF_LEAST and xxh3_64_intdigest(piece) < len(piece) * _MARK) or size >= LEAF_GREATEST:
+        if (size >= LEAF_LEAST and xxh3_64_intdigest(piece) < len(piece) * _PER_BYTE) or size >= LEAF_GREATEST:
             yield start, end
             start = end
     if start < len(data):
@@ -77,7 +77,7 @@ def write_blob(nodes: Nodes, chunks: list[Address], sizes: list[int], old: Blob 
 
 
 def _edits(old: Blob, chunks: list[Address], sizes: list[int]) -> list[Edit]:
-    """What makes the chunks of a blob these: of as many each that differs, otherwise all between the first and the last."""
+    """The edits from the chunks of a blob to these: each that differs if there are as many, else all from the first to the last."""
     least = min(len(old.chunks), len(chunks))
     first = next((i for i in range(least) if old.chunks[i] != chunks[i]), least)
     suffix = next((i for i in range(least - first) if old.chunks[-1 - i] != chunks[-1 - i]), least - first)
@@ -88,19 +88,19 @@ def _edits(old: Blob, chunks: list[Address], sizes: list[int]) -> list[Edit]:
     return [Edit(starts[i], starts[i + 1], [chunks[i]], [sizes[i]]) for i in range(first, end) if old.chunks[i] != chunks[i]]
 
 
-def write_cuts(nodes: Nodes, data: bytes | memoryview, cuts: Iterable[tuple[int, int]], old: Blob | None = None) -> Blob:
-    """The blob of ``data``, cut so. The chunks that it has in common with ``old`` are stored already."""
+def write_spans(nodes: Nodes, data: bytes | memoryview, spans: Iterable[tuple[int, int]], old: Blob | None = None) -> Blob:
+    """The blob of ``data`` with chunks at these spans. The chunks that it shares with ``old`` are stored already."""
     view = memoryview(data)
     known = frozenset(old.chunks) if old is not None else frozenset()
-    cuts = list(cuts)
-    return write_blob(nodes, [add_chunk(nodes, view[a:b], known) for a, b in cuts], [b - a for a, b in cuts], old)
+    spans = list(spans)
+    return write_blob(nodes, [add_chunk(nodes, view[a:b], known) for a, b in spans], [b - a for a, b in spans], old)
 
 
 def write_bytes(nodes: Nodes, data: bytes | memoryview) -> Tree:
-    """The tree over bytes, cut at the fixed size."""
+    """The tree over bytes, in chunks of the fixed size."""
     if 0 < len(data) <= CHUNK_BYTES:
         return Tree(Shape.BLOB, len(data), nodes.add_raw(_CHUNK + data))
-    return write_cuts(nodes, data, binary_cuts(len(data))).tree
+    return write_spans(nodes, data, binary_spans(len(data))).tree
 
 
 def iter_blob(nodes: Nodes, tree: Tree) -> Iterator[bytes]:

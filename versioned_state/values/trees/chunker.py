@@ -1,8 +1,8 @@
-"""Where trees are cut, by content alone, so that equal content has equal nodes whatever its history. Layer: values.
+"""Where the nodes of a tree end: by content alone, so that equal content has equal nodes whatever its history. Layer: values.
 
-Every rule has the same form: an item may be *marked* by its own hash; a node ends after a marked item once it holds its
-least weight, or where it reaches its greatest. The least weight keeps nodes from shrinking to one item, and the tree
-finite, where one item is repeated endlessly. These numbers are part of the format.
+Every rule has the same form: an item's own hash says whether a *boundary* may follow it; a node ends at the first boundary behind its least
+weight, or at its greatest weight. The least weight keeps nodes from shrinking to one item, and the tree finite, if one item is repeated
+endlessly. These numbers are part of the format.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from xxhash import xxh3_64_intdigest
 LEAF_LEAST: Final = 3072
 LEAF_SCALE: Final = 2048
 LEAF_GREATEST: Final = 16384
-"""Bytes of a leaf of a sequence. An element is marked with a probability of its size over the scale, so leaves of large and of
-small elements weigh the same: 4.5 KB in the mean. A least weight near the mean makes them even, which is what an append pays for:
-it writes the last leaf again, 4.1 KB of it in the mean; with cuts by chance alone it would be 5.1 KB (docs/design/002)."""
+"""Bytes of a leaf of a sequence. A boundary follows an element with a probability of its size over the scale, so leaves of large and of
+small elements weigh the same: 4.5 KB in the mean. A least weight near the mean makes them even, which decides the cost of an append: it
+writes the last leaf again, 4.1 KB of it in the mean; with boundaries by chance alone it would be 5.1 KB (docs/design/002)."""
 
 NODE_LEAST: Final = 6
 NODE_SCALE: Final = 6
 NODE_GREATEST: Final = 44
-"""Entries of a leaf of a map, and children of an inner node: 11 in the mean. One in ``NODE_SCALE`` is marked: of a map's entries by
-the key, so that a changed value moves no cut; of children by the address, which is uniform already."""
+"""Entries of a leaf of a map, and children of an inner node: 11 in the mean. A boundary follows one in ``NODE_SCALE``: by the
+key of a map's entry, so that a changed value moves no boundary; by the address of a child, which is uniform already."""
 
-_BYTE_MARK: Final = (1 << 64) // LEAF_SCALE
-_KEY_MARK: Final = (1 << 64) // NODE_SCALE
-_CHILD_MARK: Final = 256 // NODE_SCALE
+_PER_BYTE: Final = (1 << 64) // LEAF_SCALE
+_KEYS_BELOW: Final = (1 << 64) // NODE_SCALE
+_CHILDREN_BELOW: Final = 256 // NODE_SCALE
 
 
 class Chunker(ABC):
-    """Cuts one level of a tree, fed from left to right.
+    """Finds the boundaries of one level of a tree, fed from left to right.
 
     ``feed`` returns how many items belong to each node that it completed, the first of them counting the items that
     were pending; ``pending`` is how many wait for their boundary.
@@ -66,7 +66,7 @@ class SequenceLeafChunker(Chunker):
             index = bisect_left(ends, start + LEAF_LEAST, max(first, 1))
             while index < len(ends):
                 cell = items[index - 1]
-                if ends[index] - start >= LEAF_GREATEST or xxh3_64_intdigest(cell) < len(cell) * _BYTE_MARK:
+                if ends[index] - start >= LEAF_GREATEST or xxh3_64_intdigest(cell) < len(cell) * _PER_BYTE:
                     break
                 index += 1
             else:
@@ -109,7 +109,7 @@ class MapLeafChunker(_CountingChunker):
     __slots__ = ()
 
     def ends(self, item: bytes) -> bool:
-        return xxh3_64_intdigest(item) < _KEY_MARK
+        return xxh3_64_intdigest(item) < _KEYS_BELOW
 
 
 class InnerChunker(_CountingChunker):
@@ -121,4 +121,4 @@ class InnerChunker(_CountingChunker):
         return super().feed(items, None)
 
     def ends(self, item: bytes) -> bool:
-        return item[0] < _CHILD_MARK
+        return item[0] < _CHILDREN_BELOW

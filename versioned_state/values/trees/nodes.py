@@ -21,7 +21,7 @@ from versioned_state.values.cells import array_header, map_header, pack
 
 
 class Shape(Enum):
-    """What a tree holds, which decides how its nodes are cut and written."""
+    """The kind of content of a tree, which decides how its nodes are delimited and written."""
 
     SEQUENCE = "sequence"
     MAP = "map"
@@ -45,7 +45,7 @@ class Node:
     Attributes:
         level: 0 for a leaf.
         items: of a leaf, the cells of its elements or values (of a blob, its one chunk); above, the children's addresses.
-        counts: how many elements lie under each item, in bytes for a blob; None in a leaf, where each item is one.
+        counts: how many elements lie under each item, in bytes for a blob; None in a leaf, each of whose items is one element.
         keys: of a map, the key of each item: in a leaf its own, above the first one under it. None otherwise.
     """
 
@@ -86,7 +86,7 @@ def _write(shape: Shape, node: Node) -> bytes:
 
 
 def read_node(shape: Shape, raw: bytes) -> Node:
-    """The node in these raw bytes. Raises ``CorruptObjectError`` where they are none of this shape."""
+    """The node in these raw bytes. Raises ``CorruptObjectError`` if they are not a node of this shape."""
     kind = raw[0] if raw else None
     try:
         if kind == _LEAF_KIND[shape]:
@@ -192,11 +192,11 @@ def check_child(parent: Node, index: int, child: Node) -> None:
         or (parent.counts is not None and child.count != parent.counts[index])
         or (parent.keys is not None and child.keys is not None and child.keys[:1] != [parent.keys[index]])
     ):
-        raise CorruptObjectError(parent.items[index].hex(), "it does not hold what the node above it says")
+        raise CorruptObjectError(parent.items[index].hex(), "its level, count or first key is not what the node above it says")
 
 
 class Nodes:
-    """Nodes by address: a bounded cache of decoded ones over a reader, and where a writer puts new ones.
+    """Nodes by address: a bounded cache of decoded nodes over a reader, and the staging area for new ones.
 
     Cost of a cached node: one dict lookup. Not for two threads at once.
     """
@@ -207,7 +207,7 @@ class Nodes:
         self._cache = NodeCache() if cache is None else cache
 
     def bind(self, staging: Staging) -> None:
-        """Go on with another overlay over the same store. What is cached stays: an address means the same everywhere."""
+        """Go on with another overlay over the same store. Cached nodes stay: an address means the same everywhere."""
         self.reader = self._staging = staging
 
     @property
@@ -235,7 +235,7 @@ class Nodes:
         return node
 
     def child(self, shape: Shape, parent: Node, index: int) -> Node:
-        """The child of an inner node, checked against what the node says of it."""
+        """The child of an inner node, checked against the level, count and key that the node gives it."""
         child = self.get(shape, parent.items[index])
         check_child(parent, index, child)
         return child
@@ -255,7 +255,7 @@ class Nodes:
         return address
 
     def add_raw(self, raw: bytes) -> Address:
-        """Stage an object that is no node: a chunk, a packed value."""
+        """Stage an object that is not a node: a chunk, a packed value."""
         return self.staging.add(raw)
 
     def keep(self, address: bytes, node: Node, raw: bytes) -> None:

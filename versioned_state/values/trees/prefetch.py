@@ -1,6 +1,6 @@
-"""What a walk will need, read before it sets out: one call of the store a level, instead of one a node. Layer: values.
+"""The nodes that a walk will need, read before it begins: one call of the store a level, instead of one a node. Layer: values.
 
-Nothing depends on it but the number of calls: a walk reads for itself what it does not find in the cache.
+Nothing depends on it but the number of calls: a walk reads nodes that it does not find in the cache.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 
 _MOST: Final = 256
-"""Nodes of one level up to which they are read ahead: some levels of them fit in the cache of ``Nodes``, where the walk finds them."""
+"""Nodes of one level up to which they are read ahead: some levels of them fit in the cache of ``Nodes``."""
 
 
 def fetch_difference(nodes: Nodes, shape: Shape, a: Node | bytes, b: Node | bytes) -> tuple[list[Node], list[Node]] | None:
     """Have the nodes at hand that two trees do not share, by their tops. Cost: those nodes, one call a level.
 
-    Returns their leaves, those of the first and those of the second; None where there are too many nodes to hold, and not all were read.
+    Returns their leaves, those of the first and those of the second; None if there are too many nodes to hold; not all were read then.
     """
     nodes.fetch(shape, a, b)
     left, right = [nodes.get(shape, a)], [nodes.get(shape, b)]

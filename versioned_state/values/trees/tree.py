@@ -36,7 +36,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replace what lies at offsets [start, end) of one level with these items; the fields are those of a ``Node``."""
+    """Replace the items at offsets [start, end) of one level; the fields are those of a ``Node``."""
 
     start: int
     end: int
@@ -73,7 +73,7 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tr
     Cost: the touched leaves, and one path to each. Built from an empty tree: everything, once.
 
     Args:
-        level: of the nodes that hold what is edited: 1 for the chunks of a blob that has several.
+        level: of the nodes that hold the edited items: 1 for a blob with several chunks.
     """
     top = top_of(nodes, tree)
     if top.level == 0:
@@ -84,7 +84,7 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tr
             return grow(nodes, tree.shape, row)
     total = tree.count
     while True:
-        runs = _recut(nodes, tree.shape, top, total, level, edits)
+        runs = _rechunk(nodes, tree.shape, top, total, level, edits)
         if len(runs) == 1 and runs[0].start == 0 and runs[0].end == total and (level == top.level or len(runs[0].nodes) < 2):
             return grow(nodes, tree.shape, runs[0].nodes)
         edits = [_as_edit(nodes, tree.shape, run) for run in runs]
@@ -92,7 +92,7 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tr
 
 
 def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> Tree:
-    """The same for a tree of one leaf, as most states are: it is cut anew as a whole."""
+    """The same for a tree of one leaf, as most states are: all of it is chunked anew."""
     items, keys = leaf.items.copy(), None if leaf.keys is None else leaf.keys.copy()
     for edit in reversed(edits):
         items[edit.start : edit.end] = edit.items
@@ -104,14 +104,13 @@ def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> T
     sizes = chunker.feed(items, keys)
     if not sizes or sizes[0] == len(items):
         return grow(nodes, shape, [Node(0, items, None, keys)])
-    return grow(nodes, shape, _cut(0, [*sizes, chunker.pending] if chunker.pending else sizes, items, None, keys))
+    return grow(nodes, shape, _split(0, [*sizes, chunker.pending] if chunker.pending else sizes, items, None, keys))
 
 
 def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[Node] | None:
     """The new nodes of the top level after an edit within one leaf, as nearly all edits are; None if it touches more than one path.
 
-    What ``_recut`` does, without the lists that several edits and nodes ask for: the touched nodes are cut anew, and each must end in a
-    boundary, or at the end of the tree.
+    The same as ``_rechunk`` at less cost: the touched nodes are chunked anew, and each must end in a boundary, or at the end of the tree.
     """
     shape, node, start, end = tree.shape, top, edit.start, edit.end
     path = []
@@ -131,7 +130,7 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
         return None
     items = [*node.items[:start], *edit.items, *node.items[end:]]
     keys = None if node.keys is None or edit.keys is None else [*node.keys[:start], *edit.keys, *node.keys[end:]]
-    row = _cut_at_boundaries(shape, 0, items, None, keys, at_end=at_end)
+    row = _split_at_boundaries(shape, 0, items, None, keys, at_end=at_end)
     for parent, index, is_last in reversed(path):
         if not row:
             return None
@@ -141,11 +140,11 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
         counts = [*counts[:index], *[each.count for each in row], *counts[index + 1 :]]
         if parent.keys is not None:
             keys = [*parent.keys[:index], *[each.keys[0] for each in row if each.keys], *parent.keys[index + 1 :]]
-        row = _cut_at_boundaries(shape, parent.level, items, counts, keys, at_end=is_last)
+        row = _split_at_boundaries(shape, parent.level, items, counts, keys, at_end=is_last)
     return row or None
 
 
-def _cut_at_boundaries(
+def _split_at_boundaries(
     shape: Shape, level: int, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None, *, at_end: bool
 ) -> list[Node]:
     """The nodes of these items; none if the last one does not end in a boundary and is not at the end of its level."""
@@ -157,10 +156,10 @@ def _cut_at_boundaries(
         if not sizes:
             return [Node(level, items, counts, keys)]
         sizes.append(chunker.pending)
-    return _cut(level, sizes, items, counts, keys)
+    return _split(level, sizes, items, counts, keys)
 
 
-def _cut(level: int, sizes: list[int], items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> list[Node]:
+def _split(level: int, sizes: list[int], items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> list[Node]:
     """Nodes of these many items each."""
     nodes = []
     start = 0
@@ -176,7 +175,7 @@ def build(nodes: Nodes, shape: Shape, level: int, edit: Edit) -> Tree:
     if not edit.items:
         return empty(shape)
     above = Node(level, [], [] if level else None, [] if shape is Shape.MAP else None)
-    (run,) = _recut(nodes, shape, above, 0, level, [edit])
+    (run,) = _rechunk(nodes, shape, above, 0, level, [edit])
     return grow(nodes, shape, run.nodes)
 
 
@@ -188,7 +187,7 @@ def grow(nodes: Nodes, shape: Shape, row: list[Node]) -> Tree:
     while len(row) > 1:
         level = row[0].level + 1
         above = Node(level, [], [], [] if shape is Shape.MAP else None)
-        (run,) = _recut(nodes, shape, above, 0, level, [_as_edit(nodes, shape, _Run(0, 0, row))])
+        (run,) = _rechunk(nodes, shape, above, 0, level, [_as_edit(nodes, shape, _Run(0, 0, row))])
         row = run.nodes
     (top,) = row
     while top.level and len(top.items) == 1:
@@ -210,7 +209,7 @@ class _Run:
 
 
 def _as_edit(nodes: Nodes, shape: Shape, run: _Run) -> Edit:
-    """What a run means one level up."""
+    """The edit that a run is one level up."""
     return Edit(
         run.start,
         run.end,
@@ -227,7 +226,7 @@ def _chunker(shape: Shape, level: int) -> Chunker:
 
 
 class _Gathered:
-    """Items in the order in which they are fed to a chunker, and the nodes that it cuts from them."""
+    """Items in the order in which they are fed to a chunker, and the nodes that it makes of them."""
 
     def __init__(self, shape: Shape, level: int) -> None:
         self._chunker = _chunker(shape, level)
@@ -235,19 +234,19 @@ class _Gathered:
         self._items: list[bytes] = []
         self._counts: list[int] | None = [] if level else None
         self._keys: list[bytes] | None = [] if shape is Shape.MAP else None
-        self._cuts: list[int] = []
+        self._sizes: list[int] = []
         self._chunked = 0
 
     @property
-    def at_cut(self) -> bool:
-        """Whether a node ends with what was fed last."""
+    def at_boundary(self) -> bool:
+        """Whether a node ends with the last item fed."""
         self._chunk()
         return self._chunker.pending == 0
 
     def _chunk(self) -> None:
         fed = self._chunked
         self._chunked = len(self._items)
-        self._cuts += self._chunker.feed(self._items[fed:], self._keys and self._keys[fed:])
+        self._sizes += self._chunker.feed(self._items[fed:], self._keys and self._keys[fed:])
 
     def feed(self, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> None:
         self._items += items
@@ -257,7 +256,7 @@ class _Gathered:
             self._keys += keys
 
     def feed_node(self, node: Node, first: int, start: int, end: int) -> None:
-        """Feed what a node, whose first offset is ``first``, holds at [start, end)."""
+        """Feed the items at [start, end) of a node whose first offset is ``first``."""
         if start >= end:
             return
         a, b = start - first, end - first
@@ -265,19 +264,19 @@ class _Gathered:
             a, b = _index_at(node.counts, a), _index_at(node.counts, b)
         self.feed(node.items[a:b], node.counts and node.counts[a:b], node.keys and node.keys[a:b])
 
-    def cut(self) -> list[Node]:
-        """The nodes of all that was fed; the last one ends where that ends."""
+    def nodes(self) -> list[Node]:
+        """The nodes of all items fed; the last node ends with the last item."""
         if self._chunked < len(self._items):
             self._chunk()
-        sizes = [*self._cuts, self._chunker.pending] if self._chunker.pending else self._cuts
-        return _cut(self._level, sizes, self._items, self._counts, self._keys)
+        sizes = [*self._sizes, self._chunker.pending] if self._chunker.pending else self._sizes
+        return _split(self._level, sizes, self._items, self._counts, self._keys)
 
 
-def _recut(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits: list[Edit]) -> list[_Run]:
+def _rechunk(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits: list[Edit]) -> list[_Run]:
     """Apply edits to one level: the runs of old nodes that they replace.
 
-    A run begins at the node in which its first edit begins, since that node's first cut stands whatever follows. It ends
-    where a new cut falls on an old one with no edit in between: from there on, everything would be cut as it was.
+    A run begins at the node in which its first edit begins, since that node begins at a boundary whatever follows. It ends
+    where a new boundary falls on an old one with no edit in between: from there on, all boundaries stay.
     """
     runs = []
     i = 0
@@ -298,10 +297,10 @@ def _recut(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits:
                     end = first + node.count
             gathered.feed_node(node, first, position, end)
             position = end
-            if gathered.at_cut or end >= total:
+            if gathered.at_boundary or end >= total:
                 break
             first, node = _node_at(nodes, shape, top, level, end)
-        runs.append(_Run(run_start, end, gathered.cut()))
+        runs.append(_Run(run_start, end, gathered.nodes()))
     return runs
 
 
@@ -420,7 +419,7 @@ def _locate(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
 
 
 def edit_map(nodes: Nodes, tree: Tree, changes: dict[bytes, bytes | None]) -> Tree:
-    """The map with these keys set to these cells, or removed where the cell is None; a cell that is there already is no edit."""
+    """The map with these keys set to these cells, or removed if the cell is None; a cell that is there already is not an edit."""
     edits = []
     if not tree.count:
         keys = sorted(key for key, cell in changes.items() if cell is not None)
@@ -442,7 +441,7 @@ def edit_map(nodes: Nodes, tree: Tree, changes: dict[bytes, bytes | None]) -> Tr
 def splice_cells(nodes: Nodes, tree: Tree, replacements: list[tuple[int, int, list[bytes]]]) -> Tree:
     """The sequence with the elements [start, end) of each triple replaced by its cells.
 
-    Cells that stand there already are no edit, so that what a caller encoded again in vain touches no node.
+    A cell that is there already is not an edit, so an element that was encoded again in vain touches no node.
     """
     edits = []
     for start, end, cells in replacements:
