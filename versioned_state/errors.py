@@ -6,10 +6,10 @@ Grouped by what the caller does next::
     ├── the caller retries, or merges
     │   ├── BranchMovedError           the branch was moved by another writer
     │   ├── MergeConflictError         both sides changed the same path
-    │   ├── PatchConflictError         what a patch changes is not there as it was
-    │   ├── UncommittedChangesError    it would lose what is not committed
-    │   └── UnmergedBranchError        a branch to delete has commits that nothing else leads to
-    ├── the caller mends the input
+    │   ├── PatchConflictError         the old values of a patch are not there
+    │   ├── UncommittedChangesError    the call would lose uncommitted changes
+    │   └── UnmergedBranchError        a branch to delete has commits that are in no other branch or tag
+    ├── the caller corrects the input
     │   ├── InvalidArgumentError       also ValueError: a bad name, path, URL or option
     │   │   └── InvalidPathError
     │   ├── UnserializableValueError   also TypeError: a value that cannot be stored
@@ -21,27 +21,27 @@ Grouped by what the caller does next::
     │   ├── UnknownRevisionError       also KeyError
     │   ├── AmbiguousRevisionError     also KeyError
     │   ├── UnknownPathError           also KeyError: nothing at that path
-    │   ├── RefExistsError             the branch or tag is there already
+    │   ├── RefExistsError             the branch or tag exists already
     │   └── MissingDependencyError     also ImportError: an extra that is not installed
     └── StorageError                   the store failed; the driver's error is its cause
         ├── StoreClosedError           a call after close()
         ├── StoreBusyError             another process holds the store; try again
         ├── UnreachableStoreError      no connection to the server; try again
         │   └── UnknownOutcomeError    the connection was lost during a write, which was done or was not
-        ├── CommitInDoubtError         a commit that the store may have or not; the next call finds out
-        ├── UnsafeStoreError           what is there could lose or change what it is given
+        ├── CommitInDoubtError         the store may have the commit or not; the next call finds out
+        ├── UnsafeStoreError           the server or file could lose or change data
         ├── StorageFullError           no room; nothing was written
-        ├── StoreNotFoundError         nothing at that place
-        ├── NotAStoreError             what is there is not a store of ours
-        ├── WrongKeyError              an encrypted store, and none of the keys given opens it
+        ├── StoreNotFoundError         there is no store at that place
+        ├── NotAStoreError             the place holds something else
+        ├── WrongKeyError              an encrypted store that none of the given keys opens
         ├── FormatError                written by a newer release
         └── the store needs repair
             ├── CorruptStoreError      the store's own file is damaged
             ├── CorruptObjectError     bytes that do not match their address
-            ├── MissingObjectError     an object that should be there; no KeyError: missing is not absent
-            └── CorruptRefError        a ref that is damaged, or gone where it was
+            ├── MissingObjectError     an object that should be there; not a KeyError: missing is not absent
+            └── CorruptRefError        a ref that is damaged, or gone although it was created
 
-An error carries its facts as attributes and says what remains. Only where it says otherwise has anything changed.
+An error carries its facts as attributes and says what remains. Nothing has changed unless the error says so.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 STAGED: Final = "nothing was committed, and the staged changes are still there"
-"""What remains where a commit failed."""
+"""What remains after a commit failed."""
 
 
 class StateError(Exception):
@@ -119,7 +119,7 @@ class BranchMovedError(StateError):
 
 
 class MergeConflictError(StateError):
-    """Both sides changed the same path since their merge base. Everything is as it was.
+    """Both sides changed the same path since their merge base. Nothing was changed.
 
     ``conflicts`` has the paths with their values in the base, in ours and in theirs, read when asked for. ``merge`` resolves them:
     ``merge.resolve(path, value)`` for each, then ``merge.commit()``.
@@ -136,7 +136,7 @@ class MergeConflictError(StateError):
         )
         super().__init__(
             f"conflict on branch {branch!r} at {shown}: both sides changed it",
-            hint=f"policies={{{appended!r}: 'append'}} keeps what both appended; or {way_out}" if appended else way_out,
+            hint=f"policies={{{appended!r}: 'append'}} keeps the elements of both sides; or {way_out}" if appended else way_out,
             remains=remains,
         )
         self.branch = branch
@@ -145,7 +145,7 @@ class MergeConflictError(StateError):
 
     @property
     def can_resolve(self) -> bool:
-        """Whether ``merge`` can settle the conflicts: not after a transaction, which was rolled back."""
+        """Whether ``merge`` can resolve the conflicts: not after a transaction, which was rolled back."""
         return self._merge is not None
 
     @property
@@ -157,12 +157,12 @@ class MergeConflictError(StateError):
 
 
 class PatchConflictError(StateError):
-    """A patch that does not fit: what it changes is not there as it was. Nothing was changed; ``paths`` are those that do not fit."""
+    """The old values of a patch are not there. Nothing was changed; ``paths`` are the places."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
         super().__init__(
-            f"the patch does not fit at {shown}: what it changes is not there as it was",
+            f"the patch does not fit at {shown}: its old values are not there",
             remains="nothing was changed",
             hint="cherry_pick() merges a commit of the same store by path, and aligns lists",
         )
@@ -170,18 +170,16 @@ class PatchConflictError(StateError):
 
 
 class UncommittedChangesError(StateError):
-    """A call that moves a state to another commit, while it has changes of its own that it would lose. Nothing was changed."""
+    """A call would move a state to another commit and lose its uncommitted changes. Nothing was changed."""
 
     def __init__(self, call: str, paths: Sequence[str]) -> None:
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
-        super().__init__(
-            f"{call} with changes that are not committed: {shown}", remains="nothing was changed", hint="commit() or discard() first"
-        )
+        super().__init__(f"{call} with uncommitted changes: {shown}", remains="nothing was changed", hint="commit() or discard() first")
         self.paths = tuple(paths)
 
 
 class UnmergedBranchError(StateError):
-    """A branch that is to be deleted, while no other branch and no tag leads to its head. Nothing was changed."""
+    """The branch to delete has commits that no other branch or tag has. Nothing was changed."""
 
     def __init__(self, branch: str, head: str) -> None:
         super().__init__(
@@ -197,7 +195,7 @@ class UnmergedBranchError(StateError):
 
 
 class InvalidArgumentError(StateError, ValueError):
-    """An argument that cannot be meant: a bad name, URL or option."""
+    """A bad argument: a name, URL or option."""
 
 
 class InvalidPathError(InvalidArgumentError):
@@ -256,9 +254,9 @@ class TransactionError(StateError):
 
 
 class UnknownRevisionError(StateError, KeyError):
-    """No commit goes by that name; ``near`` holds refs and ids that come close.
+    """No commit has that name; ``near`` holds similar refs and ids.
 
-    ``deleted`` is ``"branch"`` or ``"tag"`` where there was one of that name, which its reflog can bring back, and else empty.
+    ``deleted`` is ``"branch"`` or ``"tag"`` if one of that name was deleted, which its reflog can bring back; otherwise it is empty.
     """
 
     def __init__(self, revision: str, *, near: Sequence[str] = (), reason: str = "", deleted: str = "") -> None:
@@ -293,7 +291,7 @@ class UnknownPathError(StateError, KeyError):
 
 
 class RefExistsError(StateError):
-    """The branch or tag to create is there already; it was not moved."""
+    """The branch or tag to create exists already; it was not moved."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"{kind} {name!r} exists already", remains="it was not changed")
@@ -331,12 +329,12 @@ class UnreachableStoreError(StorageError):
 class UnknownOutcomeError(UnreachableStoreError):
     """The connection was lost, or timed out, while a write was under way: all of it was done, or none.
 
-    It may even be done later, where the server has not seen it yet. A commit finds out by itself what became of it.
+    The server may even carry it out later. A commit finds out by itself whether it was done.
     """
 
 
 class CommitInDoubtError(StorageError):
-    """The store failed during a commit, and then could not be asked whether it has it; ``commit`` is the id that it would have.
+    """The store failed during a commit, and cannot be asked whether it has the commit; ``commit`` is the id that it would have.
 
     The next call on the state (``refresh()``, or ``commit()`` again) finds out before it does anything else, so that nothing is
     committed twice. No other error of a commit leaves that open.
@@ -344,15 +342,15 @@ class CommitInDoubtError(StorageError):
 
     def __init__(self, commit: str) -> None:
         super().__init__(
-            f"the store failed while commit {_short(commit)} was under way and cannot be asked whether it was made",
-            hint="refresh(), or commit() again, once the store can be reached: either finds out what became of it",
+            f"the store failed during commit {_short(commit)} and cannot be asked whether the commit was made",
+            hint="refresh(), or commit() again, once the store can be reached: either finds out whether the commit was made",
             remains="the staged changes are still there",
         )
         self.commit = commit
 
 
 class UnsafeStoreError(StorageError):
-    """The server or file would lose or change what it is given, by its settings or by what others put into it. Nothing was written."""
+    """The server or file could lose or change data, because of its settings or of foreign content. Nothing was written."""
 
 
 class StorageFullError(StorageError):
@@ -368,11 +366,11 @@ class StoreNotFoundError(StorageError):
 
 
 class NotAStoreError(StorageError):
-    """What is at that place is not a store of this library; it was not touched."""
+    """The place does not hold a store of this library; it was not touched."""
 
 
 class WrongKeyError(StorageError):
-    """What is stored was encrypted with a key that was not given. Nothing was changed."""
+    """The store is encrypted with a key that was not given. Nothing was changed."""
 
 
 class FormatError(StorageError):
@@ -407,7 +405,7 @@ class CorruptObjectError(StorageError):
 class MissingObjectError(StorageError):
     """An object that a commit, a tree or a ref names is not in the store.
 
-    It is no ``KeyError``, which ``get`` with a default would take for a key that was never there.
+    It is not a ``KeyError``, which ``get`` with a default would take for a key that was never there.
     """
 
     def __init__(self, id: str, kind: str = "object") -> None:
@@ -417,7 +415,7 @@ class MissingObjectError(StorageError):
 
 
 class CorruptRefError(StorageError):
-    """A ref whose record is damaged, or that is gone although it was created."""
+    """A ref whose record is damaged, or missing although the ref was created."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"ref {name!r} is corrupt: {reason}", hint="its commits are still in the store; restore the ref from a backup")
