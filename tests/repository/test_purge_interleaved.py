@@ -121,7 +121,7 @@ def test_a_handle_that_stands_on_an_old_commit_goes_on():
     # What it sent before it found the branch moved is garbage, and may hold what was purged: hence the advice to purge again.
     report = purge(Repository(store).database, "users.alice")
     assert report.commits == {}
-    assert any("stand on an old commit" in text for text in report.unreached)
+    assert any("whose head is an old commit" in text for text in report.unreached)
     assert not holds(store)
 
 

@@ -30,11 +30,11 @@ class Match:
     """A line that matches.
 
     Attributes:
-        path: where it is: the path of the string, or, within a set or a value of a registered type, of that.
+        path: the path of the string; within a set or a value of a registered type, the path of that.
         line: the line, without its line break.
-        number: of the line in its string, from 1.
+        number: the number of the line in its string, from 1.
         spans: start and end of each match in the line.
-        is_key: it is in the key that the path ends with, and not in the value there.
+        is_key: the line is in the key that the path ends with, not in the value there.
     """
 
     path: StatePath
@@ -44,7 +44,7 @@ class Match:
     is_key: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """It in JSON types."""
+        """The match in JSON types."""
         spans = [list(span) for span in self.spans]
         return {"path": str(self.path), "line": self.line, "number": self.number, "spans": spans, "is_key": self.is_key}
 
@@ -52,7 +52,7 @@ class Match:
 def grep(database: Database, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
     """The lines of strings, keys of dicts included, in which a regular expression is found, in the order of the keys of the state.
 
-    A line break ends a line, as in ``blame``: behind the last one there is none. The empty string is one empty line.
+    A line break ends a line, as in ``blame``: no line begins after the last one. The empty string is one empty line.
 
     Objects, bytes and the engine's own keys are not searched; nothing is unpickled. Cost: reads a leaf of a tree, or a few chunks of a
     long text, at a time, as matches are taken; a node that several lists share and that has no match is read once.
@@ -84,7 +84,7 @@ def grep(database: Database, pattern: str | re.Pattern[str], rev: str | Commit =
 
 
 def _places(nodes: Nodes, commit: Commit, path: str | StatePath) -> Iterator[Part]:
-    """Where to look: the value at a path, or the keys and values of a namespace, or of the whole state."""
+    """The cells to search: the value at a path, or the keys and values of a namespace or of the whole state."""
     target = target_of(path) if str(path) else None
     if target is not None and not target.is_range:
         cell = find_cell(nodes, find(nodes, commit.tree, target.start), target.steps)

@@ -56,7 +56,7 @@ _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 @dataclass(frozen=True, slots=True)
 class GcReport:
-    """What a gc did, or would do with ``dry_run``.
+    """The result of a gc, or of a dry run.
 
     Attributes:
         refs: how many refs were followed; deleted refs count as long as their reflog has not expired.
@@ -264,7 +264,7 @@ class _Sweep:
                 self._delete(garbage)
             self._end()
         except BaseException:
-            # Nobody must wait for a gc that has failed, and no commit write down for it where its ref went.
+            # No other gc must wait for one that has failed, and no commit publish its head to it.
             with suppress(StorageError):
                 self._give_up()
             raise

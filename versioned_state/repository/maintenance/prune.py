@@ -1,7 +1,7 @@
-"""Retention: history beyond what is to be kept is cut away, and its commits become garbage. Layer: repository.
+"""Prune: old history is cut away, and its commits become garbage. Layer: repository.
 
-Ids never change. What falls out of a branch is not deleted here: a record says at which commits history ends (``cuts``), and ``gc``
-frees what nothing reaches any more::
+Ids never change. Nothing is deleted here: a record names the commits at which history ends (``history/shallow``), and ``gc`` deletes the
+commits that nothing reaches any more::
 
     before    root ── 1 ── 2 ── 3 ── 4 ── 5  main
                            └─ 6 ── 7  side
@@ -9,7 +9,7 @@ frees what nothing reaches any more::
     keep_last=2 for main             4 ── 5  main, cut at 4; 3 is garbage
                       root ── 1 ── 2 ── 6 ── 7  side
 
-So a commit that a branch outside of the pattern, a tag or a reflog still reaches stays, with everything before it.
+A commit that a branch outside of the pattern, a tag or a reflog still reaches stays, with everything before it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 @dataclass(frozen=True, slots=True)
 class BranchCut:
-    """A branch that the retention reaches: where it is cut now, and how many rounds (first parents) of it stay."""
+    """A pruned branch: the commit at which its history now ends, and how many commits (by first parents) it keeps."""
 
     branch: str
     at: Commit
@@ -86,15 +86,15 @@ def prune(
     gc: bool = False,
     dry_run: bool = False,
 ) -> PruneReport:
-    """Cut the history of branches down to what is to be kept. Deletes nothing: ``gc`` does.
+    """Cut old history off branches. Deletes nothing: ``gc`` does.
 
-    A branch keeps its newest rounds: those among the last ``keep_last``, and those not older than ``older_than``. With both, one reason
-    suffices. The head always stays. What was merged in stays as far back as the rounds that are kept go. The cut is published by one
-    compare-and-set, and a writer on any branch is never in the way, or held up. Cost: reads every commit once.
+    A branch keeps the commits, by first parents, that are among its last ``keep_last`` or not older than ``older_than``; the head always
+    stays. Merged commits stay as far back as those go. One compare-and-set publishes the change; writers are never in the way, and never
+    held up. Cost: reads every commit once.
 
     Args:
-        keep_last: rounds of a branch, counted by first parents; 1 or more.
-        older_than: age, by the time that commits carry.
+        keep_last: how many commits of a branch to keep, by first parents; 1 or more.
+        older_than: the age, by their own time, from which commits may go.
         keep_tagged: a tag keeps everything before it, as a branch outside of the pattern does. If not, a tag keeps only its own commit,
             unless a branch outside of the pattern leads to it.
         branches: patterns with ``*`` and ``?`` of the branches to prune.
@@ -129,7 +129,7 @@ def prune(
         try:
             plan = _plan(database, retention, dry_run=dry_run)
         except MissingObjectError:
-            # Gc may have taken what a reflog named when it was read, and has expired since.
+            # Gc may have deleted the commits of a log entry that has expired since it was read.
             if database.fence.refresh().sweeps == sweeps:
                 raise
             continue
@@ -220,7 +220,7 @@ def _plan(database: Database, retention: _Retention, *, dry_run: bool) -> _Plan:
     for address, commit in within.items():
         parents = database.commits.read_stored(address).parent_addresses
         kept = [parent in commit.parent_addresses and (parent in untouched or parent in within) for parent in parents]
-        # Without the first parent a commit would have another one in its place, at another height.
+        # Without its first parent a commit would have the second one as its first, at another height.
         bits = sum(1 << index for index, keep in enumerate(kept) if keep) if kept and kept[0] else 0
         if bits != sum(1 << index for index, parent in enumerate(parents) if parent in commit.parent_addresses):
             made[address] = ShallowCommit(commit.height, bits)
@@ -244,7 +244,7 @@ def _plan(database: Database, retention: _Retention, *, dry_run: bool) -> _Plan:
 
 
 def _down_to(floor: Commit, head: Commit, database: Database) -> dict[Address, Commit]:
-    """What a branch keeps: its rounds down to the floor, and what was merged into them, as far back as the floor's generation."""
+    """The commits that a branch keeps: down to the floor, and merged ones as far back as the floor's generation."""
     found = {head.address: head}
     pending = [head]
     while pending:

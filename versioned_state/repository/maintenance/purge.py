@@ -53,7 +53,7 @@ BEYOND: Final = (
     "backups, copies of the folder, snapshots of the file system, and what other stores pulled or imported",
     "blocks of the disk that the file system has given up, above all on an SSD",
     "the memory of other processes, and caches there, until they are closed",
-    "handles that stand on an old commit: what they send until they find the branch moved is garbage that may hold it; then purge again",
+    "handles whose head is an old commit: until they find the branch moved, they may send objects that hold the data; then purge again",
     "pickled objects, sets and values of registered types that hold it inside: purge the key above them",
 )
 """Places that a purge cannot reach, whatever the store."""
@@ -103,19 +103,19 @@ def purge(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> PurgeReport:
-    """Rewrite history without what is at some paths, and erase it from the store. Ids of rewritten commits change, and of all after them.
+    """Rewrite history without the values at some paths, and erase them from the store. Rewritten and later commits get new ids.
 
-    All branches and tags and all reflogs are rewritten, those of deleted refs too. Commits that never held it, nor came after one that
-    did, keep their ids. Time, author, message and meta stay; a signature cannot, and a rewritten commit has none. Others may write
-    meanwhile: what they commit in between is rewritten too, and a handle that stands on an old commit merges onto the new head as it does
-    onto any other. Cost: reads every commit once, and of each tree the paths; then a gc, and on ``Disk`` a copy of the store.
+    All branches, tags and reflogs are rewritten, those of deleted refs too. Commits that never held the data, and come after none that
+    did, keep their ids. Time, author, message and meta stay; a rewritten commit loses its signature. Others may write meanwhile: their
+    commits are rewritten too, and a handle whose head is an old commit merges onto the new head as onto any other. Cost: reads every
+    commit once, and the paths in each tree; then a gc, and on ``Disk`` a copy of the store.
 
     Args:
         paths: keys (``alice``), parts of values (``users.alice``), or whole namespaces (``@alice``). An index means that element in each
             commit.
         prefixes: beginnings of keys of the state: ``user/alice/``.
-        branches: patterns with ``*`` and ``?`` of branches to erase whole: head, reflog and name. What other refs lead to stays. Handles
-            that stand on one find it gone. One that is damaged can be given up so.
+        branches: patterns with ``*`` and ``?`` of branches to erase whole: head, reflog and name. Commits that other refs lead to stay. A
+            handle on such a branch finds it gone. A damaged branch can be given up this way.
         replace: words to replace in messages, in the strings of meta, and in authors, of reflogs too.
         dry_run: only report.
         progress: see ``Progress``.
@@ -124,7 +124,7 @@ def purge(
         InvalidPathError, InvalidArgumentError: no path, or a bad one. Nothing was changed.
         UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
         StoreBusyError: another gc, writers or a reader would not let it finish. Run it again.
-        StorageError: the store failed. What was rewritten stays so, and what was not is as it was. Run it again.
+        StorageError: the store failed. Some refs may be rewritten, and the others are as they were. Run it again.
     """
     prefixes = tuple(prefixes)
     patterns = (branches,) if isinstance(branches, str) else tuple(branches)
@@ -144,7 +144,7 @@ def purge(
             try:
                 one.rewrite()
             except MissingObjectError:
-                # Gc may have taken what a reflog named when it was read, and has expired since.
+                # Gc may have deleted the commits of a log entry that has expired since it was read.
                 one.check_swept()
                 raise
             done.add(one)
@@ -296,7 +296,7 @@ class _Pass:
                 self._nodes.bind(self._staging)
             return
         author, message, meta = texts
-        # Each commit has one that stands for it, so generation, height and jump are those of the old one.
+        # Every commit has one counterpart, so generation, height and jump stay the same.
         new, raw = with_address(
             dataclasses.replace(
                 stored,
@@ -365,7 +365,7 @@ class _Pass:
         return True
 
     def _publish_cuts(self) -> None:
-        """A rewritten commit is cut where the old one was, before any ref leads to it."""
+        """Make history end at a rewritten commit if it ended at the old one, before any ref leads to it."""
         database = self._database
         while not self._shallow.keys() <= database.commits.shallow.keys():
             shallow = database.commits.refresh_shallow()
@@ -388,7 +388,7 @@ def _iter_log(database: Database, ref: Ref) -> Iterator[LogEntry]:
             return
         if entry.time < expired:
             if log == ref.log:
-                # gc keeps the last entry of a ref whatever its age, a tag's message in it, but not what it led away from.
+                # gc keeps the last entry of a ref whatever its age, with a tag's message in it, but not the commit before the move.
                 yield dataclasses.replace(entry, old=None, previous=None)
             return
         yield entry
