@@ -31,6 +31,8 @@ def test_a_conflict_changes_nothing_and_names_both_sides(vstate: Vstate, fork: P
         (["--theirs", "**"], 900, ["grander"]),
         (["--ours", "**", "--theirs", "budget.*"], 900, ["cheaper"]),  # the pattern that says more goes first
         (["--ours", "messages", "--theirs", "budget.limit"], 900, ["cheaper"]),
+        (["--ours", "messages", "--theirs", "budget"], 900, ["cheaper"]),  # a side for a path is a side for all conflicts below it
+        (["--policy", "**=ours"], 700, ["cheaper"]),
         (["--policy", "messages=append", "--set", "budget.limit", "800"], 800, ["grander", "cheaper"]),
         (["--policy", "messages=theirs", "--policy", "budget.limit=min"], 700, ["grander"]),
         (["--policy", "messages=append", "--policy", "budget.limit=sum", "--ours", "budget.limit"], 1000, ["grander", "cheaper"]),

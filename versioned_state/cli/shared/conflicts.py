@@ -72,7 +72,7 @@ class Choices:
         if path in self.values:
             values[path] = self.values[path]
             return True
-        found = [(pattern, side) for pattern, side in self.sides if pattern.matches(path)]
+        found = [(pattern, side) for pattern, side in self.sides if _covers(pattern, path)]
         if not found:
             return False
         whole = [sum(type(step) is not str for step in pattern.steps) for pattern, _ in found]
@@ -87,11 +87,16 @@ class Choices:
         return True
 
     def _check(self, seen: list[StatePath], left: list[StatePath]) -> None:
-        wrong = [str(pattern) for pattern, _ in self.sides if not any(map(pattern.matches, seen))]
+        wrong = [str(pattern) for pattern, _ in self.sides if not any(_covers(pattern, path) for path in seen)]
         wrong += [str(path) for path in self.values if path not in seen]
         if wrong:
             shown = ", ".join(map(str, left[:5])) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
             raise InvalidArgumentError(f"there is no conflict at {wrong[0]}", remains="nothing was changed", hint=f"conflicts: {shown}")
+
+
+def _covers(pattern: Pattern, path: StatePath) -> bool:
+    """Whether a pattern matches a path or one above it, as for the policies ``ours`` and ``theirs``."""
+    return any(pattern.matches(StatePath(path.steps[:length])) for length in range(len(path.steps), 0, -1)) or pattern.matches(path)
 
 
 def resolution_options(command: Callable[..., Any]) -> Callable[..., Any]:

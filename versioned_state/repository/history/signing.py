@@ -1,8 +1,8 @@
-"""Signed commits: keys, signing, and checking a line of history against keys that the caller trusts. Layer: repository.
+"""Signed commits: keys, signing, and verifying history against keys that the caller trusts. Layer: repository.
 
-A signature is over all that a commit says: its state's root, its parents, who, when and what. Their ids stand for everything below
-them, the parents' own signatures included, so one signature that holds vouches for the whole of history up to there. What the head
-of a branch should be, no signature in the store can say: see ``verify``. ``docs/design/017-signed-commits.md`` has the reasons.
+A signature covers everything in a commit: the root of its state, its parents, author, time and message. Their ids stand for all that is
+below them, the signatures of the parents included, so one good signature vouches for the whole history up to that commit. No signature
+in the store can say which commit the head of a branch should be: see ``verify``. ``docs/design/017-signed-commits.md`` has the reasons.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     PublicKey = bytes | str | Ed25519PublicKey
 
 MAX_FAULTS: Final = 1000
-"""Commits that are no good and are listed by a ``Verification``; the others are only counted."""
+"""The most faults that a ``Verification`` lists; further ones are only counted."""
 
 _KEY_SIZE: Final = 32
 _PURPOSE: Final = b"versioned-state commit 1\0"
-"""Before what is signed, so that no signature that a key made for another purpose passes for one of a commit."""
+"""Put before the signed bytes, so that a signature that the key made for another purpose never passes for one of a commit."""
 
 
 class Signer:
     """Signs commits with one Ed25519 key (RFC 8032). Threads may share it.
 
     Args:
-        private_key: 32 raw bytes, PEM (PKCS #8), OpenSSH's format, or an ``Ed25519PrivateKey`` of ``cryptography``, which may be one
-            whose secret lies in hardware.
-        password: what a PEM or OpenSSH key is encrypted with.
+        private_key: 32 raw bytes, PEM (PKCS #8), OpenSSH's format, or an ``Ed25519PrivateKey`` of ``cryptography``, whose secret may be in
+            hardware.
+        password: the password of an encrypted PEM or OpenSSH key.
 
     Raises:
-        InvalidArgumentError: it is no such key, or the password is wrong. The key is not in the message.
+        InvalidArgumentError: it is not such a key, or the password is wrong. The message does not show the key.
         MissingDependencyError: ``cryptography`` is not installed.
     """
 
@@ -58,7 +58,7 @@ class Signer:
 
     @classmethod
     def generate(cls) -> Signer:
-        """One with a new key, from the random numbers of the system. ``private_pem`` is how it is kept."""
+        """A signer with a new random key. Keep the key as ``private_pem``."""
         return cls(_ed25519().Ed25519PrivateKey.generate())
 
     @property
@@ -71,7 +71,7 @@ class Signer:
         return self._id + self._key.sign(_PURPOSE + raw)
 
     def private_pem(self, password: bytes | str | None = None) -> bytes:
-        """The private key in PEM, to be kept where only its owner reads it; encrypted where there is a password."""
+        """The private key in PEM, encrypted if a password is given. Keep it where only its owner can read it."""
         serialization = _serialization()
         secret = password.encode() if isinstance(password, str) else password
         return self._key.private_bytes(
@@ -81,7 +81,7 @@ class Signer:
         )
 
     def public_pem(self) -> bytes:
-        """The public key in PEM, to be given to whoever verifies."""
+        """The public key in PEM, for whoever verifies."""
         serialization = _serialization()
         return self._key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
@@ -90,26 +90,26 @@ class Signer:
 
 
 def key_id(public_key: PublicKey) -> str:
-    """What commits call a key: 16 hex digits. Takes what ``verify`` takes, and raises the same."""
+    """The id of a key, 16 hex digits, as in commits. Takes the same keys as ``verify``, and raises the same errors."""
     return _id_of(_public_key(public_key).public_bytes_raw()).hex()
 
 
 class SignatureStatus(Enum):
-    """What is to be said of a commit's signature."""
+    """The status of a commit's signature."""
 
     GOOD = "good"
     """It was made with a key that the caller trusts, over this very commit."""
     UNSIGNED = "unsigned"
-    """There is none."""
+    """The commit has no signature."""
     UNKNOWN_KEY = "unknown key"
-    """It says that it was made with a key that is not among those that were given, so nothing is known of it."""
+    """It names a key that was not given, so nothing is known about it."""
     BAD = "bad"
-    """It says that it was made with a key that was given, and that key did not make it over this commit."""
+    """It names a key that was given, but that key did not sign this commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureCheck:
-    """A commit, and what is to be said of its signature. ``commit.signed_by`` is the id of the key that it claims."""
+    """A commit and the status of its signature. ``commit.signed_by`` is the id of the key that the signature names."""
 
     commit: Commit
     status: SignatureStatus
@@ -117,15 +117,15 @@ class SignatureCheck:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a check of history found.
+    """The result of verifying history.
 
     Attributes:
-        head: the commit that it began at.
-        counts: how many commits have each status; the empty root commit, which is the same everywhere, is not counted.
-        faults: those that are not good, newest first, the first ``MAX_FAULTS`` of them.
-        complete: whether history was followed to its beginning, or to ``since``. Not so where ``limit`` ended it, or ``prune`` cut it.
-        extends: whether ``since`` is still in this history; None where it was not given. If not, commits were taken away or made anew
-            after it was seen.
+        head: the newest commit that was verified.
+        counts: the number of commits with each status, without the empty root commit, which is the same everywhere.
+        faults: the commits that are not good, newest first, at most ``MAX_FAULTS``.
+        complete: whether history was followed to its beginning, or to ``since``; False if ``limit`` stopped it, or ``prune`` ended history.
+        extends: whether ``since`` is still in this history; None if it was not given. If it is not, commits were removed or rewritten
+            since then.
     """
 
     head: Commit
@@ -136,12 +136,12 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether every commit is good, and ``since``, if it was given, is in this history. It may be cut: see ``complete``."""
+        """Whether every commit is good, and ``since``, if given, is in this history. History may be incomplete: see ``complete``."""
         return not self.faults and self.extends is not False
 
     @property
     def checked(self) -> int:
-        """How many commits were checked."""
+        """The number of commits that were verified."""
         return sum(self.counts.values())
 
 
@@ -155,21 +155,20 @@ def verify(
 ) -> Verification:
     """Check the signatures of a commit and of all its ancestors, against keys that the caller trusts.
 
-    A commit that was changed, put in, or signed by somebody else shows; so does one that was signed and is not any more, unless it is
-    the head, which then shows as unsigned. What does not show in the store is that the last commits were taken away: an earlier head
-    with all before it is as good as it was. Whoever keeps the id of the head that he saw last somewhere else, and gives it as ``since``,
-    sees that too, and checks only what is new.
+    It finds a commit that was changed, inserted, or signed by somebody else, and one whose signature was removed; if that is the head, it
+    is reported as unsigned. It cannot find that the last commits were removed: an earlier head is as good as it was. Keep the id of the
+    last head that you saw elsewhere and pass it as ``since``: then that is found too, and only newer commits are checked.
 
-    Every commit is read from the store and checked against its id. The trees of their states are not: they are when they are read, and
-    ``fsck`` reads all. Cost: one read and one check a commit (some 0.15 ms on ``Disk``).
+    Every commit is read from the store and checked against its id. The trees of the states are not read here; each read of them checks
+    them, and ``fsck`` reads all. Cost: one read and one check a commit (about 0.15 ms on ``Disk``).
 
     Args:
         keys: public keys: 32 raw bytes, PEM, OpenSSH's one line, or ``Ed25519PublicKey``. None are taken from the store.
-        limit: how many commits to check, newest first.
-        since: a commit that was checked before, or its full id. Names are not taken: they could have been moved.
+        limit: the most commits to check, newest first.
+        since: a commit that was verified before, or its full id. A name is refused, because it could have been moved.
 
     Raises:
-        InvalidArgumentError: no keys, a key that is none, or a bad ``limit`` or ``since``.
+        InvalidArgumentError: there is no key, a key is not valid, or ``limit`` or ``since`` is not.
         MissingObjectError, CorruptObjectError: history is damaged.
         MissingDependencyError: ``cryptography`` is not installed.
     """
@@ -184,25 +183,22 @@ def verify(
         if check.status is not SignatureStatus.GOOD and len(faults) < MAX_FAULTS:
             faults.append(check)
     ended = limit is None or next(checks, None) is None
-    return Verification(head, dict(counts), tuple(faults), ended and not reading.cut, extends)
+    return Verification(head, dict(counts), tuple(faults), ended and not reading.ended, extends)
 
 
 def iter_signatures(database: Database, head: Commit, *, keys: Iterable[PublicKey], limit: int | None = None) -> Iterator[SignatureCheck]:
-    """The same, commit by commit, newest first, as ``log`` gives them."""
+    """``verify`` as a stream: each commit with its status, newest first, in the order of ``log``."""
     checks = _checks(_Reading(database), head, _trusted(keys), None)
     return islice(checks, _checked_limit(limit))
 
 
 class _Reading:
-    """Commits as they lie in the store now, not as they were remembered, with the bytes that were signed.
-
-    ``cut``: one that came by is where history was cut.
-    """
+    """Reads commits from the store, not from a cache, and keeps the signed bytes. ``ended``: a shallow commit was read."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._raws: dict[Address, bytes] = {}
-        self.cut = False
+        self.ended = False
 
     def read(self, address: Address) -> Commit:
         raw = self._read(address)
@@ -215,11 +211,11 @@ class _Reading:
         try:
             return self._database.objects.read(address)
         except MissingObjectError:
-            self._database.commits.refresh_shallow()  # whoever walks then asks the child again
+            self._database.commits.refresh_shallow()  # the walk then reads the child again
             raise
 
     def signed(self, commit: Commit) -> bytes:
-        """What the signature of a commit that was read here is over. It is asked for once."""
+        """The bytes that the signature of a commit covers. It is called once for each commit that was read."""
         return _PURPOSE + unsigned(self._raws.pop(commit.address))
 
 
@@ -227,7 +223,7 @@ def _checks(reading: _Reading, head: Commit, trusted: Mapping[bytes, Ed25519Publ
     start = reading.read(head.address)
     commits = graph.walk([start], reading.read) if since is None else graph.only_in(start, [since], reading.read)
     for commit in commits:
-        reading.cut = reading.cut or commit.shallow
+        reading.ended = reading.ended or commit.shallow
         if commit.id != ROOT_ID:
             yield SignatureCheck(commit, _status(commit, reading, trusted))
 
@@ -249,10 +245,10 @@ def _status(commit: Commit, reading: _Reading, trusted: Mapping[bytes, Ed25519Pu
 
 
 def _anchor(database: Database, since: str | Commit) -> Commit | None:
-    """The commit that was checked before; None where the store does not have it any more."""
+    """The commit that was verified before; None if the store does not have it any more."""
     id = since.id if isinstance(since, Commit) else since
     if type(id) is not str or len(id) != HEX_SIZE or not all(digit in "0123456789abcdef" for digit in id):
-        raise InvalidArgumentError(f"since={since!r}: it is a commit, or its full id of {HEX_SIZE} hex digits")
+        raise InvalidArgumentError(f"since={since!r} is not a commit or a full id of {HEX_SIZE} hex digits")
     try:
         return database.commits.read(Address(bytes.fromhex(id)))
     except MissingObjectError:
@@ -261,7 +257,7 @@ def _anchor(database: Database, since: str | Commit) -> Commit | None:
 
 def _checked_limit(limit: int | None) -> int | None:
     if limit is not None and (type(limit) is not int or limit < 0):
-        raise InvalidArgumentError(f"limit={limit!r}: it is 0 or more")
+        raise InvalidArgumentError(f"limit={limit!r} is not a number of 0 or more")
     return limit
 
 
@@ -331,14 +327,14 @@ def _bytes(given: Any, what: str) -> bytes:
 def _loaded(load: Any, kind: type, what: str) -> Any:
     from cryptography.exceptions import UnsupportedAlgorithm
 
-    hint = "Signer.generate() makes one; openssl genpkey -algorithm ed25519 does, too"
+    hint = "Signer.generate() makes one; so does openssl genpkey -algorithm ed25519"
     try:
         key = load()
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        # Without the cause: what cryptography says may quote what it was given.
+        # Without the cause: its message may quote the key.
         raise InvalidArgumentError(
-            f"no {what} key of Ed25519: neither 32 raw bytes, nor PEM, nor OpenSSH's format, or its password is another", hint=hint
+            f"not a {what} Ed25519 key: neither 32 raw bytes, nor PEM, nor OpenSSH's format, or the password does not fit it", hint=hint
         ) from None
     if not isinstance(key, kind):
-        raise InvalidArgumentError(f"a {what} key of another kind: commits are signed with Ed25519", hint=hint)
+        raise InvalidArgumentError(f"a {what} key of another algorithm: commits are signed with Ed25519", hint=hint)
     return key
