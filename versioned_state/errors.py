@@ -208,13 +208,13 @@ class InvalidPathError(InvalidArgumentError):
 
 
 class UnserializableValueError(StateError, TypeError):
-    """A value that cannot be stored; the state is as it was before the call."""
+    """A value that cannot be stored."""
 
-    def __init__(self, path: str, type_name: str, reason: str) -> None:
+    def __init__(self, path: str, type_name: str, reason: str, *, remains: str = "nothing was changed") -> None:
         super().__init__(
             f"cannot store {path} of type {type_name}: {reason}",
             hint="keep what it was made from instead, register() its type, or commit(skip_unserializable=True)",
-            remains=STAGED,
+            remains=remains,
         )
         self.path = path
         self.type_name = type_name

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from threading import Lock
 
 import pytest
 
 from versioned_state import Commit, Live, Memory, OnMoved, Repository, Snapshot, Versioned
+from versioned_state.errors import HandleClosedError, StoreClosedError, UnserializableValueError
 from versioned_state.repository.history.commit import ROOT_ID
 
 
@@ -191,3 +193,35 @@ def test_branches_share_what_is_equal():
     assert "only" not in main
     assert repository.merge_base("main", "side") == main.head
     assert [str(change.path) for change in repository.diff("main", "side")] == ["list[5000]", "only"]
+
+
+def test_status_shows_the_other_changes_beside_a_value_that_cannot_be_stored():
+    state = Versioned()
+    state["list"] = [1]
+    state.commit("base")
+    state["list"].append(2)
+    state["lock"] = {"held": Lock()}
+    for diff in (state.status(), state.diff("HEAD")):
+        assert [str(change) for change in diff] == ["+ list[1] = 2"]
+        assert list(diff.unstorable) == ["lock.held"]
+        assert str(diff).splitlines()[1].startswith("! lock.held: cannot be stored: ")
+        assert "committed" not in str(diff)
+        assert diff
+    assert not state.status().under("list").unstorable
+    with pytest.raises(UnserializableValueError, match="nothing was committed, and the staged changes are still there"):
+        state.commit()
+
+
+def test_a_commit_on_a_closed_store_is_not_in_doubt():
+    store = Memory()
+    state = Versioned(store)
+    state["a"] = 1
+    store.close()
+    with pytest.raises(StoreClosedError):
+        state.commit()
+    with pytest.raises(StoreClosedError):
+        state.commit()
+    with pytest.warns(ResourceWarning, match="not committed: a"):
+        state.close()
+    with pytest.raises(HandleClosedError):
+        state.commit()

@@ -34,7 +34,8 @@ def test_deep_values_are_stored_or_refused_and_what_is_stored_can_be_read(name):
             refused = ""
         if refused:
             assert depth * levels > MAX_DEPTH - 2
-            assert refused == f"the depth of a value at deep is beyond the limit of {MAX_DEPTH}"
+            assert refused.startswith(f"the depth of a value at deep is beyond the limit of {MAX_DEPTH}; nothing was committed")
+            assert list(state.status().unstorable) == ["deep"]
             assert state["deep"] is value
             del state["deep"]
             assert [str(change) for change in state.status()] == ["+ kept[1] = 2"]
@@ -184,7 +185,7 @@ def test_large_pieces():
     assert exact(past.copy()) == exact(state.copy())
 
 
-def test_a_failing_status_or_diff_is_a_state_error_too():
+def test_a_value_that_is_too_deep_is_shown_and_refused():
     state = Versioned()
     state["deep"] = nest(WRAPS["list"], 1000)
 
@@ -192,9 +193,11 @@ def test_a_failing_status_or_diff_is_a_state_error_too():
         with state.transaction():
             pass
 
-    for call in (state.status, lambda: state.diff("HEAD"), state.commit, transact):
+    for call in (state.commit, transact):
         with pytest.raises(StateError):
             call()
+    for diff in (state.status(), state.diff("HEAD")):
+        assert str(diff).startswith("! deep: cannot be stored: the depth of a value")
     state.discard()
     assert not state.status()
     assert "deep" not in state

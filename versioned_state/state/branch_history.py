@@ -11,6 +11,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
 from versioned_state.state.keyspace import KeySpace
 from versioned_state.state.locking import locked
+from versioned_state.values.keys import path_of
 from versioned_state.values.paths.path import StatePath
 
 if TYPE_CHECKING:  # loaded by the calls that need them
@@ -48,13 +49,21 @@ class BranchHistory(KeySpace):
     def status(self, *, internal: bool = False) -> Diff:
         """The changes since the head, by path; false if there are none. Cost: packing the loaded values, and encoding the changed ones.
 
-        Raises:
-            UnserializableValueError: a value cannot be stored.
+        A value that cannot be stored is listed in ``unstorable``; it hides no other change.
         """
+        return self._changes_since(self.head, internal=internal)
+
+    def _changes_since(self, commit: Commit, *, internal: bool) -> Diff:
+        """The changes from a commit to the live values."""
         from versioned_state.repository.views.diff import Diff
 
-        staged = self._worktree.stage()
-        return Diff(staged.staging, self.head.tree, staged.tree, internal=internal)
+        staged = self._worktree.stage(lenient=True)
+        unstorable = {}
+        for key, error in staged.failed.items():
+            if error is not None:
+                error.remains = ""
+                unstorable[error.path or str(path_of(key))] = error
+        return Diff(staged.staging, commit.tree, staged.tree, internal=internal, unstorable=unstorable)
 
     @locked
     def checkout(self, rev: str | Commit) -> Snapshot:
@@ -68,12 +77,9 @@ class BranchHistory(KeySpace):
     @locked
     def diff(self, a: str | Commit, b: str | Commit | None = None, *, internal: bool = False) -> Diff:
         """The changes from ``a`` to ``b``, by path; without ``b``, to the present state, uncommitted changes included."""
-        from versioned_state.repository.views.diff import Diff
-
         if b is not None:
             return self.repository.diff(self._resolve(a), self._resolve(b), internal=internal)
-        staged = self._worktree.stage()
-        return Diff(staged.staging, self._resolve(a).tree, staged.tree, internal=internal)
+        return self._changes_since(self._resolve(a), internal=internal)
 
     @locked
     def log(

@@ -30,7 +30,7 @@ from versioned_state.state.branch_handle import Settling, Standing
 from versioned_state.state.commit_options import CommitOptions, OnMoved, check_meta
 from versioned_state.state.in_doubt import GIVEN_UP
 from versioned_state.state.summary import summarize
-from versioned_state.state.worktree.entries import Staged
+from versioned_state.state.worktree.entries import UNSTORABLE, Staged
 from versioned_state.values.keys import path_of, user_key
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
@@ -100,7 +100,11 @@ def _stage_and_land(
     keys: frozenset[bytes] | None = None,
 ) -> Commit:
     worktree = standing.worktree
-    staged = worktree.stage(lenient=options.skip_unserializable, flush=flush, keys=keys)
+    try:
+        staged = worktree.stage(lenient=options.skip_unserializable, flush=flush, keys=keys)
+    except UNSTORABLE as error:
+        error.remains = settling.remains
+        raise
     if not staged.changes and not allow_empty:
         worktree.adopt(staged, worktree.tree)
         return _but_for(staged, standing.head)

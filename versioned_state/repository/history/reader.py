@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
-from threading import Lock
+from threading import RLock
 from typing import Final
 
 from versioned_state.errors import MissingObjectError
@@ -29,7 +29,7 @@ class CommitReader:
     def __init__(self, objects: ObjectStore) -> None:
         self.shallow = Shallow({})
         self._objects = objects
-        self._lock = Lock()  # of the cache
+        self._lock = RLock()  # of the cache
         self._cache: OrderedDict[bytes, Commit] = OrderedDict()
 
     def read(self, address: Address) -> Commit:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, overload
 
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.objects.store import Reader
 from versioned_state.repository.views.change import Change, ChangeRun, fold
 from versioned_state.values.changes.diff import CellChange, diff_maps, diff_values
@@ -49,15 +49,28 @@ class Diff(Sequence[Change]):
     """The changes from one state to another, in the order of their paths; empty, and false, if there are none.
 
     The diff is computed when it is first looked at, at the cost of what differs. Values are read only when asked for.
+
+    Attributes:
+        unstorable: live values that cannot be stored, by path, each with the error that a commit would raise. A diff with any is true.
     """
 
-    def __init__(self, reader: Reader, old: Tree, new: Tree, *, internal: bool = False, cache: NodeCache | None = None) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        old: Tree,
+        new: Tree,
+        *,
+        internal: bool = False,
+        cache: NodeCache | None = None,
+        unstorable: Mapping[str, StateError] | None = None,
+    ) -> None:
         self._nodes = Nodes(reader, cache=cache)
         self._composer = Composer(self._nodes)
         self._decoder = self._composer.decoder
         self._old = old
         self._new = new
         self._internal = internal
+        self.unstorable = dict(unstorable or {})
 
     def _find(self) -> Iterator[CellChange]:
         for root_key, old, new in diff_maps(self._nodes, self._old, self._new):
@@ -99,6 +112,7 @@ class Diff(Sequence[Change]):
         ]
         narrowed = Diff(self._nodes.reader, self._old, self._new, internal=self._internal)
         narrowed.changes = chosen
+        narrowed.unstorable = {at: error for at, error in self.unstorable.items() if as_path(at).steps[: len(steps)] == steps}
         return narrowed
 
     def _covers(self, change: Change, steps: tuple[Step, ...]) -> bool:
@@ -122,6 +136,9 @@ class Diff(Sequence[Change]):
     def __len__(self) -> int:
         return len(self.changes)
 
+    def __bool__(self) -> bool:
+        return bool(self.changes or self.unstorable)
+
     def stat(self) -> DiffStat:
         """How many changes there are, by kind and key. No value is read."""
         return DiffStat.of(self.changes)
@@ -141,7 +158,8 @@ class Diff(Sequence[Change]):
         return write_patch(self)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self))
+        refused = (f"! {path}: cannot be stored: {getattr(error, 'reason', '') or error.what}" for path, error in self.unstorable.items())
+        return "\n".join([*map(str, self), *refused])
 
     def _repr_html_(self) -> str:
         from versioned_state.repository.views.html import diff_table

@@ -118,7 +118,7 @@ class Follower:
         claimed: dict[int, Any] = {}
         for key, cell in differing.items():
             self._patch(key, cell, self._held.cell(key), claimed)
-        self._mend(expected, staging, claimed)
+        self._mend(expected, staging, claimed, keep)
 
     def finish_one(self, move: Move) -> None:
         """Do again what ``freshen`` had begun."""
@@ -155,7 +155,7 @@ class Follower:
         else:
             self._patch(key, cell, cell, {})
 
-    def _mend(self, expected: Tree, staging: Staging, claimed: dict[int, Any]) -> None:
+    def _mend(self, expected: Tree, staging: Staging, claimed: dict[int, Any], keep: Collection[bytes] = ()) -> None:
         """Make the state what it must be after values were patched, where patching one of them changed another.
 
         That is so where one object is in two places: it cannot have the content of both. Then it is a new object from here on in the place
@@ -168,7 +168,8 @@ class Follower:
         self.catch_up()
         for last in (False, True):
             now = self._detector.stage(lenient=True)
-            wrong = list(diff_maps(_over(self._nodes, now.staging, staging), now.tree, expected))
+            both = _over(self._nodes, now.staging, staging)
+            wrong = [change for change in diff_maps(both, now.tree, expected) if change[0] not in keep]
             self._nodes.bind(staging)
             for key, _, cell in wrong:
                 if key in now.failed:

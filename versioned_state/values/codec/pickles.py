@@ -82,7 +82,7 @@ class PicklePolicy:
         if not self.allowed:
             raise PickleRefusedError(
                 f"{path} of type {type_name} is not data and would have to be pickled, which is refused {self._why()}",
-                remains="nothing was committed",
+                remains="nothing was changed",
                 policy=self.mode,
                 path=path,
                 type_name=type_name,
