@@ -35,6 +35,8 @@ EARLIEST: Final = -62_135_596_800_000_000
 LATEST: Final = 253_402_300_799_999_999
 """Microseconds from the start of the year 1 to the end of the year 9999, as far as a datetime goes."""
 
+_pack = msgpack.Packer(unicode_errors="surrogatepass").pack  # made once: that takes longer than packing a commit
+
 
 _INTERNAL: Final = frozenset({"address", "jump", "jump_address", "meta_cell", "parent_addresses", "tree"})
 """Attributes of a commit for the layers of this library, which completion does not offer."""
@@ -200,7 +202,7 @@ def _write(fields: _Fields) -> bytes:
         [height, merge_height] if merge_height else None,
         jump,
     ]
-    packed: bytes = msgpack.packb(body, unicode_errors="surrogatepass")
+    packed: bytes = _pack(body)
     return bytes((Kind.COMMIT,)) + packed
 
 

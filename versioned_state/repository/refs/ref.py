@@ -25,6 +25,8 @@ _BORN: Final = b"\x01"
 # Names are shown in terminals and logs, so they have no control characters: ASCII, C1, line ends, direction of text.
 _BAD_NAME: Final = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|^(?:HEAD|@)$")
 
+_pack = msgpack.Packer().pack  # made once: that takes longer than packing a record
+
 
 @dataclass(frozen=True, slots=True)
 class Ref:
@@ -67,7 +69,7 @@ def has_surrogate(name: str) -> bool:
 
 def write_ref(kind: RefKind, name: str, head: Address | None, log: Address | None) -> bytes:
     """The record of a ref: name, head, 0, last log entry, and a checksum over these and the key."""
-    body: bytes = msgpack.packb([name, head, 0, log])
+    body: bytes = _pack([name, head, 0, log])
     return write_record(ref_key(kind, name), body)
 
 

@@ -33,7 +33,7 @@ SHAPES: Final = {
 
 def tree_parts(tree: Tree) -> list[bytes]:
     """A tree as two parts of a payload."""
-    top = pack(tree.top) if isinstance(tree.top, bytes) else array([pack(write_node(tree.shape, tree.top))])
+    top = pack(tree.top) if isinstance(tree.top, bytes) else b"\x91" + pack(tree.top.raw or write_node(tree.shape, tree.top))
     return [pack(tree.count), top]
 
 

@@ -61,7 +61,7 @@ def same(a: Tree, b: Tree) -> bool:
 
 def top_of(nodes: Nodes, tree: Tree) -> Node:
     """The top node of a tree, checked against its count."""
-    top = nodes.get(tree.shape, tree.top)
+    top = tree.top if type(tree.top) is Node else nodes.get(tree.shape, tree.top)
     if top.count != tree.count:
         raise CorruptObjectError(address_of(write_node(tree.shape, top)).hex(), f"a tree of {tree.count} elements that holds {top.count}")
     return top
@@ -183,7 +183,7 @@ def grow(nodes: Nodes, shape: Shape, row: list[Node]) -> Tree:
     """The tree whose nodes of some level, all of them, are this row."""
     if not row:
         return empty(shape)
-    count = sum(node.count for node in row)
+    count = row[0].count if len(row) == 1 else sum([node.count for node in row])
     while len(row) > 1:
         level = row[0].level + 1
         above = Node(level, [], [], [] if shape is Shape.MAP else None)
@@ -194,7 +194,7 @@ def grow(nodes: Nodes, shape: Shape, row: list[Node]) -> Tree:
         if shape is Shape.BLOB and top.level == 1:
             return Tree(shape, count, top.items[0])
         top = nodes.get(shape, top.items[0])
-    if len(write_node(shape, top)) <= INLINE_TOP:
+    if len(top.raw or write_node(shape, top)) <= INLINE_TOP:
         return Tree(shape, count, top)
     return Tree(shape, count, nodes.add(shape, top))
 
