@@ -499,7 +499,7 @@ def test_a_needle_of_both_kinds_is_found_as_either():
         ({"author": "("}, "bad regular expression"),
         ({"message": b"x"}, "is a string"),
         ({"message": re.compile(b"x")}, "for text"),
-        ({"since": "yesterday"}, "no date or time"),
+        ({"since": "yesterday"}, "not a date or time"),
         ({"until": 1.5}, "not float"),
         ({"path": "a["}, "bad path"),
         ({"path": "[1]"}, "does not begin with a key"),
