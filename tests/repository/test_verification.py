@@ -311,3 +311,4 @@ def test_a_read_only_folder(tmp_path):
             state.commit()
         assert state["a"] == [1, 2]
         assert len(state.status()) == 1
+        state.discard()  # a handle that is left with changes warns

@@ -1,1 +1,1 @@
-"""The graph of commits: the commits, walks over them, where it was cut, what they reach. Layer: repository."""
+"""The graph of commits: the commits, walks over them, shallow history, references, signatures. Layer: repository."""
