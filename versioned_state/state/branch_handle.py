@@ -273,7 +273,7 @@ class Standing:
 
     def roll_back(self, savepoint: Savepoint) -> None:
         """Have the live values hold what they did at a savepoint, with what the head has taken in since."""
-        head = self.head.tree
+        head = self.worktree.tree  # what the savepoint recorded too; while a commit is in doubt it may differ from the head
         if not same(savepoint.head, head):
             staged = replace(savepoint.staged, replaced=set())
             tree = self.merged(staged, savepoint.head, staged.tree, head, Settling({"**": "ours"}))
