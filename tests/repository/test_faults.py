@@ -180,7 +180,7 @@ def test_a_failure_changes_nothing_or_is_made_good_by_doing_it_again(name, fault
     changes, staged = str(state.status()), {key: exact(value) for key, value in state.items()}
     for k in itertools.count(1):
         store, faulty, state = begin(operation, outage=outage)
-        held = {key[1:].decode(): slot.value for key, slot in state._worktree._slots.items()}
+        held = {key[1:].decode(): slot.value for key, slot in state._worktree._entries.items()}
         faulty.arm(k, fault=fault)
         failed = False
         try:

@@ -419,7 +419,9 @@ CASES: dict[str, Case] = {
     "delete": Case(lambda world: world.state.__delitem__("gone")),
     "delete tail": Case(lambda world: world.state.__delitem__("tail")),
     "delete unloaded": Case(lambda world: world.state.__delitem__("text")),
-    "set after delete": Case(lambda world: world.state.__setitem__("gone", [5]), prepare=lambda world: world.state.__delitem__("gone")),
+    "set after delete": Case(
+        lambda world: world.state.__setitem__("gone", [5]), prepare=lambda world: world.state.__delitem__("gone"), replaces=True
+    ),
     "pop": Case(lambda world: world.state.pop("gone")),
     "popitem": Case(lambda world: world.state.popitem()),
     "setdefault": Case(lambda world: world.state.setdefault("fresh", []).append(1), parts=True),

@@ -91,7 +91,7 @@ def test_what_is_changed_before_a_value_could_follow_is_a_change_of_ours(call, t
     late = 0
     for k in itertools.count(1):
         ours, fired = behind(call, k)
-        held = {key: ours._worktree._slots[user_key(key)].value for key in ("l", "m", "d", "o")}
+        held = {key: ours._worktree._entries[user_key(key)].value for key in ("l", "m", "d", "o")}
         late += held["l"][0] != "theirs"
         held["l"].append("ours")
         held["m"][5] = "ours"
@@ -123,7 +123,7 @@ def test_what_is_changed_in_the_same_place_before_a_value_could_follow_is_a_conf
     late = 0
     for k in itertools.count(1):
         ours, fired = behind("reset", k)
-        held = ours._worktree._slots[user_key("m")].value
+        held = ours._worktree._entries[user_key("m")].value
         behind_now = held[3] != "theirs"
         held[3] = "ours"
         if behind_now:

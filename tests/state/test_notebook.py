@@ -104,7 +104,7 @@ def test_showing_a_state_loads_nothing_and_reads_what_it_shows():
         store.reset()
         state._repr_html_()
         reads.append(store.counts.objects_read)
-        assert not state._worktree._slots
+        assert not state._worktree._entries
     assert reads[1] <= reads[0] + 20, "of some hundreds"
 
 

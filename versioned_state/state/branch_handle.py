@@ -53,7 +53,7 @@ _ATTEMPTS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Settling:
+class Resolving:
     """How conflicts are settled in one call: policies that were given, what was resolved by hand, and how to do the call again.
 
     ``remains`` is what the call leaves where it fails, as its errors say.
@@ -73,7 +73,7 @@ class Position(NamedTuple):
     head: Commit
 
 
-class Standing:
+class BranchHandle:
     """A branch as one handle sees it. Not for two threads at once."""
 
     def __init__(self, repository: Repository, branch: str, author: str | None) -> None:
@@ -100,7 +100,7 @@ class Standing:
     def head(self) -> Commit:
         return self.position.head
 
-    def stand_at(self, ref: Ref, head: Commit) -> None:
+    def set_position(self, ref: Ref, head: Commit) -> None:
         """Take a record of the same branch, and its head, as the ones last seen."""
         self.position = Position(self.position.branch, ref, head)
 
@@ -143,7 +143,7 @@ class Standing:
 
     def begin(self, at: Commit) -> None:
         """Make the branch, where there is none, at a commit, and stand there. Nothing was loaded yet. Raises ``RefExistsError``."""
-        self.stand_at(*self.repository.branches.begin(self.branch, at))
+        self.set_position(*self.repository.branches.begin(self.branch, at))
         self.worktree.tree = self.head.tree
 
     # Committing
@@ -154,7 +154,7 @@ class Standing:
         write: Callable[[Tree, Commit], Commit],
         on_moved: OnMoved = OnMoved.MERGE,
         *,
-        settling: Settling,
+        resolving: Resolving,
         allow_empty: bool = False,
     ) -> Commit:
         """Publish a commit of what was staged, on the head or, where the branch has moved, on its new one."""
@@ -162,12 +162,12 @@ class Standing:
         for attempt in range(_ATTEMPTS):
             if parent != self.head and same(tree, parent.tree) and not allow_empty:
                 # The others made the very change that we would make.
-                self.stand_on(parent, ref, staged)
+                self.adopt_commit(parent, ref, staged)
                 return parent
             commit = write(tree, parent)
-            moved = self.publish(ref, commit, staged, settling)
+            moved = self.publish(ref, commit, staged, resolving)
             if moved is not None:
-                self.stand_on(commit, moved, staged)
+                self.adopt_commit(commit, moved, staged)
                 return commit
             if attempt:
                 backoff(attempt)
@@ -179,15 +179,15 @@ class Standing:
                 break
             parent = found
             if on_moved is OnMoved.MERGE:
-                tree = self.merged(staged, self.head.tree, staged.tree, parent.tree, settling)
-        raise self.moved(settling)
+                tree = self.merged(staged, self.head.tree, staged.tree, parent.tree, resolving)
+        raise self.moved(resolving)
 
-    def moved(self, settling: Settling) -> BranchMovedError:
+    def moved(self, resolving: Resolving) -> BranchMovedError:
         """The error of a call that gave up because the branch has moved, or would not stop moving; to be raised."""
         actual = self.commit_of(self.read_ref())
-        return BranchMovedError(self.branch, expected=self.head.id, actual=actual.id, remains=settling.remains)
+        return BranchMovedError(self.branch, expected=self.head.id, actual=actual.id, remains=resolving.remains)
 
-    def publish(self, ref: Ref, commit: Commit, staged: Staged, settling: Settling) -> Ref | None:
+    def publish(self, ref: Ref, commit: Commit, staged: Staged, resolving: Resolving) -> Ref | None:
         """Move the branch to a commit; None where it had moved. An outcome that is not known is looked up at once, or kept in doubt."""
         question = CommitInDoubt(staged, commit, ref, under_way=True)
         self.unfinished.question = question
@@ -208,7 +208,7 @@ class Standing:
                 return moved
             self.unfinished.question = None
             if isinstance(error, UnknownOutcomeError):  # by now it is known
-                raise UnreachableStoreError("the store failed", remains=settling.remains) from error
+                raise UnreachableStoreError("the store failed", remains=resolving.remains) from error
             raise
         except StateError:
             self.unfinished.question = None
@@ -217,16 +217,16 @@ class Standing:
             self.unfinished.question = None
         return moved
 
-    def stand_on(self, commit: Commit, ref: Ref, staged: Staged) -> None:
+    def adopt_commit(self, commit: Commit, ref: Ref, staged: Staged) -> None:
         """Make a commit the head that holds what was staged, or that merged with what others committed."""
         self._land(commit, ref, staged)
         self.worktree.adopt(staged, staged.tree)
-        self.stand_at(ref, commit)
+        self.set_position(ref, commit)
         self.landings += 1
         if same(staged.tree, commit.tree) and not staged.replaced:
             self.worktree.tree = commit.tree
         else:
-            self.worktree.retarget(staged.tree, commit.tree, also=staged.replaced)
+            self.worktree.update(staged.tree, commit.tree, also=staged.replaced)
         self.unfinished.move = None
 
     # What an exception left unfinished
@@ -276,7 +276,7 @@ class Standing:
         head = self.worktree.tree  # what the savepoint recorded too; while a commit is in doubt it may differ from the head
         if not same(savepoint.head, head):
             staged = replace(savepoint.staged, replaced=set())
-            tree = self.merged(staged, savepoint.head, staged.tree, head, Settling({"**": "ours"}))
+            tree = self.merged(staged, savepoint.head, staged.tree, head, Resolving({"**": "ours"}))
             savepoint = replace(savepoint, staged=replace(staged, tree=tree), head=head)
         self.worktree.restore(savepoint)
 
@@ -294,46 +294,57 @@ class Standing:
             base, commit = doubt.staged.tree, doubt.commit
             if discarding:
                 self.worktree.adopt_late(doubt.staged)
-                self.worktree.retarget(base, commit.tree)
-                self.stand_at(ref, commit)
+                position = Position(self.branch, ref, commit)
+                self._leave_for(commit, position)
+                self.worktree.update(base, commit.tree)
+                self.position = position
+                self.unfinished.move = None
             else:
                 since = self.worktree.stage(lenient=True)
-                self.merged(since, base, since.tree, commit.tree, Settling())  # raises, if it must, before anything is changed
+                self.merged(since, base, since.tree, commit.tree, Resolving())  # raises, if it must, before anything is changed
                 self.worktree.adopt_late(doubt.staged)
-                self._take_in(base, commit, ref, Settling())
+                self._merge_head(base, commit, ref, Resolving())
         self._in_doubt = None
         return ref is not None
 
     # Merging
 
-    def policies(self, settling: Settling) -> Policies:
+    def policies(self, resolving: Resolving) -> Policies:
         """The policies that the repository keeps, and over them those that a call was given."""
-        return Policies(read_policies(self.repository.store), settling.policies)
+        return Policies(read_policies(self.repository.store), resolving.policies)
 
     def merged(
-        self, staged: Staged, base: Tree, ours: Tree, theirs: Tree, settling: Settling, *, theirs_first: bool = True, counting: bool = True
+        self,
+        staged: Staged,
+        base: Tree,
+        ours: Tree,
+        theirs: Tree,
+        resolving: Resolving,
+        *,
+        theirs_first: bool = True,
+        counting: bool = True,
     ) -> Tree:
         """The root merged from three, its new objects staged. Raises ``MergeConflictError``, and then nothing was changed."""
         from versioned_state.repository.merging.merge import Merge, merge_trees
 
-        policies = self.policies(settling)
+        policies = self.policies(resolving)
         try:
             merged = merge_trees(
                 Nodes(staged.staging, staging=staged.staging),
                 (base, ours, theirs),
                 pickles=self.repository.database.policy,
                 policies=policies,
-                resolutions=settling.resolutions,
+                resolutions=resolving.resolutions,
                 theirs_first=theirs_first,
                 counting=counting,
                 unstorable=staged.failed,
             )
         except UnserializableValueError as error:  # what a policy or a person gave
-            error.remains = settling.remains
+            error.remains = resolving.remains
             raise
         if merged.conflicts:
-            merge = None if settling.again is None else Merge(merged.conflicts, settling.resolutions, settling.again)
-            raise MergeConflictError(self.branch, merged.conflicts, merge=merge, remains=settling.remains)
+            merge = None if resolving.again is None else Merge(merged.conflicts, resolving.resolutions, resolving.again)
+            raise MergeConflictError(self.branch, merged.conflicts, merge=merge, remains=resolving.remains)
         staged.replaced.clear()
         staged.replaced.update(merged.replaced)
         return merged.tree
@@ -342,7 +353,7 @@ class Standing:
         """The root merged from three, where values were changed here before they could follow the head. Raises ``MergeConflictError``."""
         from versioned_state.repository.merging.merge import merge_trees
 
-        policies = self.policies(Settling())
+        policies = self.policies(Resolving())
         merged = merge_trees(
             nodes, (base, ours, theirs), pickles=self.repository.database.policy, policies=policies, resolutions=(), theirs_first=True
         )
@@ -354,39 +365,39 @@ class Standing:
             raise error
         return merged.tree
 
-    def refresh(self, settling: Settling) -> Commit:
+    def refresh(self, resolving: Resolving) -> Commit:
         """Take in what others committed to the branch, with our changes on top; the new head."""
         self.settle()
         ref, theirs = self.now()
         if theirs != self.head:
-            self._take_in(self.head.tree, theirs, ref, settling)
+            self._merge_head(self.head.tree, theirs, ref, resolving)
         else:
-            self.stand_at(ref, theirs)
+            self.set_position(ref, theirs)
         return self.head
 
     def follow(self, ref: Ref, head: Commit) -> Commit:
         """Stand where others moved the branch. There is nothing that is not committed."""
         position = Position(self.branch, ref, head)
         if head != self.head:
-            self._put_on(head, position)
+            self._move_to(head, position)
         else:
             self.position = position
         return head
 
-    def _take_in(self, base: Tree, theirs: Commit, ref: Ref, settling: Settling) -> None:
+    def _merge_head(self, base: Tree, theirs: Commit, ref: Ref, resolving: Resolving) -> None:
         """Stand on another commit, with our changes since ``base`` on top. Raises ``MergeConflictError``, and then changes nothing."""
         try:
             staged = self.worktree.stage(lenient=True)
-            expected = self.merged(staged, base, staged.tree, theirs.tree, settling)
+            expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
         except MissingObjectError:
             # Nothing led to our head any more, and it was collected.
-            staged, base = self.worktree.replant(theirs.tree)
-            expected = self.merged(staged, base, staged.tree, theirs.tree, settling)
+            staged, base = self.worktree.stage_over(theirs.tree)
+            expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
         position = Position(self.branch, ref, theirs)
         keep = staged.failed.keys() - staged.replaced
         self.unfinished.move = Move(expected, theirs.tree, staged.staging, keep=keep, position=position)
         try:
-            self.worktree.retarget(staged.tree, expected, base=base, head=theirs.tree, also=staged.replaced)
+            self.worktree.update(staged.tree, expected, base=base, head=theirs.tree, also=staged.replaced)
         except StateError:
             if self.worktree.tree is theirs.tree:
                 self.position = position
@@ -395,7 +406,7 @@ class Standing:
         self.position = position
         self.unfinished.move = None
 
-    def recover(self, on_moved: OnMoved, settling: Settling) -> None:
+    def recover(self, on_moved: OnMoved, resolving: Resolving) -> None:
         """See to it that a commit that failed for a missing object can be tried again: what it relied on was collected.
 
         That may be what was sent ahead, or what our head had, which nothing led to any more.
@@ -405,18 +416,18 @@ class Standing:
         """
         ref, theirs = self.now()
         if theirs != self.head and on_moved is OnMoved.REFUSE:
-            raise self.moved(settling)
+            raise self.moved(resolving)
         if theirs != self.head and on_moved is OnMoved.MERGE:
-            self._take_in(self.head.tree, theirs, ref, settling)
+            self._merge_head(self.head.tree, theirs, ref, resolving)
         self.worktree.distrust()
 
-    def _put_on(self, target: Commit, position: Position) -> None:
+    def _move_to(self, target: Commit, position: Position) -> None:
         """Have the live values hold what another commit does; what is not committed is dropped."""
         self._leave_for(target, position)
         try:
             try:
                 self.worktree.restore()
-                self.worktree.retarget(self.head.tree, target.tree)
+                self.worktree.update(self.head.tree, target.tree)
             except MissingObjectError:
                 self.worktree.drop(target.tree)
         except StateError:
@@ -438,9 +449,9 @@ class Standing:
             head = self.head  # no commit to point to: like ours, it is there with its first
         else:
             ref, head = self.repository.branches.begin(branch, self.head)
-        self._put_on(head, Position(branch, ref, head))
+        self._move_to(head, Position(branch, ref, head))
 
-    def point_to(self, target: Commit, action: str, *, staged: Staged | None = None, at: tuple[Ref, Commit] | None = None) -> None:
+    def move_branch(self, target: Commit, action: str, *, staged: Staged | None = None, at: tuple[Ref, Commit] | None = None) -> None:
         """Move the branch from our head to another commit, and write that down in its reflog; live values follow.
 
         Args:
@@ -475,7 +486,7 @@ class Standing:
                     continue
                 moved = ref
             # Where this fails, the same call does the rest: it finds the branch where it is to be.
-            self._put_on(target, Position(self.branch, moved, target))
+            self._move_to(target, Position(self.branch, moved, target))
             return
         self.unfinished.question = None
         raise BranchMovedError(self.branch, expected=head.id, actual=stands.id)

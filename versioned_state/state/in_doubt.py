@@ -14,7 +14,7 @@ from versioned_state.repository.refs.ref import Ref, ref_at
 from versioned_state.state.worktree.entries import Staged
 
 if TYPE_CHECKING:
-    from versioned_state.state.branch_handle import Standing
+    from versioned_state.state.branch_handle import BranchHandle
 
 GIVEN_UP: Final = "commit given up"
 """The reflog's words for a record of a branch that was replaced to bar a late commit; the branch did not move."""
@@ -46,7 +46,7 @@ class MoveInDoubt:
         self.action = action
 
 
-def find_commit(handle: Standing, doubt: CommitInDoubt) -> Ref | None:
+def find_commit(handle: BranchHandle, doubt: CommitInDoubt) -> Ref | None:
     """The ref as of a commit in doubt, if the branch has it, even below later commits of others; None if it never will.
 
     Raises ``StorageError``: the doubt remains.
@@ -64,11 +64,11 @@ def find_commit(handle: Standing, doubt: CommitInDoubt) -> Ref | None:
         barred = database.move(ref, None if ref.head is None else head, action=GIVEN_UP, author=handle.author)
         if barred is not None:
             if head == handle.head:
-                handle.stand_at(barred, head)
+                handle.set_position(barred, head)
             return None
 
 
-def find_move(handle: Standing, doubt: MoveInDoubt) -> Ref | None:
+def find_move(handle: BranchHandle, doubt: MoveInDoubt) -> Ref | None:
     """The ref as of a move in doubt, if the branch made it, even if others have moved it since; None if it did not."""
     ref = handle.read_ref()
     if ref.stored == doubt.ref.stored:

@@ -26,7 +26,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.refs.reflog import Position
-from versioned_state.state.branch_handle import Settling, Standing
+from versioned_state.state.branch_handle import BranchHandle, Resolving
 from versioned_state.state.commit_options import CommitOptions, OnMoved, check_meta
 from versioned_state.state.in_doubt import GIVEN_UP
 from versioned_state.state.summary import summarize
@@ -54,69 +54,69 @@ class Description:
         check_meta(self.meta)
 
 
-def commit(standing: Standing, options: CommitOptions, settling: Settling) -> Commit:
+def commit(handle: BranchHandle, options: CommitOptions, resolving: Resolving) -> Commit:
     """Commit the changes since the head; the head. See ``Versioned.commit``."""
-    landed = standing.settle()
+    landed = handle.settle()
     allow_empty = options.allow_empty and not landed
     if options.keys is not None:
-        return _commit_keys(standing, options, settling, allow_empty=allow_empty)
+        return _commit_keys(handle, options, resolving, allow_empty=allow_empty)
     try:
-        return _stage_and_land(standing, options, settling, allow_empty=allow_empty, flush=True)
+        return _stage_and_land(handle, options, resolving, allow_empty=allow_empty, flush=True)
     except MissingObjectError:
-        standing.recover(options.on_moved, settling)
-        return _stage_and_land(standing, options, settling, allow_empty=allow_empty, flush=False)
+        handle.recover(options.on_moved, resolving)
+        return _stage_and_land(handle, options, resolving, allow_empty=allow_empty, flush=False)
 
 
-def _commit_keys(standing: Standing, options: CommitOptions, settling: Settling, *, allow_empty: bool) -> Commit:
+def _commit_keys(handle: BranchHandle, options: CommitOptions, resolving: Resolving, *, allow_empty: bool) -> Commit:
     """Commit the changes of some keys. On a moved branch all changes are first merged onto its new head, as by ``refresh``."""
     keys = frozenset(map(user_key, options.keys or ()))
     for key in keys:
-        if key not in standing.worktree and standing.worktree.cell(key) is None:
+        if key not in handle.worktree and handle.worktree.cell(key) is None:
             raise UnknownPathError(str(path_of(key)), at="the state", hint="keys= takes keys of the state, and removed ones")
     refusing = replace(options, on_moved=OnMoved.REFUSE) if options.on_moved is OnMoved.MERGE else options
     for attempt in range(_ATTEMPTS):
         try:
-            return _stage_and_land(standing, refusing, settling, allow_empty=allow_empty, flush=False, keys=keys)
+            return _stage_and_land(handle, refusing, resolving, allow_empty=allow_empty, flush=False, keys=keys)
         except BranchMovedError:
             if options.on_moved is not OnMoved.MERGE:
                 raise
             if attempt:
                 backoff(attempt)
-            standing.refresh(settling)
+            handle.refresh(resolving)
         except MissingObjectError:
             if attempt:
                 raise
-            standing.recover(options.on_moved, settling)
-    raise standing.moved(settling)
+            handle.recover(options.on_moved, resolving)
+    raise handle.moved(resolving)
 
 
 def _stage_and_land(
-    standing: Standing,
+    handle: BranchHandle,
     options: CommitOptions,
-    settling: Settling,
+    resolving: Resolving,
     *,
     allow_empty: bool,
     flush: bool,
     keys: frozenset[bytes] | None = None,
 ) -> Commit:
-    worktree = standing.worktree
+    worktree = handle.worktree
     try:
         staged = worktree.stage(lenient=options.skip_unserializable, flush=flush, keys=keys)
     except UNSTORABLE as error:
-        error.remains = settling.remains
+        error.remains = resolving.remains
         raise
     if not staged.changes and not allow_empty:
         worktree.adopt(staged, worktree.tree)
-        return _but_for(staged, standing.head)
+        return _but_for(staged, handle.head)
     message = options.message or summarize(worktree, staged)
-    author = standing.author if options.author is None else options.author
+    author = handle.author if options.author is None else options.author
 
     def write(tree: Tree, parent: Commit) -> Commit:
-        return standing.repository.database.write_commit(
+        return handle.repository.database.write_commit(
             tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta
         )
 
-    return _but_for(staged, standing.land(staged, write, options.on_moved, settling=settling, allow_empty=allow_empty))
+    return _but_for(staged, handle.land(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty))
 
 
 def _but_for(staged: Staged, commit: Commit) -> Commit:
@@ -125,31 +125,31 @@ def _but_for(staged: Staged, commit: Commit) -> Commit:
     return replace(commit, skipped=skipped) if skipped else commit
 
 
-def merge(standing: Standing, theirs: Commit, description: Description, settling: Settling, *, fast_forward: bool) -> Commit:
+def merge(handle: BranchHandle, theirs: Commit, description: Description, resolving: Resolving, *, fast_forward: bool) -> Commit:
     """Merge a commit into the branch; the head. See ``Versioned.merge``."""
     for attempt in range(_ATTEMPTS):
-        staged = standing.clean("merge()")
-        ref, ours = standing.now()  # not our head: what is there already need not be settled, and nothing is taken in before it is
-        base = standing.repository.merge_base(ours, theirs)
+        staged = handle.clean("merge()")
+        ref, ours = handle.now()  # not our head: what is there already need not be settled, and nothing is taken in before it is
+        base = handle.repository.merge_base(ours, theirs)
         if base == theirs:
-            return standing.follow(ref, ours)
+            return handle.follow(ref, ours)
         if base == ours and fast_forward:
             with suppress(BranchMovedError):
-                standing.point_to(theirs, f"merge {theirs.short}: fast-forward", at=(ref, ours))
+                handle.move_branch(theirs, f"merge {theirs.short}: fast-forward", at=(ref, ours))
                 return theirs
             continue
         first = (theirs.time, theirs.id) < (ours.time, ours.id)
-        tree = standing.merged(staged, _base_tree(standing, staged, ours, theirs), ours.tree, theirs.tree, settling, theirs_first=first)
-        message = description.message or f"merge {theirs.short} into {standing.branch}"
-        commit = _write(standing, staged, tree, (ours, theirs), description, message)
-        if _publish(standing, ref, commit, staged, settling, attempt):
+        tree = handle.merged(staged, _base_tree(handle, staged, ours, theirs), ours.tree, theirs.tree, resolving, theirs_first=first)
+        message = description.message or f"merge {theirs.short} into {handle.branch}"
+        commit = _write(handle, staged, tree, (ours, theirs), description, message)
+        if _publish(handle, ref, commit, staged, resolving, attempt):
             return commit
-    raise standing.moved(settling)
+    raise handle.moved(resolving)
 
 
-def _base_tree(standing: Standing, staged: Staged, ours: Commit, theirs: Commit) -> Tree:
+def _base_tree(handle: BranchHandle, staged: Staged, ours: Commit, theirs: Commit) -> Tree:
     """What two commits are merged over: where they have several best common ancestors, those merged, over what these have in common."""
-    read = standing.repository.database.commits.read
+    read = handle.repository.database.commits.read
     from versioned_state.repository.merging.merge import merge_bases
 
     bases = list(graph.iter_merge_bases(ours, theirs, read))
@@ -162,82 +162,82 @@ def _base_tree(standing: Standing, staged: Staged, ours: Commit, theirs: Commit)
     return merge_bases(nodes, base.tree, [commit.tree for commit in bases])
 
 
-def pick(standing: Standing, commits: list[Commit], description: Description, settling: Settling, *, backwards: bool) -> Commit:
+def pick(handle: BranchHandle, commits: list[Commit], description: Description, resolving: Resolving, *, backwards: bool) -> Commit:
     """Make what some commits changed again on top of the head, each as a commit, or the opposite of it; the head."""
     for attempt in range(_ATTEMPTS):
-        staged = standing.clean("revert()" if backwards else "cherry_pick()")
+        staged = handle.clean("revert()" if backwards else "cherry_pick()")
         staged.staging.distrust()  # nothing need lead to the commits that are made again
-        ref, ours = standing.now()
+        ref, ours = handle.now()
         head = ours
         for commit in commits:
-            parent = _only_parent(standing, commit)
+            parent = _only_parent(handle, commit)
             base, theirs = (commit, parent) if backwards else (parent, commit)
-            tree = _merged(standing, staged, base.tree, head.tree, theirs.tree, settling, commit)
+            tree = _merged(handle, staged, base.tree, head.tree, theirs.tree, resolving, commit)
             if same(tree, head.tree):
                 continue  # it is there already
-            head = _write(standing, staged, tree, (head,), _described(commit, description, backwards=backwards), "")
+            head = _write(handle, staged, tree, (head,), _described(commit, description, backwards=backwards), "")
         if head == ours:
-            return standing.follow(ref, ours)
-        if _publish(standing, ref, head, staged, settling, attempt):
+            return handle.follow(ref, ours)
+        if _publish(handle, ref, head, staged, resolving, attempt):
             return head
-    raise standing.moved(settling)
+    raise handle.moved(resolving)
 
 
-def rebase(standing: Standing, onto: Commit, settling: Settling) -> Commit:
+def rebase(handle: BranchHandle, onto: Commit, resolving: Resolving) -> Commit:
     """Make the commits that the branch has over another one again on top of that; the head. See ``Versioned.rebase``."""
-    staged = standing.clean("rebase()")
-    base = standing.repository.merge_base(standing.head, onto)
+    staged = handle.clean("rebase()")
+    base = handle.repository.merge_base(handle.head, onto)
     if base == onto:
-        return standing.head
+        return handle.head
     head = onto
-    for commit in _beyond(standing, onto, standing.head):
+    for commit in _beyond(handle, onto, handle.head):
         if len(commit.parents) > 1:
             continue  # what it brought in is made again by itself, or is there
-        parent = _only_parent(standing, commit)
-        tree = _merged(standing, staged, parent.tree, head.tree, commit.tree, settling, commit)
+        parent = _only_parent(handle, commit)
+        tree = _merged(handle, staged, parent.tree, head.tree, commit.tree, resolving, commit)
         if not same(tree, head.tree):
-            head = _write(standing, staged, tree, (head,), _described(commit, Description()), "")
-    standing.point_to(head, f"rebase onto {onto.short}", staged=staged)
+            head = _write(handle, staged, tree, (head,), _described(commit, Description()), "")
+    handle.move_branch(head, f"rebase onto {onto.short}", staged=staged)
     return head
 
 
-def squash(standing: Standing, since: Commit, until: Commit, description: Description) -> Commit:
+def squash(handle: BranchHandle, since: Commit, until: Commit, description: Description) -> Commit:
     """Make one commit of those after ``since`` up to ``until``, and the later ones again as they are; the head."""
-    staged = standing.clean("squash()")
-    head = standing.head
-    if since == until or not (_is_before(standing, since, until) and _is_before(standing, until, head)):
+    staged = handle.clean("squash()")
+    head = handle.head
+    if since == until or not (_is_before(handle, since, until) and _is_before(handle, until, head)):
         raise InvalidArgumentError(f"squash takes a range of the branch, oldest first: {since.short} to {until.short} is none")
-    squashed = _line(standing, since, until)
+    squashed = _line(handle, since, until)
     message = description.message or "\n".join(dict.fromkeys(commit.message for commit in squashed))
-    new = _write(standing, staged, until.tree, (since,), description, message)
-    for commit in _line(standing, until, head):
-        others = standing.repository.parents(commit)[1:]  # what a merge brought in is merged still
-        new = _write(standing, staged, commit.tree, (new, *others), _described(commit, Description()), "")
-    standing.point_to(new, f"squash {since.short}..{until.short}", staged=staged)
+    new = _write(handle, staged, until.tree, (since,), description, message)
+    for commit in _line(handle, until, head):
+        others = handle.repository.parents(commit)[1:]  # what a merge brought in is merged still
+        new = _write(handle, staged, commit.tree, (new, *others), _described(commit, Description()), "")
+    handle.move_branch(new, f"squash {since.short}..{until.short}", staged=staged)
     return new
 
 
-def undo(standing: Standing, steps: int) -> Commit:
+def undo(handle: BranchHandle, steps: int) -> Commit:
     """Move the branch back to where it stood ``steps`` moves ago, undone moves not counted; forward again where it is negative."""
     call = "undo()" if steps > 0 else "redo()"
-    standing.clean(call)
-    found_now = standing.commit_of(standing.read_ref())
-    if found_now != standing.head:  # what is to be undone is what this handle has not seen yet
-        raise BranchMovedError(standing.branch, expected=standing.head.id, actual=found_now.id, hint="refresh() first")
-    undone, positions = _undone(standing)
+    handle.clean(call)
+    found_now = handle.commit_of(handle.read_ref())
+    if found_now != handle.head:  # what is to be undone is what this handle has not seen yet
+        raise BranchMovedError(handle.branch, expected=handle.head.id, actual=found_now.id, hint="refresh() first")
+    undone, positions = _undone(handle)
     target = undone + steps
     found = next(islice(positions, target, None), None) if target >= 0 else None
     if found is None or found.commit is None:
         left = "there is nothing to undo" if steps > 0 else "nothing was undone"
-        raise UnknownRevisionError(f"{standing.branch}@{{{target}}}" if target >= 0 else call, reason=left)
+        raise UnknownRevisionError(f"{handle.branch}@{{{target}}}" if target >= 0 else call, reason=left)
     # Written down even where the branch is there already: that many moves are undone then.
-    standing.point_to(found.commit, f"{_UNDO if steps > 0 else _REDO} {abs(steps)}")
+    handle.move_branch(found.commit, f"{_UNDO if steps > 0 else _REDO} {abs(steps)}")
     return found.commit
 
 
-def _undone(standing: Standing) -> tuple[int, Iterator[Position]]:
+def _undone(handle: BranchHandle) -> tuple[int, Iterator[Position]]:
     """How many moves are undone now, and the moves before any of that was done, newest first."""
-    moves = standing.repository.reflog(standing.branch)
+    moves = handle.repository.reflog(handle.branch)
     positions = (position for position in moves if position.action != GIVEN_UP)  # the branch stayed where it was
     undone = 0
     for position in positions:
@@ -255,34 +255,34 @@ def _undone(standing: Standing) -> tuple[int, Iterator[Position]]:
     return undone, rest()
 
 
-def commits_of(standing: Standing, rev: str | Commit, resolve: Any) -> list[Commit]:
+def commits_of(handle: BranchHandle, rev: str | Commit, resolve: Any) -> list[Commit]:
     """The commits that a revision means, oldest first: one, or with ``A..B`` those after A up to B by first parents."""
     ends = split_range(rev) if type(rev) is str else None
     if ends is None:
         return [resolve(rev)]
     since, until = map(resolve, ends)
-    if not _is_before(standing, since, until):
+    if not _is_before(handle, since, until):
         raise InvalidArgumentError(f"{rev}: {since.short} does not come before {until.short} by first parents")
-    return _line(standing, since, until)
+    return _line(handle, since, until)
 
 
-def _is_before(standing: Standing, old: Commit, new: Commit) -> bool:
-    return old.height <= new.height and graph.descend(new, old.height, standing.repository.database.commits.read) == old
+def _is_before(handle: BranchHandle, old: Commit, new: Commit) -> bool:
+    return old.height <= new.height and graph.descend(new, old.height, handle.repository.database.commits.read) == old
 
 
-def _line(standing: Standing, since: Commit, until: Commit) -> list[Commit]:
+def _line(handle: BranchHandle, since: Commit, until: Commit) -> list[Commit]:
     """The commits after one up to another by first parents, oldest first; where they part, down to the first that ``since`` has too."""
     line = []
-    for commit in graph.first_parents(until, standing.repository.database.commits.read):
-        if commit.generation <= since.generation and graph.is_ancestor(commit, since, standing.repository.database.commits.read):
+    for commit in graph.first_parents(until, handle.repository.database.commits.read):
+        if commit.generation <= since.generation and graph.is_ancestor(commit, since, handle.repository.database.commits.read):
             break
         line.append(commit)
     return line[::-1]
 
 
-def _beyond(standing: Standing, onto: Commit, head: Commit) -> list[Commit]:
+def _beyond(handle: BranchHandle, onto: Commit, head: Commit) -> list[Commit]:
     """The commits that lead to ``head`` and not to ``onto``, in the order in which they are made again: parents first, lines unmixed."""
-    read = standing.repository.database.commits.read
+    read = handle.repository.database.commits.read
     left = {commit.id: commit for commit in graph.only_in(head, [onto], read)}
     made = []
     pending = [head.id]
@@ -298,9 +298,9 @@ def _beyond(standing: Standing, onto: Commit, head: Commit) -> list[Commit]:
     return made
 
 
-def _only_parent(standing: Standing, commit: Commit) -> Commit:
+def _only_parent(handle: BranchHandle, commit: Commit) -> Commit:
     """Of a merge the first one: what it changed is what it brought into that line."""
-    parents = standing.repository.parents(commit)
+    parents = handle.repository.parents(commit)
     if not parents:
         raise InvalidArgumentError(f"{commit.short} has no parent that is kept, so what it changed is not known")
     return parents[0]
@@ -313,27 +313,27 @@ def _described(commit: Commit, description: Description, *, backwards: bool = Fa
     return Description(message, author, meta)
 
 
-def _merged(standing: Standing, staged: Staged, base: Tree, ours: Tree, theirs: Tree, settling: Settling, commit: Commit) -> Tree:
+def _merged(handle: BranchHandle, staged: Staged, base: Tree, ours: Tree, theirs: Tree, resolving: Resolving, commit: Commit) -> Tree:
     try:
-        return standing.merged(staged, base, ours, theirs, settling, theirs_first=False, counting=False)
+        return handle.merged(staged, base, ours, theirs, resolving, theirs_first=False, counting=False)
     except MergeConflictError as error:
         error.add_note(f"while making {commit.short} again: {commit.message}")
         raise
 
 
-def _write(standing: Standing, staged: Staged, tree: Tree, parents: tuple[Commit, ...], description: Description, message: str) -> Commit:
-    author = description.author or standing.author
-    return standing.repository.database.write_commit(
+def _write(handle: BranchHandle, staged: Staged, tree: Tree, parents: tuple[Commit, ...], description: Description, message: str) -> Commit:
+    author = description.author or handle.author
+    return handle.repository.database.write_commit(
         tree, parents, staging=staged.staging, message=description.message or message, author=author, meta=description.meta
     )
 
 
-def _publish(standing: Standing, ref: Ref, commit: Commit, staged: Staged, settling: Settling, attempt: int) -> bool:
+def _publish(handle: BranchHandle, ref: Ref, commit: Commit, staged: Staged, resolving: Resolving, attempt: int) -> bool:
     """Make a commit on the head of a ref the branch's; False where the branch had moved."""
-    moved = standing.publish(ref, commit, staged, settling)
+    moved = handle.publish(ref, commit, staged, resolving)
     if moved is None:
         if attempt:
             backoff(attempt)
         return False
-    standing.stand_on(commit, moved, staged)
+    handle.adopt_commit(commit, moved, staged)
     return True

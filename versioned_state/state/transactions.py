@@ -17,7 +17,7 @@ from weakref import ReferenceType, ref
 
 from versioned_state.errors import STAGED, MergeConflictError, StateError, TransactionError
 from versioned_state.state import operations
-from versioned_state.state.branch_handle import Settling, Standing
+from versioned_state.state.branch_handle import BranchHandle, Resolving
 from versioned_state.state.commit_options import CommitOptions
 from versioned_state.state.worktree.entries import Savepoint
 
@@ -57,7 +57,7 @@ class Transactions:
         check_open: raises if the handle was closed.
     """
 
-    def __init__(self, handle: Standing, lock: RLock, check_open: Callable[[], None]) -> None:
+    def __init__(self, handle: BranchHandle, lock: RLock, check_open: Callable[[], None]) -> None:
         self._handle = handle
         self._lock = lock
         self._check_open = check_open
@@ -147,7 +147,7 @@ class Transactions:
     def _commit(self, opened: _Open) -> None:
         self._check_open()
         try:
-            operations.commit(self._handle, opened.options, Settling(opened.options.policies, remains=STAGED))
+            operations.commit(self._handle, opened.options, Resolving(opened.options.policies, remains=STAGED))
         except StateError as error:
             error.remains = _ROLLED_BACK
             if isinstance(error, MergeConflictError):

@@ -18,7 +18,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import check_name
 from versioned_state.repository.repository import Repository
 from versioned_state.state import operations
-from versioned_state.state.branch_handle import UNCHANGED, Settling, Standing
+from versioned_state.state.branch_handle import UNCHANGED, BranchHandle, Resolving
 from versioned_state.state.branch_history import BranchHistory
 from versioned_state.state.commit_options import CommitOptions, OnMoved, OnMovedOption, check_policies
 from versioned_state.state.locking import locked
@@ -77,9 +77,9 @@ class Versioned(BranchHistory):
         else:
             repository = Repository(store, pickle=pickle, pickle_key=pickle_key, signer=signer, clock=clock)
         super().__init__(b"", RLock())
-        self._standing = Standing(repository, branch, author or None)
-        self._unfinished = self._standing.unfinished
-        self._transactions = Transactions(self._standing, self._lock, self._check_open)
+        self._handle = BranchHandle(repository, branch, author or None)
+        self._unfinished = self._handle.unfinished
+        self._transactions = Transactions(self._handle, self._lock, self._check_open)
         self._own_store: KVStore | None = None  # closed with the handle; see open()
         self._is_kept = store is not None  # a Memory of the handle's own ends with it, committed or not
         self._closed = False
@@ -89,21 +89,21 @@ class Versioned(BranchHistory):
         """The repository that the branch is in. Raises ``HandleClosedError`` after ``close()``."""
         if self._closed:
             self._check_open()
-        return self._standing.repository
+        return self._handle.repository
 
     @property
     def branch(self) -> str:
         """The name of the branch."""
-        return self._standing.branch
+        return self._handle.branch
 
     @property
     def author(self) -> str | None:
         """The author of commits, unless a call names another."""
-        return self._standing.author
+        return self._handle.author
 
     @property
     def _worktree(self) -> Worktree:
-        return self._standing.worktree
+        return self._handle.worktree
 
     def namespace(self, name: str) -> Namespace:
         return Namespace(self, namespace_prefix(name), name)
@@ -113,7 +113,7 @@ class Versioned(BranchHistory):
             raise HandleClosedError("this state was closed", hint="open another one over the same store")
         unfinished = self._unfinished
         if unfinished.question is not None or unfinished.move is not None or unfinished.edit is not None:
-            self._standing.finish()
+            self._handle.finish()
         if self._transactions.open:
             self._transactions.drop_abandoned()
 
@@ -122,7 +122,7 @@ class Versioned(BranchHistory):
     @property
     def head(self) -> Commit:
         """The commit that the live values are compared with. Another handle may have moved the branch since; see ``refresh``."""
-        return self._standing.head
+        return self._handle.head
 
     @locked
     def commit(
@@ -168,9 +168,9 @@ class Versioned(BranchHistory):
         """
         options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies), keys)
         self._transactions.refuse("commit")
-        return self._resolvable(lambda settling: operations.commit(self._standing, options, settling), options.policies, remains=STAGED)
+        return self._resolvable(lambda resolving: operations.commit(self._handle, options, resolving), options.policies, remains=STAGED)
 
-    def _resolvable(self, run: Callable[[Settling], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED) -> Commit:
+    def _resolvable(self, run: Callable[[Resolving], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED) -> Commit:
         """Run a call that may meet conflicts, so that the ``merge`` of the error can run it again with resolutions."""
         given = check_policies(policies)
         branch = self.branch
@@ -181,10 +181,10 @@ class Versioned(BranchHistory):
                 self._transactions.refuse("merge.commit")
                 if self.branch != branch:
                     raise InvalidArgumentError(f"the merge was on {branch!r}, and the state stands on {self.branch!r} now")
-                self._standing.settle()
-                return run(Settling(given, resolutions, again, remains))
+                self._handle.settle()
+                return run(Resolving(given, resolutions, again, remains))
 
-        return run(Settling(given, (), again, remains))
+        return run(Resolving(given, (), again, remains))
 
     @locked
     def refresh(self, *, policies: Mapping[str, Policy] | None = None) -> Commit:
@@ -194,13 +194,13 @@ class Versioned(BranchHistory):
             MergeConflictError: both sides changed a path. Nothing was changed.
         """
         self._transactions.refuse("refresh")
-        return self._resolvable(self._standing.refresh, policies)
+        return self._resolvable(self._handle.refresh, policies)
 
     @locked
     def discard(self) -> None:
         """Drop all uncommitted changes: mutated live values are mended in place, and replaced ones come back."""
         self._transactions.refuse("discard")
-        self._standing.settle(discarding=True)
+        self._handle.settle(discarding=True)
         self._worktree.restore()
 
     @locked
@@ -217,9 +217,9 @@ class Versioned(BranchHistory):
 
     def _move_to(self, target: Commit, action: str) -> Commit:
         self._transactions.refuse(action)
-        self._standing.settle()
+        self._handle.settle()
         if target != self.head:
-            self._standing.point_to(target, action)
+            self._handle.move_branch(target, action)
         else:
             self._worktree.restore()
         return target
@@ -273,12 +273,12 @@ class Versioned(BranchHistory):
             UncommittedChangesError: commit or discard first.
         """
         self._transactions.refuse("merge")
-        self._standing.settle()
+        self._handle.settle()
         theirs, description = self._resolve(rev), operations.Description(message, author, meta)
         if not message and isinstance(rev, str):
             description = operations.Description(f"merge {rev} into {self.branch}", author, meta)
         return self._resolvable(
-            lambda settling: operations.merge(self._standing, theirs, description, settling, fast_forward=fast_forward), policies
+            lambda resolving: operations.merge(self._handle, theirs, description, resolving, fast_forward=fast_forward), policies
         )
 
     @locked
@@ -305,11 +305,11 @@ class Versioned(BranchHistory):
         backwards: bool,
     ) -> Commit:
         self._transactions.refuse(call)
-        self._standing.settle()
-        commits = operations.commits_of(self._standing, rev, self._resolve)
+        self._handle.settle()
+        commits = operations.commits_of(self._handle, rev, self._resolve)
         commits = commits[::-1] if backwards else commits
         return self._resolvable(
-            lambda settling: operations.pick(self._standing, commits, description, settling, backwards=backwards), policies
+            lambda resolving: operations.pick(self._handle, commits, description, resolving, backwards=backwards), policies
         )
 
     @locked
@@ -320,9 +320,9 @@ class Versioned(BranchHistory):
         repeated themselves, unless the other line has them. Conflicts that a merge resolved come up again. Raises as ``merge``.
         """
         self._transactions.refuse("rebase")
-        self._standing.settle()
+        self._handle.settle()
         target = self._resolve(onto)
-        return self._resolvable(lambda settling: operations.rebase(self._standing, target, settling), policies)
+        return self._resolvable(lambda resolving: operations.rebase(self._handle, target, resolving), policies)
 
     @locked
     def squash(self, since: str | Commit, until: str | Commit = "HEAD", *, message: str = "", author: str | None = None) -> Commit:
@@ -331,9 +331,9 @@ class Versioned(BranchHistory):
         The default message joins theirs, each once. Commits after ``until`` are repeated as they are.
         """
         self._transactions.refuse("squash")
-        self._standing.settle()
+        self._handle.settle()
         description = operations.Description(message, author)
-        return operations.squash(self._standing, self._resolve(since), self._resolve(until), description)
+        return operations.squash(self._handle, self._resolve(since), self._resolve(until), description)
 
     @locked
     def undo(self, steps: int = 1) -> Commit:
@@ -353,8 +353,8 @@ class Versioned(BranchHistory):
     def _undo(self, call: str, steps: int) -> Commit:
         steps = count("steps", steps, least=1)
         self._transactions.refuse(call)
-        self._standing.settle()
-        return operations.undo(self._standing, steps if call == "undo" else -steps)
+        self._handle.settle()
+        return operations.undo(self._handle, steps if call == "undo" else -steps)
 
     @locked
     def rollback(self, steps: int = 1) -> Commit:
@@ -406,9 +406,9 @@ class Versioned(BranchHistory):
         """
         check_name("branch", branch)
         self._transactions.refuse("switch")
-        self._standing.settle()
-        self._standing.clean("switch()")
-        self._standing.switch(branch, create=create)
+        self._handle.settle()
+        self._handle.clean("switch()")
+        self._handle.switch(branch, create=create)
         return self.head
 
     @locked
@@ -420,7 +420,7 @@ class Versioned(BranchHistory):
         """
         target = self._resolve(at)
         state = Versioned(self.repository, branch=branch, author=self.author)  # first: once there is a branch, nothing can fail
-        state._standing.begin(target)
+        state._handle.begin(target)
         return state
 
     def close(self) -> None:
@@ -437,7 +437,7 @@ class Versioned(BranchHistory):
                 return
             keys = self._changed_keys() if warning and self._is_kept else []
             self._closed = True
-            self._standing.let_go()
+            self._handle.let_go()
             if self._own_store is not None:
                 self._own_store.close()
             self._own_store = None

@@ -1,4 +1,4 @@
-"""What a worktree keeps: slots of live values, packs of small ones, tails of lists not loaded; and what it finds in them. Layer: state."""
+"""The records of a worktree: entries of live values, packs of small ones, unloaded tails, staged changes, savepoints. Layer: state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IMMUTABLE: Final = frozenset(
 """Types whose values cannot change in place: they are compared only where one was assigned."""
 
 
-class Slot:
+class Entry:
     """One key that was loaded or given: its live value, its cell and baseline as of the head (None: not there, or small)."""
 
     __slots__ = ("base", "cell", "pack", "value")
@@ -39,7 +39,7 @@ class Slot:
 
 
 class Pack:
-    """Small values under one mark. A key whose value was replaced since is a member no more; its slot says so."""
+    """Small values under one mark. A key whose value was replaced since is a member no more; its entry says so."""
 
     __slots__ = ("keys", "mark", "values")
 
@@ -78,19 +78,19 @@ class Staged:
     Attributes:
         tree: the root with all changes.
         changes: by root key, what differs from the head.
-        settled: what was assigned, or looked changed, and proved equal.
-        loose: packs to be formed anew.
+        unchanged: what was assigned, or looked changed, and proved equal.
+        broken: packs to be formed anew.
         tails: how many appended elements of lists that are not loaded are in it.
         lists: the tails themselves.
         failed: changes that are not in ``tree``, by root key: of values that cannot be stored, or (None) of keys that were not asked for.
-        replaced: those of ``failed`` that gave way, as a merge was settled.
+        replaced: those of ``failed`` that gave way, as a merge was unchanged.
     """
 
     tree: Tree
     staging: Staging
     changes: dict[bytes, Update]
-    settled: dict[bytes, Update]
-    loose: list[Pack]
+    unchanged: dict[bytes, Update]
+    broken: list[Pack]
     tails: dict[bytes, int]
     lists: dict[bytes, LazyTail] = field(default_factory=dict)
     failed: dict[bytes, Unstorable | None] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from versioned_state.values.codec.scalars import TooDeepError, is_plain
 from versioned_state.values.detection.fingerprinter import Fingerprinter
 
 
-def sync(live: Any, target: Any, marker: Fingerprinter, claimed: dict[int, Any]) -> Any:
+def assign_in_place(live: Any, target: Any, marker: Fingerprinter, claimed: dict[int, Any]) -> Any:
     """``live`` with the content of ``target``, in place where it can be, and lets it; otherwise ``target``. Cost: the size of both.
 
     Args:
@@ -38,9 +38,9 @@ def sync(live: Any, target: Any, marker: Fingerprinter, claimed: dict[int, Any])
 def _mended(live: Any, target: Any, marker: Fingerprinter, claimed: dict[int, Any]) -> Any:
     cls = type(live)
     if cls is list:
-        _sync_list(live, target, marker, claimed)
+        _update_list(live, target, marker, claimed)
     elif isinstance(live, dict):
-        _sync_dict(live, target, marker, claimed)
+        _update_dict(live, target, marker, claimed)
     elif cls is set:
         # Elements that are the same stay, so that what is in both keeps its identity; 1 and True are equal, and not the same.
         wanted = {element: element for element in target}
@@ -52,7 +52,7 @@ def _mended(live: Any, target: Any, marker: Fingerprinter, claimed: dict[int, An
         if live.maxlen != target.maxlen:
             return target
         parts = list(live)
-        _sync_list(parts, list(target), marker, claimed)
+        _update_list(parts, list(target), marker, claimed)
         try:
             live.clear()
             live.extend(parts)
@@ -65,7 +65,7 @@ def _mended(live: Any, target: Any, marker: Fingerprinter, claimed: dict[int, An
             return target
         live[...] = target
     elif _is_plain_object(cls):
-        _sync_dict(live.__dict__, target.__dict__, marker, claimed)
+        _update_dict(live.__dict__, target.__dict__, marker, claimed)
     else:
         return target
     return live
@@ -83,14 +83,14 @@ def _is_plain_object(cls: type) -> bool:
     )
 
 
-def _sync_dict(live: dict[Any, Any], target: dict[Any, Any], marker: Fingerprinter, claimed: dict[int, Any]) -> None:
+def _update_dict(live: dict[Any, Any], target: dict[Any, Any], marker: Fingerprinter, claimed: dict[int, Any]) -> None:
     if isinstance(live, defaultdict) and isinstance(target, defaultdict):
         live.default_factory = target.default_factory
     # Equal keys may be of different types (1, True), so keys come from the target and values from where they were.
     old = dict(live)
     new = {}
     for key, value in target.items():
-        new[key] = sync(old[key], value, marker, claimed) if key in old else value
+        new[key] = assign_in_place(old[key], value, marker, claimed) if key in old else value
     if list(map(_key, live)) == list(map(_key, new)):
         # By the live key: one that is a NaN finds nothing but itself.
         for (key, held), value in zip(list(live.items()), new.values(), strict=True):
@@ -113,7 +113,7 @@ def _key(key: Any) -> Any:
     return (type(key), repr(key)) if type(key) is not str else key
 
 
-def _sync_list(live: list[Any], target: list[Any], marker: Fingerprinter, claimed: dict[int, Any]) -> None:
+def _update_list(live: list[Any], target: list[Any], marker: Fingerprinter, claimed: dict[int, Any]) -> None:
     old = [_mark(value, marker, index) for index, value in enumerate(live)]
     new = [_mark(value, marker, -1 - index) for index, value in enumerate(target)]
     prefix = 0
@@ -132,7 +132,7 @@ def _sync_list(live: list[Any], target: list[Any], marker: Fingerprinter, claime
     result = live[: stays[0][1]]
     for (start, end, new_start, new_end), (stay_start, stay_end) in zip(parts, stays[1:], strict=True):
         both = min(end - start, new_end - new_start)
-        result += [sync(live[start + k], target[new_start + k], marker, claimed) for k in range(both)]
+        result += [assign_in_place(live[start + k], target[new_start + k], marker, claimed) for k in range(both)]
         result += target[new_start + both : new_end]
         result += live[stay_start:stay_end]
     live[:] = result

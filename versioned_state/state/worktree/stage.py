@@ -9,7 +9,7 @@ from versioned_state.errors import InvalidArgumentError, MissingObjectError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository.history.reach import iter_new, references_of_cell
 from versioned_state.state.worktree.entries import UNSTORABLE, Pack, Staged, Unstorable, Update
-from versioned_state.state.worktree.tracked import Holdings
+from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.values.cells import Code, code_of
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.encode.encoder import Encoder
@@ -20,12 +20,12 @@ _NIL: Final = b"\xc0"
 """The cell of None."""
 
 
-class Detector:
-    """Encodes what may differ from the head. Nothing of what is held changes; new objects go to an overlay of their own."""
+class Stager:
+    """Encodes what may differ from the head. Nothing of what is tracked changes; new objects go to an overlay of their own."""
 
-    def __init__(self, objects: ObjectStore, held: Holdings, encoder: Encoder, decoder: LiveDecoder) -> None:
+    def __init__(self, objects: ObjectStore, tracked: TrackedKeys, encoder: Encoder, decoder: LiveDecoder) -> None:
         self._objects = objects
-        self._held = held
+        self._tracked = tracked
         self._nodes = encoder.nodes
         self._encoder = encoder
         self._decoder = decoder
@@ -40,12 +40,12 @@ class Detector:
         """
         staging = Staging(self._objects, flush_at=flush_at)
         self._nodes.bind(staging)
-        held = self._held
+        tracked = self._tracked
         changes: dict[bytes, Update] = {}
-        settled: dict[bytes, Update] = {}
-        loose: list[Pack] = []
+        unchanged: dict[bytes, Update] = {}
+        broken: list[Pack] = []
         failed: dict[bytes, Unstorable | None] = {}
-        for key in self._suspects(loose):
+        for key in self._suspects(broken):
             if keys is not None and key not in keys:
                 failed[key] = None
                 continue
@@ -58,13 +58,13 @@ class Detector:
                 continue
             if update.cell != old:
                 changes[key] = update
-            elif key in held.assigned or update.base is not held.slots[key].base or update.base is None:
-                settled[key] = update
-        tree = edit_map(self._nodes, held.tree, {key: update.cell for key, update in changes.items()}) if changes else held.tree
-        tails = {key: len(lazy.tail) for key, lazy in held.tails.items() if lazy.tail}
-        return Staged(tree, staging, changes, settled, loose, tails, dict(held.tails), failed)
+            elif key in tracked.assigned or update.base is not tracked.entries[key].base or update.base is None:
+                unchanged[key] = update
+        tree = edit_map(self._nodes, tracked.tree, {key: update.cell for key, update in changes.items()}) if changes else tracked.tree
+        tails = {key: len(lazy.tail) for key, lazy in tracked.tails.items() if lazy.tail}
+        return Staged(tree, staging, changes, unchanged, broken, tails, dict(tracked.tails), failed)
 
-    def replant(self, head: Tree) -> tuple[Staged, Tree]:
+    def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
         """The state as ``stage`` gives it, but over another head, without reading ours, which may be gone from the store.
 
         Of what was not loaded nothing was changed, so the root is that of ``head`` with the keys that are live here, encoded afresh. Also
@@ -73,29 +73,29 @@ class Detector:
         """
         staging = Staging(self._objects)
         self._nodes.bind(staging)
-        held = self._held
-        loose: list[Pack] = []
+        tracked = self._tracked
+        broken: list[Pack] = []
         failed: dict[bytes, Unstorable | None] = {}
-        bases = {key: slot.cell for key, slot in held.slots.items()}
+        bases = {key: entry.cell for key, entry in tracked.entries.items()}
         ours: dict[bytes, bytes | None] = {}
-        for key in list(self._suspects(loose)):
-            slot = held.slots.get(key)
+        for key in list(self._suspects(broken)):
+            entry = tracked.entries.get(key)
             theirs = find(self._nodes, head, key)
-            lazy = held.tails.get(key)
-            if slot is None:
-                bases[key] = held.removed.get(key) if lazy is None else lazy.cell
+            lazy = tracked.tails.get(key)
+            if entry is None:
+                bases[key] = tracked.removed.get(key) if lazy is None else lazy.cell
                 old = theirs if lazy is None or not self._is_whole(lazy.cell) else lazy.cell
-                ours[key] = None if lazy is None else self._append(key, None if key in held.removed else old, lazy.tail)
-            elif key in held.assigned or slot.base is None or not self._encoder.fingerprinter.is_unchanged(slot.value, slot.base):
+                ours[key] = None if lazy is None else self._append(key, None if key in tracked.removed else old, lazy.tail)
+            elif key in tracked.assigned or entry.base is None or not self._encoder.fingerprinter.is_unchanged(entry.value, entry.base):
                 try:
-                    ours[key] = self._encoder.encode(slot.value, None, key)[0]
+                    ours[key] = self._encoder.encode(entry.value, None, key)[0]
                 except UNSTORABLE as error:
                     failed[key] = error
             if key in ours and bases[key] != theirs and not self._is_whole(bases[key]):
                 bases[key] = _NIL
         base = edit_map(self._nodes, head, bases)
         changes = {key: Update(cell) for key, cell in ours.items()}
-        return Staged(edit_map(self._nodes, base, ours), staging, changes, {}, loose, {}, {}, failed), base
+        return Staged(edit_map(self._nodes, base, ours), staging, changes, {}, broken, {}, {}, failed), base
 
     def _is_whole(self, cell: bytes | None) -> bool:
         """Whether the store has all that a cell refers to. Nothing is decoded. Cost: reading the value."""
@@ -106,30 +106,30 @@ class Detector:
             return False
         return True
 
-    def _suspects(self, loose: list[Pack]) -> Iterator[bytes]:
-        """The keys whose values may differ from the head; packs that no longer hold together go to ``loose``."""
-        held = self._held
-        yield from held.assigned
-        for key, lazy in held.tails.items():
-            if lazy.tail and key not in held.assigned:
+    def _suspects(self, broken: list[Pack]) -> Iterator[bytes]:
+        """The keys whose values may differ from the head; packs that no longer hold together go to ``broken``."""
+        tracked = self._tracked
+        yield from tracked.assigned
+        for key, lazy in tracked.tails.items():
+            if lazy.tail and key not in tracked.assigned:
                 yield key
-        yield from held.watch.suspects(loose)
+        yield from tracked.suspects.find(broken)
 
     def encode(self, key: bytes) -> tuple[Update, bytes | None]:
         """What a key's value is now, and the cell that the head has."""
-        held = self._held
-        slot = held.slots.get(key)
-        if slot is not None:
-            small = self._encoder.encode_small(slot.value) if slot.base is None else None
+        tracked = self._tracked
+        entry = tracked.entries.get(key)
+        if entry is not None:
+            small = self._encoder.encode_small(entry.value) if entry.base is None else None
             if small is not None:
-                return Update(small, plain=True), slot.cell
-            cell, base = self._encoder.encode(slot.value, slot.base, key)
-            return Update(cell, base), slot.cell
-        old = held.cell(key)
-        lazy = held.tails.get(key)
+                return Update(small, plain=True), entry.cell
+            cell, base = self._encoder.encode(entry.value, entry.base, key)
+            return Update(cell, base), entry.cell
+        old = tracked.cell(key)
+        lazy = tracked.tails.get(key)
         if lazy is None:
             return Update(None), old
-        return Update(self._append(key, None if key in held.removed else old, lazy.tail)), old
+        return Update(self._append(key, None if key in tracked.removed else old, lazy.tail)), old
 
     def _append(self, key: bytes, old: bytes | None, tail: list[object]) -> bytes:
         if old is not None and code_of(old) == Code.LIST_TREE:

@@ -1,11 +1,11 @@
-"""What a handle holds, key by key, and how each key stands to the head. Layer: state.
+"""The tracked keys of a handle, and how each of them stands relative to the head. Layer: state.
 
 ::
 
-    as the head has it   not loaded: nothing is kept; loaded: a slot, whose value is watched
-    given                a slot, and in ``assigned``; in ``added`` where the head has nothing under the key
-    removed              no slot, and in ``removed``
-    appended to          a tail, and no slot; in ``added`` where there is no list to append to
+    as in the head   not loaded: nothing is kept; loaded: an entry, whose value is compared by fingerprint
+    assigned         an entry, and in ``assigned``; in ``added`` if the head does not have the key
+    removed          no entry, and in ``removed``
+    appended to      a tail, and no entry; in ``added`` if there is no list to append to
 
 Keys are root keys throughout (see ``values.keys``).
 """
@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 from versioned_state.state.key_order import OrderedKeyDict, OrderedKeySet
-from versioned_state.state.worktree.entries import IMMUTABLE, LazyTail, Slot, Staged
-from versioned_state.state.worktree.suspects import Watch
+from versioned_state.state.worktree.entries import IMMUTABLE, Entry, LazyTail, Staged
+from versioned_state.state.worktree.suspects import Suspects
 from versioned_state.state.worktree.unfinished import Unfinished
 from versioned_state.values.detection.fingerprinter import Fingerprinter
 from versioned_state.values.detection.groups import Fingerprint
@@ -27,20 +27,22 @@ from versioned_state.values.trees.tree import Tree, find
 T = TypeVar("T")
 
 
-class Holdings:
-    """The keys of one handle over the root of its head. Others read what is here; keys go from one standing to another by methods.
+class TrackedKeys:
+    """The tracked keys over the root of the head. Only the methods here change how a key stands.
+
+    The tree, ``entries`` (live values with the cells that they are relative to), ``tails`` and ``removed`` are facts. All else follows from
+    them, and ``rebuild`` derives it anew.
 
     Attributes:
-        tree: the root as of the head.
-        slots: values that were loaded or given.
-        tails: what is to be appended to lists that are not loaded.
-        assigned: keys that are encoded at the next staging, whatever watches them: a set that keeps its order, so that summaries and
-            packs follow the caller's.
-        removed: keys of the head that were deleted, with the cells that it has there.
-        added: keys that the head has not.
-        stale: values that the head has moved under, and that could not be read then.
-        unfinished: what was begun and not ended.
-        watch: which of the values that are as the head has them were changed in place since.
+        tree: the root of the head.
+        entries: values that were loaded or assigned.
+        tails: elements to append to lists that are not loaded.
+        removed: keys of the head that were deleted, with their cells there.
+        assigned: keys to encode at the next staging in any case, in the caller's order, which summaries follow.
+        added: keys that the head does not have.
+        stale: keys whose value the head has changed, and which could not be read then.
+        suspects: tells which values that were as in the head have changed in place.
+        unfinished: what an exception came into.
     """
 
     def __init__(self, nodes: Nodes, marker: Fingerprinter, tree: Tree) -> None:
@@ -48,13 +50,13 @@ class Holdings:
         self._marker = marker
         self.unfinished = Unfinished()
         self.tree = tree
-        self.slots: dict[bytes, Slot] = {}
+        self.entries: dict[bytes, Entry] = {}
         self.tails: dict[bytes, LazyTail] = {}
         self.assigned: dict[bytes, None] = {}
         self.removed: OrderedKeyDict[bytes] = OrderedKeyDict()
         self.added = OrderedKeySet()
         self.stale: set[bytes] = set()
-        self.watch = Watch(marker, self.slots)
+        self.suspects = Suspects(marker, self.entries)
 
     def cell(self, key: bytes) -> bytes | None:
         """The cell of a key as of the head."""
@@ -73,8 +75,8 @@ class Holdings:
             self.tails[key] = LazyTail(cell)
         self.tails[key].tail.extend(values)
 
-    def cut_tails(self, lengths: Mapping[bytes, int]) -> None:
-        """Leave as many appended elements as it says, or none."""
+    def shorten_tails(self, lengths: Mapping[bytes, int]) -> None:
+        """Keep the given number of appended elements under each key; none by default."""
         for key, lazy in list(self.tails.items()):
             del lazy.tail[lengths.get(key, 0) :]
             if not lazy.tail:
@@ -82,41 +84,41 @@ class Holdings:
                 if key in self.added:
                     self.added.discard(key)
 
-    # From one standing to another
+    # How a key stands
 
-    def hold(self, key: bytes, slot: Slot, mark: Fingerprint) -> None:
-        """There is a value, which is what the head has. ``mark`` is what ``Watch.mark`` gave."""
-        self.slots[key] = slot  # first: a reference that somebody holds is never without its key
+    def hold(self, key: bytes, entry: Entry, mark: Fingerprint) -> None:
+        """The key has a value, the same as in the head; ``mark`` is its fingerprint."""
+        self.entries[key] = entry  # first: a reference that somebody holds is never without its key
         self.tails.pop(key, None)  # nothing is in it
         self.removed.pop(key, None)
         self.assigned.pop(key, None)
         self._forget(key)
-        self.watch.add(key, slot, mark)
+        self.suspects.add(key, entry, mark)
 
-    def give(self, key: bytes, slot: Slot) -> None:
-        """There is a value, which differs from the head's as far as is known. Whether it is stale remains as it is."""
-        self.slots[key] = slot
+    def give(self, key: bytes, entry: Entry) -> None:
+        """The key has a value that may differ from the head's. Whether it is stale does not change."""
+        self.entries[key] = entry
         self.tails.pop(key, None)
-        self.watch.forget(key)
+        self.suspects.forget(key)
         if key in self.removed:
             del self.removed[key]
-        if slot.cell is None:
+        if entry.cell is None:
             self.added.add(key)
         elif key in self.added:
             self.added.discard(key)
         self.assigned[key] = None
 
     def remove(self, key: bytes, cell: bytes | None) -> None:
-        """There is no value any more; the head has ``cell``."""
-        self.let_go(key)
+        """The key is deleted; the head has ``cell``."""
+        self.untrack(key)
         if cell is not None:
             self.removed[key] = cell
             self.assigned[key] = None
 
-    def let_go(self, key: bytes) -> None:
-        """It is as the head has it, and not loaded."""
+    def untrack(self, key: bytes) -> None:
+        """The key is as in the head, and not loaded."""
         self._forget(key)
-        self.slots.pop(key, None)
+        self.entries.pop(key, None)
         self.tails.pop(key, None)
         if key in self.removed:
             del self.removed[key]
@@ -126,7 +128,7 @@ class Holdings:
         if key in self.added:
             self.added.discard(key)
         self.stale.discard(key)
-        self.watch.forget(key)
+        self.suspects.forget(key)
 
     def rebuild(self, *, rebase: bool = False, keep: Collection[bytes] = ()) -> None:
         """Derive anew everything but the values and what each is relative to; all of them are encoded at the next staging.
@@ -134,13 +136,13 @@ class Holdings:
         Args:
             rebase: every key but those in ``keep`` is relative to the head.
         """
-        slots = self.slots
-        for key, slot in slots.items():
-            slot.pack = None
+        entries = self.entries
+        for key, entry in entries.items():
+            entry.pack = None
             self.removed.pop(key, None)
             self.tails.pop(key, None)
             if rebase and key not in keep:
-                slot.cell = self.cell(key)
+                entry.cell = self.cell(key)
         if rebase:
             cells = {key: self.cell(key) for key in self.removed}
             self.removed = OrderedKeyDict()
@@ -149,63 +151,63 @@ class Holdings:
                     self.removed[key] = cell
             self.stale.clear()
         else:
-            self.stale = {key for key, slot in slots.items() if slot.cell != self.cell(key)}
+            self.stale = {key for key, entry in entries.items() if entry.cell != self.cell(key)}
         self.added = OrderedKeySet()
-        for key, slot in slots.items():
-            if slot.cell is None:
+        for key, entry in entries.items():
+            if entry.cell is None:
                 self.added.add(key)
         for key, lazy in self.tails.items():
             if lazy.tail and (key in self.removed or self.cell(key) is None):
                 self.added.add(key)
-        self.assigned = dict.fromkeys([*(key for key in self.assigned if key in slots or key in self.removed), *slots, *self.removed])
-        self.watch = Watch(self._marker, slots)
+        self.assigned = dict.fromkeys([*(key for key in self.assigned if key in entries or key in self.removed), *entries, *self.removed])
+        self.suspects = Suspects(self._marker, entries)
 
-    def undo(self, key: bytes, slot: Slot | None, lazy: LazyTail | None, cell: bytes | None) -> None:
+    def undo(self, key: bytes, entry: Entry | None, lazy: LazyTail | None, cell: bytes | None) -> None:
         """Have a key as it was; see ``unfinished.Edit``. To be followed by ``rebuild``."""
-        _put(self.slots, key, slot)
+        _put(self.entries, key, entry)
         _put(self.tails, key, lazy)
         _put(self.removed, key, cell)
 
     def distrust(self) -> None:
-        """Have all that is loaded and has a baseline encoded anew: parts of what it relies on may be gone from the store."""
-        for key, slot in self.slots.items():
-            if slot.base is not None:
-                slot.base = None
-                self.watch.forget(key)
+        """Encode every value with a baseline anew: objects that the baseline relies on may be gone from the store."""
+        for key, entry in self.entries.items():
+            if entry.base is not None:
+                entry.base = None
+                self.suspects.forget(key)
                 self.assigned[key] = None
 
     def adopt(self, staged: Staged) -> None:
-        """What was staged is what the head has."""
-        slots = self.slots
+        """The staged changes are in the head."""
+        entries = self.entries
         fresh: dict[bytes, bool] = {}
         for key in staged.failed:
             # It still differs, and whatever watched it may be formed anew below.
             self.assigned[key] = None
-            self.watch.forget(key)
-        for updates in (staged.changes, staged.settled):
+            self.suspects.forget(key)
+        for updates in (staged.changes, staged.unchanged):
             for key, update in updates.items():
-                slot = slots.get(key)
+                entry = entries.get(key)
                 self._forget(key)
                 if key in self.removed:
                     del self.removed[key]
                 self.assigned.pop(key, None)
-                if slot is None:
+                if entry is None:
                     lazy = self.tails.get(key)
                     if lazy is not None:
                         self.tails[key] = LazyTail(update.cell)
                     continue
-                slot.cell, slot.base = update.cell, update.base
+                entry.cell, entry.base = update.cell, update.base
                 if update.base is not None:
-                    self.watch.add(key, slot, None)
-                elif type(slot.value) not in IMMUTABLE:
+                    self.suspects.add(key, entry, None)
+                elif type(entry.value) not in IMMUTABLE:
                     fresh[key] = update.plain
-        self.watch.repack(staged.loose, fresh)
+        self.suspects.repack(staged.broken, fresh)
 
     def adopt_late(self, staged: Staged) -> None:
-        """What was staged some calls ago is what the head has. Values may have changed since, so all that it covers is encoded again."""
-        for updates in (staged.changes, staged.settled):
+        """Changes that were staged some calls ago are in the head. Values may have changed since, so their keys are encoded again."""
+        for updates in (staged.changes, staged.unchanged):
             for key, update in updates.items():
-                slot = self.slots.get(key)
+                entry = self.entries.get(key)
                 lazy = self.tails.get(key)
                 if update.cell is None:
                     if key in self.removed:
@@ -215,9 +217,9 @@ class Holdings:
                     if key in self.added:
                         self.added.discard(key)
                     self.assigned[key] = None
-                if slot is not None:
-                    slot.cell, slot.base = update.cell, update.base
-                    self.watch.forget(key)
+                if entry is not None:
+                    entry.cell, entry.base = update.cell, update.base
+                    self.suspects.forget(key)
                     if update.cell is None:
                         self.added.add(key)
                         self.assigned[key] = None

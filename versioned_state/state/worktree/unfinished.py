@@ -62,7 +62,7 @@ class Move:
 
 
 Edit = tuple[bytes, Any, Any, bytes | None, int]
-"""A key, and its slot, tail and removed cell before the call that changes it, and the length of the journal."""
+"""A key, and its entry, tail and removed cell before the call that changes it, and the length of the journal."""
 
 DERIVED: Final = ()
 """The edit of nothing but what can be derived again."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from versioned_state.errors import StateError, StorageError
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.state.worktree.entries import UNSTORABLE, Slot, Staged
-from versioned_state.state.worktree.in_place import sync
-from versioned_state.state.worktree.stage import Detector
-from versioned_state.state.worktree.tracked import Holdings
+from versioned_state.state.worktree.entries import UNSTORABLE, Entry, Staged
+from versioned_state.state.worktree.in_place import assign_in_place
+from versioned_state.state.worktree.stage import Stager
+from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.state.worktree.unfinished import Move
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.live import LiveDecoder
@@ -22,7 +22,7 @@ from versioned_state.values.trees.tree import Tree, edit_map, empty, find
 MergeRoots = Callable[[Nodes, Tree, Tree, Tree], Tree]
 
 
-class Follower:
+class Updater:
     """Patches live values in place. What could not be read when the head moved is *stale*, and is patched when it is looked at next.
 
     Args:
@@ -30,24 +30,24 @@ class Follower:
     """
 
     def __init__(
-        self, objects: ObjectStore, held: Holdings, detector: Detector, encoder: Encoder, decoder: LiveDecoder, merge: MergeRoots
+        self, objects: ObjectStore, tracked: TrackedKeys, stager: Stager, encoder: Encoder, decoder: LiveDecoder, merge: MergeRoots
     ) -> None:
         self._objects = objects
-        self._held = held
-        self._detector = detector
+        self._tracked = tracked
+        self._stager = stager
         self._nodes = encoder.nodes
         self._marker = encoder.fingerprinter
         self._decoder = decoder
         self._merge = merge
 
-    def retarget(
+    def update(
         self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None, also: Collection[bytes] = ()
     ) -> None:
-        """See ``Worktree.retarget``."""
-        held = self._held
+        """See ``Worktree.update``."""
+        tracked = self._tracked
         head = expected if head is None else head
-        if not (held.slots or held.tails or held.assigned):
-            held.tree = head
+        if not (tracked.entries or tracked.tails or tracked.assigned):
+            tracked.tree = head
             return
         staging = self._nodes.staging
         claimed: dict[int, Any] = {}
@@ -63,10 +63,10 @@ class Follower:
             if base is not None:
                 raise
             # The head has moved whatever the store says now: as below.
-            held.tree = head
-            held.stale.update(held.slots)
+            tracked.tree = head
+            tracked.stale.update(tracked.entries)
             return
-        held.tree = head
+        tracked.tree = head
         # First what is in no commit, and is read already.
         pending = dict.fromkeys(sorted(cells, key=lambda key: key not in own))
         try:
@@ -76,7 +76,7 @@ class Follower:
             self._mend(expected, staging, claimed)
         except BaseException as error:
             # What could not be read is patched when it is looked at next; so is what an interrupt left, which would pass for the head's.
-            held.stale.update(key for key in held.slots if key in pending or key not in own)
+            tracked.stale.update(key for key in tracked.entries if key in pending or key not in own)
             if not isinstance(error, StorageError):
                 raise
 
@@ -84,7 +84,7 @@ class Follower:
         """What live values are to become, and what is not committed: all that can be read, before anything is changed."""
         decoded = {}
         for key, cell in cells.items():
-            if cell is not None and (key in self._held.slots or key in own):
+            if cell is not None and (key in self._tracked.entries or key in own):
                 try:
                     decoded[key] = self._decoder.decode_live(cell)
                 except StorageError:
@@ -93,20 +93,20 @@ class Follower:
                     continue  # it cannot be read here, whatever the store does
         return decoded
 
-    def bring_back(self, target: Staged | None) -> None:
+    def restore(self, target: Staged | None) -> None:
         """Patch live values so that they hold what was staged, or what the head has. What cannot be stored gives way."""
-        held = self._held
-        for key in list(held.stale):
+        tracked = self._tracked
+        for key in list(tracked.stale):
             # Moves are no part of a transaction, so whatever was changed in it since is to be dropped.
-            self._patch(key, held.cell(key), held.cell(key), {})
+            self._patch(key, tracked.cell(key), tracked.cell(key), {})
         if target is None:
-            self.conform(held.tree, None, ())
+            self.conform(tracked.tree, None, ())
         else:
             self.conform(target.tree, target.staging, target.failed)  # a value that could not be stored then is in no tree
 
     def conform(self, expected: Tree, staging: Staging | None, keep: Collection[bytes]) -> None:
         """Patch live values so that they hold what ``expected`` does. What cannot be stored gives way, but for the keys in ``keep``."""
-        now = self._detector.stage(lenient=True)
+        now = self._stager.stage(lenient=True)
         if staging is None:
             staging = now.staging
         both = _over(self._nodes, now.staging, staging)
@@ -117,39 +117,39 @@ class Follower:
         self._nodes.bind(staging)
         claimed: dict[int, Any] = {}
         for key, cell in differing.items():
-            self._patch(key, cell, self._held.cell(key), claimed)
+            self._patch(key, cell, self._tracked.cell(key), claimed)
         self._mend(expected, staging, claimed, keep)
 
     def finish_one(self, move: Move) -> None:
-        """Do again what ``freshen`` had begun."""
+        """Do again what ``update_stale`` had begun."""
         assert move.key is not None
         self._nodes.bind(Staging(self._objects) if move.staging is None else move.staging)
-        self._patch(move.key, find(self._nodes, move.expected, move.key), self._held.cell(move.key), {})
+        self._patch(move.key, find(self._nodes, move.expected, move.key), self._tracked.cell(move.key), {})
 
     def catch_up(self) -> None:
-        """Patch all that is stale. Raises as ``freshen``."""
-        for key in list(self._held.stale):
-            self.freshen(key)
+        """Patch all that is stale. Raises as ``update_stale``."""
+        for key in list(self._tracked.stale):
+            self.update_stale(key)
 
-    def freshen(self, key: bytes) -> None:
+    def update_stale(self, key: bytes) -> None:
         """Patch a value that is stale. What was changed in it since the head moved is merged, and is a change still.
 
         Raises:
             StorageError: it cannot be read now either.
             MergeConflictError: the head has something else in the same place. Nothing was changed; assigning to the key settles it.
         """
-        held = self._held
+        tracked = self._tracked
         self._nodes.bind(Staging(self._objects))
-        slot, cell = held.slots.get(key), held.cell(key)
-        if slot is None or slot.cell == cell:  # it was let go, or patched before the store failed
-            held.stale.discard(key)
+        entry, cell = tracked.entries.get(key), tracked.cell(key)
+        if entry is None or entry.cell == cell:  # it was let go, or patched before the store failed
+            tracked.stale.discard(key)
             return
         try:
-            mine = self._detector.encode(key)[0].cell
+            mine = self._stager.encode(key)[0].cell
         except UNSTORABLE:
             return  # it is told of where it is to be stored, and there is nothing to merge before
-        if mine != slot.cell:
-            roots = [edit_map(self._nodes, empty(Shape.MAP), {key: side}) for side in (slot.cell, mine, cell)]
+        if mine != entry.cell:
+            roots = [edit_map(self._nodes, empty(Shape.MAP), {key: side}) for side in (entry.cell, mine, cell)]
             merged = find(self._nodes, self._merge(self._nodes, *roots), key)
             self._patch(key, merged, cell, {})
         else:
@@ -167,7 +167,7 @@ class Follower:
         """
         self.catch_up()
         for last in (False, True):
-            now = self._detector.stage(lenient=True)
+            now = self._stager.stage(lenient=True)
             both = _over(self._nodes, now.staging, staging)
             wrong = [change for change in diff_maps(both, now.tree, expected) if change[0] not in keep]
             self._nodes.bind(staging)
@@ -175,8 +175,8 @@ class Follower:
                 if key in now.failed:
                     continue
                 if last:
-                    self._held.let_go(key)
-                self._patch(key, cell, self._held.cell(key), claimed)
+                    self._tracked.untrack(key)
+                self._patch(key, cell, self._tracked.cell(key), claimed)
             if not wrong:
                 return
 
@@ -189,13 +189,13 @@ class Follower:
         decoded: tuple[Any, Baseline | None] | None = None,
     ) -> None:
         """Give a live value the content of ``cell``, relative to a head that has ``head_cell``."""
-        held = self._held
-        slot = held.slots.get(key)
+        tracked = self._tracked
+        entry = tracked.entries.get(key)
         if cell is None:
-            held.remove(key, head_cell)
+            tracked.remove(key, head_cell)
             return
-        if slot is None and cell == head_cell:
-            held.let_go(key)
+        if entry is None and cell == head_cell:
+            tracked.untrack(key)
             return
         try:
             fresh, base = self._decoder.decode_live(cell) if decoded is None else decoded
@@ -203,21 +203,21 @@ class Follower:
             if cell != head_cell or isinstance(error, StorageError):
                 raise
             # It cannot be read here, but that must not keep the others from moving on: it raises when it is asked for.
-            held.let_go(key)
+            tracked.untrack(key)
             return
         # By what it must be, before parts of it become parts of the live value: should that come out otherwise, it will show.
-        mark = None if base is not None else held.watch.mark(fresh)
-        if slot is None:
-            slot = Slot(fresh, head_cell, None)
+        mark = None if base is not None else tracked.suspects.mark(fresh)
+        if entry is None:
+            entry = Entry(fresh, head_cell, None)
         else:
-            slot.value = sync(slot.value, fresh, self._marker, claimed)
-        slot.cell = head_cell
+            entry.value = assign_in_place(entry.value, fresh, self._marker, claimed)
+        entry.cell = head_cell
         if cell == head_cell:
-            slot.base = base
-            held.hold(key, slot, mark)
+            entry.base = base
+            tracked.hold(key, entry, mark)
         else:
-            held.stale.discard(key)
-            held.give(key, slot)
+            tracked.stale.discard(key)
+            tracked.give(key, entry)
 
 
 def _over(nodes: Nodes, first: Staging, second: Staging) -> Nodes:

@@ -1,11 +1,13 @@
-"""The live values of one handle: a mapping from root keys to them, what was changed in it, and the way back. Layer: state.
+"""The live values of one handle: a mapping from root keys to values, the changes since the head, and the way back. Layer: state.
 
 ::
 
-    Worktree ──┬── Detector ──┬── Holdings ── Watch
-               └── Follower ──┘
+    Worktree ──┬── Stager ───┬── TrackedKeys ──┬── Suspects
+               └── Updater ──┘                 └── Unfinished
 
-What is held stands in ``holdings``; ``detector`` finds how that differs from the head, and ``follower`` has it follow the head.
+``Stager`` finds and encodes the changes, ``Updater`` gives live values another content. ``TrackedKeys`` has the entries, the removed
+keys and the tails; ``Suspects`` the fingerprints of values that may change in place; ``Unfinished`` the records of what an exception
+came into.
 Keys are root keys throughout (see ``values.keys``). Not for two threads at once.
 """
 
@@ -16,11 +18,11 @@ from typing import Any, Final
 
 from versioned_state.errors import StateError
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.state.worktree.entries import IMMUTABLE, UNSTORABLE, Savepoint, Slot, Staged
-from versioned_state.state.worktree.stage import Detector
-from versioned_state.state.worktree.tracked import Holdings
+from versioned_state.state.worktree.entries import IMMUTABLE, UNSTORABLE, Entry, Savepoint, Staged
+from versioned_state.state.worktree.stage import Stager
+from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.state.worktree.unfinished import DERIVED, Adoption, Move
-from versioned_state.state.worktree.update import Follower, MergeRoots
+from versioned_state.state.worktree.update import MergeRoots, Updater
 from versioned_state.values.cells import Code
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.decode.decoder import Decoder
@@ -51,11 +53,11 @@ class Worktree:
         self._nodes = Nodes(Staging(objects), staging=Staging(objects))
         self._encoder = Encoder(self._nodes, policy)
         self._decoder = LiveDecoder(self._nodes, policy, self._encoder.fingerprinter)
-        self._held = Holdings(self._nodes, self._encoder.fingerprinter, tree)
-        self._slots = self._held.slots
-        self.unfinished = self._held.unfinished
-        self._detector = Detector(objects, self._held, self._encoder, self._decoder)
-        self._follower = Follower(objects, self._held, self._detector, self._encoder, self._decoder, merge)
+        self._tracked = TrackedKeys(self._nodes, self._encoder.fingerprinter, tree)
+        self._entries = self._tracked.entries
+        self.unfinished = self._tracked.unfinished
+        self._stager = Stager(objects, self._tracked, self._encoder, self._decoder)
+        self._updater = Updater(objects, self._tracked, self._stager, self._encoder, self._decoder, merge)
         self._last_found: tuple[Tree, bytes, int] = (tree, b"", 0)  # a root, the key of it that was last found to be its last, its rank
         self._adopted_late: Staged | None = None
         self._journal: list[tuple[bytes, Any]] = []  # the values that assignments and deletions replaced, in order
@@ -63,96 +65,101 @@ class Worktree:
     @property
     def tree(self) -> Tree:
         """The root as of the head."""
-        return self._held.tree
+        return self._tracked.tree
 
     @tree.setter
     def tree(self, tree: Tree) -> None:
-        self._held.tree = tree
+        self._tracked.tree = tree
 
     def cell(self, key: bytes) -> bytes | None:
         """The cell of a key as of the head."""
-        return self._held.cell(key)
+        return self._tracked.cell(key)
 
     # A mapping from root keys to live values
 
     def get(self, key: bytes) -> Any:
         """The live value. Raises ``KeyError``."""
-        if key in self._held.stale:
-            self._follower.freshen(key)
-        slot = self._slots.get(key)
-        return self._load(key).value if slot is None else slot.value
+        if key in self._tracked.stale:
+            self._updater.update_stale(key)
+        entry = self._entries.get(key)
+        return self._load(key).value if entry is None else entry.value
 
-    def _load(self, key: bytes) -> Slot:
-        held = self._held
-        head_cell = held.cell(key)
-        cell = None if key in held.removed else head_cell
-        lazy = held.tails.get(key)
+    def _load(self, key: bytes) -> Entry:
+        tracked = self._tracked
+        head_cell = tracked.cell(key)
+        cell = None if key in tracked.removed else head_cell
+        lazy = tracked.tails.get(key)
         if cell is None and (lazy is None or not lazy.tail):
             raise KeyError(key)
         value, base = self._decoder.decode_live(cell) if cell is not None else ([], None)
-        slot = Slot(value, head_cell, base)
+        entry = Entry(value, head_cell, base)
         if lazy is not None and lazy.tail:
             value.extend(lazy.tail)
             self._begin(key)
-            held.give(key, slot)
+            tracked.give(key, entry)
         else:
-            mark = None if base is not None else held.watch.mark(value)
+            mark = None if base is not None else tracked.suspects.mark(value)
             self._begin(key)
-            held.hold(key, slot, mark)
+            tracked.hold(key, entry, mark)
         self.unfinished.edit = None
-        return slot
+        return entry
 
     def _begin(self, key: bytes) -> None:
         """Record a key as it is, before the call changes it."""
-        held = self._held
-        self.unfinished.edit = (key, held.slots.get(key), held.tails.get(key), held.removed.get(key), len(self._journal))
+        tracked = self._tracked
+        self.unfinished.edit = (key, tracked.entries.get(key), tracked.tails.get(key), tracked.removed.get(key), len(self._journal))
 
     def set(self, key: bytes, value: Any) -> None:
-        held = self._held
-        slot = self._slots.get(key)
-        if slot is not None and slot.value is value and key not in held.stale and (key in held.assigned or held.watch.has(key, slot)):
+        tracked = self._tracked
+        entry = self._entries.get(key)
+        if (
+            entry is not None
+            and entry.value is value
+            and key not in tracked.stale
+            and (key in tracked.assigned or tracked.suspects.has(key, entry))
+        ):
             return
-        if slot is None:
-            new = Slot(value, held.cell(key), None)
-        elif key in held.stale:
-            new = Slot(value, held.cell(key), None)  # whatever it was, and whatever the head has: this is to be there instead
+        if entry is None:
+            new = Entry(value, tracked.cell(key), None)
+        elif key in tracked.stale:
+            new = Entry(value, tracked.cell(key), None)  # whatever it was, and whatever the head has: this is to be there instead
         else:
-            new = Slot(value, slot.cell, slot.base)
+            new = Entry(value, entry.cell, entry.base)
         self._begin(key)
-        if slot is None or slot.value is not value:
-            self._journal.append((key, _ABSENT if slot is None else slot.value))
-        held.stale.discard(key)
-        held.give(key, new)
+        if entry is None or entry.value is not value:
+            self._journal.append((key, _ABSENT if entry is None else entry.value))
+        tracked.stale.discard(key)
+        tracked.give(key, new)
         self.unfinished.edit = None
 
     def delete(self, key: bytes) -> None:
         """Raises ``KeyError``."""
         if key not in self:
             raise KeyError(key)
-        slot = self._slots.get(key)
-        cell = self.cell(key) if slot is None or key in self._held.stale else slot.cell
+        entry = self._entries.get(key)
+        cell = self.cell(key) if entry is None or key in self._tracked.stale else entry.cell
         self._begin(key)
-        self._journal.append((key, _ABSENT if slot is None else slot.value))
-        self._held.remove(key, cell)
+        self._journal.append((key, _ABSENT if entry is None else entry.value))
+        self._tracked.remove(key, cell)
         self.unfinished.edit = None
 
     def __contains__(self, key: bytes) -> bool:
-        held = self._held
-        if key in held.slots or key in held.added:
+        tracked = self._tracked
+        if key in tracked.entries or key in tracked.added:
             return True
-        return key not in held.removed and held.cell(key) is not None
+        return key not in tracked.removed and tracked.cell(key) is not None
 
     def count(self, start: bytes, end: bytes) -> int:
         """How many keys there are in [start, end). Cost: two paths; sorting the keys that were added or removed since the last look."""
         low, high = self._span(start, end)
-        held = self._held
-        return high - low + held.added.order.count(start, end) - held.removed.order.count(start, end)
+        tracked = self._tracked
+        return high - low + tracked.added.order.count(start, end) - tracked.removed.order.count(start, end)
 
     def iter_keys(self, start: bytes, end: bytes) -> Iterator[bytes]:
         """The keys in [start, end), in order, as they are now."""
         low, high = self._span(start, end)
-        added = self._held.added.order.between(start, end)[::-1]
-        removed = frozenset(self._held.removed.order.between(start, end))
+        added = self._tracked.added.order.between(start, end)[::-1]
+        removed = frozenset(self._tracked.removed.order.between(start, end))
         for key, _ in iter_items(self._nodes, self.tree, low, high):
             while added and added[-1] < key:
                 yield added.pop()
@@ -162,14 +169,14 @@ class Worktree:
 
     def last_key(self, start: bytes, end: bytes) -> bytes | None:
         """The last key in [start, end). Cost as of ``count``; popping all keys one by one costs a few paths for each."""
-        added = self._held.added.order.last(start, end)
+        added = self._tracked.added.order.last(start, end)
         kept = self._last_of_head(start, end)
         return max(added, kept) if added is not None and kept is not None else added or kept
 
     def _last_of_head(self, start: bytes, end: bytes) -> bytes | None:
         """The last key in [start, end) that the head has and that was not removed."""
         low, high = self._span(start, end)
-        removed = self._held.removed
+        removed = self._tracked.removed
         at = high  # every key of the head from this rank on is removed: as many are removed as there are
         tree, found, rank_found = self._last_found
         if tree is self.tree and low <= rank_found < high:
@@ -197,22 +204,22 @@ class Worktree:
 
     def release(self, key: bytes) -> bool:
         """Let go of a value that was loaded and has not changed. Returns whether it was let go."""
-        held = self._held
-        slot = self._slots.get(key)
-        if slot is None:
+        tracked = self._tracked
+        entry = self._entries.get(key)
+        if entry is None:
             return True
-        if key in held.assigned or key in held.added:
+        if key in tracked.assigned or key in tracked.added:
             return False
         try:
-            if slot.base is not None:
-                if not self._encoder.fingerprinter.is_unchanged(slot.value, slot.base):
+            if entry.base is not None:
+                if not self._encoder.fingerprinter.is_unchanged(entry.value, entry.base):
                     return False
-            elif type(slot.value) not in IMMUTABLE and self._encoder.encode(slot.value, None, key)[0] != slot.cell:
+            elif type(entry.value) not in IMMUTABLE and self._encoder.encode(entry.value, None, key)[0] != entry.cell:
                 return False
         except UNSTORABLE:
             return False  # it changed to something that cannot be stored
         self._begin(key)
-        held.let_go(key)
+        tracked.untrack(key)
         self.unfinished.edit = None
         return True
 
@@ -221,9 +228,9 @@ class Worktree:
         from versioned_state.repository.views.preview import Preview
         from versioned_state.repository.views.render import one_line
 
-        slot = self._slots.get(key)
-        if slot is not None:
-            return one_line(slot.value)
+        entry = self._entries.get(key)
+        if entry is not None:
+            return one_line(entry.value)
         cell = self.cell(key)
         if cell is None:
             return one_line(self.tail(key))
@@ -237,25 +244,25 @@ class Worktree:
 
     def extend(self, key: bytes, values: list[Any]) -> None:
         """Append to a list: in place if it is loaded, otherwise without loading it."""
-        if key in self._slots:
-            self._slots[key].value.extend(values)
+        if key in self._entries:
+            self._entries[key].value.extend(values)
         else:
-            self._held.cell(key)  # it raises, if it must, before anything is changed
+            self._tracked.cell(key)  # it raises, if it must, before anything is changed
             self._begin(key)
-            self._held.append(key, values)
+            self._tracked.append(key, values)
             self.unfinished.edit = None
 
     def tail(self, key: bytes) -> list[Any]:
         """What was appended to a list that is not loaded, and is not committed yet."""
-        lazy = self._held.tails.get(key)
+        lazy = self._tracked.tails.get(key)
         return [] if lazy is None else lazy.tail
 
     def is_live(self, key: bytes) -> bool:
-        return key in self._slots
+        return key in self._entries
 
     def stored_elements(self, key: bytes, start: int, end: int) -> list[Any]:
         """The elements [start, end) of the list that the head has under a key. Cost: one path, and what is read."""
-        cell = None if key in self._held.removed else self.cell(key)
+        cell = None if key in self._tracked.removed else self.cell(key)
         if cell is None:
             return []
         tree = tree_of(cell, Code.LIST_TREE)
@@ -266,7 +273,7 @@ class Worktree:
 
     def stored_length(self, key: bytes) -> int:
         """How many elements the list has that the head has under a key; 0 where there is none. Raises ``TypeError`` for no list."""
-        cell = None if key in self._held.removed else self.cell(key)
+        cell = None if key in self._tracked.removed else self.cell(key)
         if cell is None:
             return 0
         tree = tree_of(cell, Code.LIST_TREE)
@@ -281,7 +288,7 @@ class Worktree:
 
     def touched_keys(self) -> list[bytes]:
         """The keys that were assigned, removed or appended to since the head, in order. Compares and reads nothing."""
-        return sorted({*self._held.assigned, *(key for key, lazy in self._held.tails.items() if lazy.tail)})
+        return sorted({*self._tracked.assigned, *(key for key, lazy in self._tracked.tails.items() if lazy.tail)})
 
     def stage(self, *, lenient: bool = False, flush: bool = False, keys: Collection[bytes] | None = None) -> Staged:
         """Find what differs from the head and encode it. Nothing of the handle changes.
@@ -291,17 +298,17 @@ class Worktree:
             flush: large amounts are stored ahead, for a commit.
             keys: only their changes; those of others go to ``failed``.
         """
-        self._follower.catch_up()
-        return self._detector.stage(lenient=lenient, flush_at=_FLUSH_AT if flush else None, keys=keys)
+        self._updater.catch_up()
+        return self._stager.stage(lenient=lenient, flush_at=_FLUSH_AT if flush else None, keys=keys)
 
-    def replant(self, head: Tree) -> tuple[Staged, Tree]:
-        """The state as ``stage`` gives it, but over a head that is not ours, and without reading ours. See ``Detector.replant``."""
-        return self._detector.replant(head)
+    def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
+        """The state as ``stage`` gives it, but over a head that is not ours, and without reading ours. See ``Stager.stage_over``."""
+        return self._stager.stage_over(head)
 
     def distrust(self) -> None:
         """Encode everything that is loaded anew at the next staging: parts of what the head had may be gone from the store."""
         self.unfinished.edit = DERIVED
-        self._held.distrust()
+        self._tracked.distrust()
         self.unfinished.edit = None
 
     # Moving on
@@ -310,7 +317,7 @@ class Worktree:
         """Take what was staged as the head's, after a commit of it whose root is ``tree``; or after it proved to be no change."""
         self.unfinished.edit = DERIVED
         self.tree = tree
-        self._held.adopt(staged)
+        self._tracked.adopt(staged)
         # What could not be stored stands there still, in place of what it replaced.
         if self._journal:
             self._journal = [(key, value) for key, value in self._journal if key in staged.failed]
@@ -329,11 +336,11 @@ class Worktree:
 
     def _adopt_late(self, staged: Staged) -> None:
         self.tree = staged.tree
-        self._held.adopt_late(staged)
+        self._tracked.adopt_late(staged)
         self._journal.clear()
         self._adopted_late = staged
 
-    def retarget(
+    def update(
         self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None, also: Collection[bytes] = ()
     ) -> None:
         """Patch live values in place: they hold what ``now`` does, and are to hold what ``expected`` does.
@@ -349,13 +356,13 @@ class Worktree:
         Raises:
             StorageError: what is not committed could not be read. Nothing was changed.
         """
-        self._follower.retarget(now, expected, base=base, head=head, also=also)
+        self._updater.update(now, expected, base=base, head=head, also=also)
 
     def drop(self, head: Tree) -> None:
         """Hold what another head does, without reading ours, which may be gone from the store. What is not committed is dropped."""
-        staged, base = self.replant(head)
+        staged, base = self.stage_over(head)
         self._journal.clear()
-        self.retarget(staged.tree, head, base=base, head=head, also=staged.failed)
+        self.update(staged.tree, head, base=base, head=head, also=staged.failed)
 
     # And back
 
@@ -377,8 +384,8 @@ class Worktree:
             )
         try:
             self._put_back_from(journal)
-            self._held.cut_tails({} if staged is None else staged.tails)
-            self._follower.bring_back(staged)
+            self._tracked.shorten_tails({} if staged is None else staged.tails)
+            self._updater.restore(staged)
             if staged is None:
                 now = self.stage()
                 assert not now.changes, "what was restored is what the head has"
@@ -392,27 +399,27 @@ class Worktree:
 
     def finish(self) -> Move | None:
         """Undo the edit, or do the rest of the move, that an exception came into. Returns the move. Idempotent."""
-        unfinished, held = self.unfinished, self._held
+        unfinished, tracked = self.unfinished, self._tracked
         move, edit = unfinished.move, unfinished.edit
         if isinstance(edit, Adoption):
             self._adopt_late(edit.staged)
         elif edit:
-            key, slot, lazy, cell, journal = edit
-            held.undo(key, slot, lazy, cell)
+            key, entry, lazy, cell, journal = edit
+            tracked.undo(key, entry, lazy, cell)
             del self._journal[journal:]
         if move is None or move.key is not None:
-            held.rebuild()
+            tracked.rebuild()
             unfinished.edit = None
             if move is not None:
-                self._follower.finish_one(move)
+                self._updater.finish_one(move)
             return move
-        held.tree = move.head
+        tracked.tree = move.head
         if move.journal is not None:
             self._put_back_from(move.journal)
-            held.cut_tails(move.tails or {})
-        held.rebuild(rebase=True, keep=move.keep)
+            tracked.shorten_tails(move.tails or {})
+        tracked.rebuild(rebase=True, keep=move.keep)
         unfinished.edit = None
-        self._follower.conform(move.expected, move.staging, move.keep)
+        self._updater.conform(move.expected, move.staging, move.keep)
         if move.commits or move.journal == 0:
             self._journal = [(key, value) for key, value in self._journal if key in move.keep]
         return move
@@ -425,10 +432,10 @@ class Worktree:
 
     def _put_back(self, key: bytes, value: Any) -> None:
         if value is _ABSENT:
-            self._held.let_go(key)
+            self._tracked.untrack(key)
             return
-        slot = self._slots.get(key)
-        if slot is None:
-            slot = Slot(value, self.cell(key), None)
-        slot.value = value
-        self._held.give(key, slot)
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = Entry(value, self.cell(key), None)
+        entry.value = value
+        self._tracked.give(key, entry)
