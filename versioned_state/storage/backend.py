@@ -1,4 +1,4 @@
-"""`Backend`, the base of stores that hold bytes: it checks each call once, so that a backend writes only what differs. Layer: storage.
+"""``Backend``, the base of stores that hold bytes: it checks each call once, so that a backend writes only what differs. Layer: storage.
 
 The checks run in the path of each commit. They loop without calls, as a call costs more than the check itself.
 """
@@ -14,7 +14,7 @@ from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_iterable
 
 
 class Backend(KVStore):
-    """A `KVStore` made of five methods, called with checked arguments on an open store only.
+    """A ``KVStore`` made of five methods, called with checked arguments on an open store only.
 
     ::
 
@@ -32,29 +32,29 @@ class Backend(KVStore):
 
     @abstractmethod
     def _get(self, key: str) -> bytes | None:
-        """`KVStore.get`."""
+        """``KVStore.get``."""
 
     @abstractmethod
     def _get_many(self, keys: tuple[str, ...]) -> dict[str, bytes]:
-        """`KVStore.get_many`; no key is repeated, and there may be none."""
+        """``KVStore.get_many``; no key is repeated, and there may be none."""
 
     @abstractmethod
     def _keys(self, prefix: str) -> Iterator[str]:
-        """`KVStore.keys`. A step after `close()` raises `StoreClosedError`, unless all keys are in memory."""
+        """``KVStore.keys``. A step after ``close()`` raises ``StoreClosedError``, unless all keys are in memory."""
 
     @abstractmethod
     def _apply(
         self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
     ) -> bool:
-        """`KVStore.apply`."""
+        """``KVStore.apply``."""
 
     def _sizes(self, keys: tuple[str, ...]) -> dict[str, int] | None:
-        """`KVStore.sizes`."""
+        """``KVStore.sizes``."""
         return None
 
     @abstractmethod
     def _close(self) -> None:
-        """`KVStore.close`. Called at each `close()`, as the one before may have been interrupted."""
+        """``KVStore.close``. Called at each ``close()``, as the one before may have been interrupted."""
 
     def get(self, key: str) -> bytes | None:
         check_key(key)
@@ -102,12 +102,12 @@ class Backend(KVStore):
 
 
 def raise_closed() -> NoReturn:
-    """Raise `StoreClosedError`."""
+    """Raise ``StoreClosedError``."""
     raise StoreClosedError("the store is closed")
 
 
 def check_key(key: str) -> None:
-    """`TypeError` unless `key` is a `str`, `InvalidArgumentError` unless it encodes to UTF-8."""
+    """``TypeError`` unless ``key`` is a ``str``, ``InvalidArgumentError`` unless it encodes to UTF-8."""
     if type(key) is not str:
         _refuse_key(key)
     if not key.isascii():
@@ -115,7 +115,7 @@ def check_key(key: str) -> None:
 
 
 def check_keys(keys: Iterable[str]) -> tuple[str, ...]:
-    """The keys without repeats, each checked as by `check_key`."""
+    """The keys without repeats, each checked as by ``check_key``."""
     check_iterable(keys)
     # The types come before the dict: a key may be unhashable.
     checked = tuple(keys)
@@ -130,7 +130,7 @@ def check_keys(keys: Iterable[str]) -> tuple[str, ...]:
 def check_batch(
     expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
 ) -> None:
-    """Refuse the arguments that `KVStore.apply` says it refuses, but for `max_expected`."""
+    """Refuse the arguments that ``KVStore.apply`` says it refuses, but for ``max_expected``."""
     for value in expected.values():
         if value is not None and type(value) is not bytes:
             _refuse_value(value)

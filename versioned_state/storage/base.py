@@ -1,8 +1,8 @@
-"""`KVStore`, the contract between the engine and the store that holds its bytes. Layer: storage.
+"""``KVStore``, the contract between the engine and the store that holds its bytes. Layer: storage.
 
-Keys are `str`, values are `bytes`. Storage knows two kinds of key and nothing else of what it keeps: a key that starts with
-`o/` is an **object**, immutable, its value a function of its key; any other key is **mutable** (refs and markers, few).
-`versioned_state.storage.testing.KVStoreContract` tests every promise made here; `Backend` is the base of most stores.
+Keys are ``str``, values are ``bytes``. Storage knows two kinds of key and nothing else of what it keeps: a key that starts with
+``o/`` is an **object**, immutable, its value a function of its key; any other key is **mutable** (refs and markers, few).
+``versioned_state.storage.testing.KVStoreContract`` tests every promise made here; ``Backend`` is the base of most stores.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _ITEMS_BATCH = 256
 class KVStore(ABC):
     """Bytes by key. The abstract methods are a whole store; the rest is built on them.
 
-    A key is any `str` that encodes to UTF-8, of any length; the empty one too. A value is exactly `bytes`, possibly empty. Any
-    other type raises `TypeError`, and a key with a lone surrogate `InvalidArgumentError`, before anything is written. Every
-    method may be called from any thread. A failure of the driver raises `StorageError` with the driver's error as its cause.
-    Every call after `close()` raises `StoreClosedError`. Only `apply` may leave its outcome unknown, and only if the store is
-    across a network. An exception of any kind, such as `KeyboardInterrupt`, leaves a store that works.
+    A key is any ``str`` that encodes to UTF-8, of any length; the empty one too. A value is exactly ``bytes``, possibly empty. Any
+    other type raises ``TypeError``, and a key with a lone surrogate ``InvalidArgumentError``, before anything is written. Every
+    method may be called from any thread. A failure of the driver raises ``StorageError`` with the driver's error as its cause.
+    Every call after ``close()`` raises ``StoreClosedError``. Only ``apply`` may leave its outcome unknown, and only if the store is
+    across a network. An exception of any kind, such as ``KeyboardInterrupt``, leaves a store that works.
     """
 
     private: bool = False
     """Whether only this user can write there. Wrappers pass it on."""
 
     max_expected: int | None = None
-    """How many conditions one `apply` can carry; None: any number."""
+    """How many conditions one ``apply`` can carry; None: any number."""
 
     @abstractmethod
     def get(self, key: str) -> bytes | None:
@@ -45,10 +45,10 @@ class KVStore(ABC):
 
     @abstractmethod
     def keys(self, prefix: str = "") -> Iterator[str]:
-        """Each key that starts with `prefix`, once, streaming, in any order.
+        """Each key that starts with ``prefix``, once, streaming, in any order.
 
         Writes may go on meanwhile: a key that exists from the first step to the last is listed; one that is created or deleted
-        in between may be. Outside `o/` the cost is that of the keys listed.
+        in between may be. Outside ``o/`` the cost is that of the keys listed.
         """
 
     @abstractmethod
@@ -60,23 +60,23 @@ class KVStore(ABC):
         *,
         objects: Mapping[str, bytes] | None = None,
     ) -> bool:
-        """Write a batch if every key in `expected` holds its value (None: the key must not exist).
+        """Write a batch if every key in ``expected`` holds its value (None: the key must not exist).
 
-        `puts` and `deletes` are all or nothing. No other writer comes between the check and the write, so a backend never
+        ``puts`` and ``deletes`` are all or nothing. No other writer comes between the check and the write, so a backend never
         emulates this by a check followed by a write. Deleting a key that does not exist is not an error. Returns False, with no
         put and no delete done, if an expectation does not hold.
 
-        `objects` are stored if absent, and are durable before `puts` become visible. They do not depend on the conditions:
+        ``objects`` are stored if absent, and are durable before ``puts`` become visible. They do not depend on the conditions:
         they stay after False, so that a retry sends only the ref. After an error any of them may have been stored.
 
-        `expected` and `puts` name mutable keys, `objects` names objects, `deletes` either kind. A key in the wrong argument, a
-        key that is both stored and deleted, and more conditions than `max_expected` raise `InvalidArgumentError`; nothing is
+        ``expected`` and ``puts`` name mutable keys, ``objects`` names objects, ``deletes`` either kind. A key in the wrong argument, a
+        key that is both stored and deleted, and more conditions than ``max_expected`` raise ``InvalidArgumentError``; nothing is
         written then.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Close files and connections. Idempotent; every other call raises `StoreClosedError` from then on."""
+        """Close files and connections. Idempotent; every other call raises ``StoreClosedError`` from then on."""
 
     def set(self, key: str, value: bytes) -> None:
         """Store one value, atomically. An object that exists already stays as it is."""
@@ -105,7 +105,7 @@ class KVStore(ABC):
         self.apply({}, {}, tuple(keys))
 
     def compare_and_set(self, key: str, expected: bytes | None, value: bytes) -> bool:
-        """Set a mutable key if it holds `expected` (None: it does not exist); returns whether it did."""
+        """Set a mutable key if it holds ``expected`` (None: it does not exist); returns whether it did."""
         return self.apply({key: expected}, {key: value})
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
@@ -125,18 +125,18 @@ class KVStore(ABC):
 
 
 def is_object(key: str) -> bool:
-    """Whether `key` is an object's. `TypeError` if it is not a `str`."""
+    """Whether ``key`` is an object's. ``TypeError`` if it is not a ``str``."""
     if type(key) is not str:
         raise TypeError(f"a key must be a str, not {type(key).__name__}")
     return key.startswith(OBJECT_PREFIX)
 
 
 def may_list_objects(prefix: str) -> bool:
-    """Whether the key of an object can start with `prefix`."""
+    """Whether the key of an object can start with ``prefix``."""
     return prefix.startswith(OBJECT_PREFIX) or OBJECT_PREFIX.startswith(prefix)
 
 
 def check_iterable(keys: Iterable[str]) -> None:
-    """`TypeError` for one `str` given as several keys: its letters would pass for keys."""
+    """``TypeError`` for one ``str`` given as several keys: its letters would pass for keys."""
     if isinstance(keys, (str, bytes)):
         raise TypeError("keys must be an iterable of str, not one str")

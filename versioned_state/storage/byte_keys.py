@@ -9,7 +9,7 @@ ByteRange = tuple[bytes, bytes | None]
 
 
 def raw_key(key: str) -> bytes | None:
-    """The bytes that stand for `o/<hex>` in the table of objects; None for any other key.
+    """The bytes that stand for ``o/<hex>`` in the table of objects; None for any other key.
 
     Hex that is odd, or has capitals, is an object's key by contract, but is not an address: such a key is kept whole, among
     the entries.
@@ -25,14 +25,14 @@ def raw_key(key: str) -> bytes | None:
 
 
 def text_range(prefix: str) -> ByteRange:
-    """The range of the entries whose key starts with `prefix`."""
+    """The range of the entries whose key starts with ``prefix``."""
     start = prefix.encode()
     # UTF-8 has no byte 0xff, so the last byte can always be raised.
     return start, start[:-1] + bytes((start[-1] + 1,)) if start else None
 
 
 def address_range(prefix: str) -> ByteRange | None:
-    """The range of the addresses whose key `o/<hex>` starts with `prefix`; None if there can be none."""
+    """The range of the addresses whose key ``o/<hex>`` starts with ``prefix``; None if there can be none."""
     if not may_list_objects(prefix):
         return None
     digits = prefix[len(OBJECT_PREFIX) :]

@@ -1,6 +1,6 @@
-"""`CallLock`, a lock that knows the call that holds it, so that an interrupted call does not keep it. Layer: storage.
+"""``CallLock``, a lock that knows the call that holds it, so that an interrupted call does not keep it. Layer: storage.
 
-An exception may arrive between any two steps of a call: Ctrl-C, a timeout by signal, a notebook's interrupt. `with lock:` of
+An exception may arrive between any two steps of a call: Ctrl-C, a timeout by signal, a notebook's interrupt. ``with lock:`` of
 the standard library keeps the lock for ever if that happens right before the lock is released. Here the next caller sees that
 the call which holds the lock has ended, and takes the lock over.
 """
@@ -34,10 +34,10 @@ def is_running(frame: FrameType) -> bool:
 
 
 class CallLock:
-    """Held by a function from `with lock:` or `acquire()` to `release()`, at the latest until the function ends.
+    """Held by a function from ``with lock:`` or ``acquire()`` to ``release()``, at the latest until the function ends.
 
     A call that is made within the one that holds the lock, on the same thread (by a signal handler or a finalizer), passes
-    `with lock:` at once; `acquire` refuses it. A generator must not hold the lock from one step to the next.
+    ``with lock:`` at once; ``acquire`` refuses it. A generator must not hold the lock from one step to the next.
     """
 
     __slots__ = ("_calls", "_gates")
@@ -58,7 +58,7 @@ class CallLock:
         self._leave(sys._getframe(1))
 
     def acquire(self, timeout: float | None = None) -> bool:
-        """Take the lock for the calling function; False if it was not free within `timeout` seconds."""
+        """Take the lock for the calling function; False if it was not free within ``timeout`` seconds."""
         call = (sys._getframe(1), get_ident())
         self._calls.append(call)
         return self._calls[0] is call or self._wait(call, timeout)
@@ -77,7 +77,7 @@ class CallLock:
                 self._gates[self._calls[0]].release()
 
     def _wait(self, call: Call, timeout: float | None) -> bool:
-        """Wait until `call` is the first; whether it is."""
+        """Wait until ``call`` is the first; whether it is."""
         deadline = None if timeout is None else time.monotonic() + timeout
         gate = self._gates[call] = Lock()
         gate.acquire()
@@ -105,7 +105,7 @@ class CallLock:
 
 
 def _is_caller(holder: FrameType) -> bool:
-    """Whether `holder` is a caller of the current function, on this thread."""
+    """Whether ``holder`` is a caller of the current function, on this thread."""
     at: FrameType | None = sys._getframe(1)
     while at is not None:
         if at is holder:

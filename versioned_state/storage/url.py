@@ -1,6 +1,6 @@
-"""`open_store`, which turns what a user types into a store, and `redact`, which shows it without its secrets. Layer: storage.
+"""``open_store`` opens a store by URL; ``redact`` hides the secrets in such a URL. Layer: storage.
 
-Each store is imported when it is opened, so that nobody loads the driver of another.
+Each store is imported when it is opened, so that opening one does not load the drivers of the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from versioned_state.storage.base import KVStore
 from versioned_state.storage.local.memory import Memory
 from versioned_state.storage.wrappers.readonly import ReadOnly
 
-# Two letters at least, so that `C:\state` is a path; no dot or slash, so that `./a:b` is one too.
+# Two letters at least, so that ``C:\state`` is a path; no dot or slash, so that ``./a:b`` is one too.
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+-]+):(.*)", re.DOTALL)
 
 _FORMS: Final = "memory:, disk:PATH, diskcache:PATH, redis://, rediss://, unix://, postgresql:// and s3://"
@@ -36,19 +36,19 @@ _SHOWN_OPTIONS: Final = frozenset(
 def open_store(
     url: str | os.PathLike[str], *, read_only: bool = False, create: bool = True, encryption_key: bytes | None = None
 ) -> KVStore:
-    """The store that `url` names.
+    """Open the store at ``url``.
 
-    `memory:`; `disk:PATH` or a bare path; `diskcache:PATH`; `redis://`, `rediss://` and `unix://`, with `?prefix=`;
-    `postgresql://` and `postgres://`, with `?schema=`; `s3://BUCKET/PREFIX`. Those across a network take `?timeout=` in seconds, and
-    pass the other options of the query on to the driver. A user, password or prefix in them is percent-encoded. In a path nothing
-    is decoded: `%20` is three characters of a name. What stands before a first colon is a scheme; a path like that is written
-    `disk:a:b` or `./a:b`.
+    Local: ``memory:``; ``disk:PATH`` or a bare path; ``diskcache:PATH``. Over a network: ``redis://``, ``rediss://`` and ``unix://``,
+    with ``?prefix=``; ``postgresql://`` and ``postgres://``, with ``?schema=``; ``s3://BUCKET/PREFIX``. Network stores accept
+    ``?timeout=`` in seconds and pass the other query options to the driver.
 
-    `read_only`: writes raise `ReadOnlyError`. `create=False`, or `read_only`: `StoreNotFoundError` if there is no store.
-    `encryption_key`: what `Encrypted` takes; the store is one, or empty.
+    A user, password or prefix in a URL is percent-encoded. A path is not: ``%20`` is three characters of a name. Text before a first
+    colon is a scheme; write a path that contains a colon as ``disk:a:b`` or ``./a:b``.
 
-    Raises `InvalidArgumentError` for a URL that cannot be meant, and what the store raises that it names. A password in the URL is
-    in no message.
+    With ``read_only``, writes raise ``ReadOnlyError``. With ``create=False`` or ``read_only``, a missing store raises
+    ``StoreNotFoundError``. With ``encryption_key``, the store is opened through ``Encrypted``; it must be an encrypted store or empty.
+
+    Raises ``InvalidArgumentError`` for a malformed URL, and whatever the named store raises. No message contains the URL's password.
     """
     create = create and not read_only
     store = _open(url, read_only=read_only, create=create)
@@ -64,16 +64,16 @@ def open_store(
 
 
 def is_remote(url: str | os.PathLike[str]) -> bool:
-    """Whether the store that `url` names is across a network, where each call is a round trip."""
+    """Whether the store at ``url`` is over a network, so that each call is a round trip."""
     return _split(url)[0] in _REMOTE
 
 
 def redact(url: str) -> str:
-    """`url` with `***` for its password, and for whatever may be one in a malformed URL. A path stays as it is."""
+    """``url`` with ``***`` in place of its password, and of anything that may be one in a malformed URL. A path stays as it is."""
     scheme, rest = _split(url)
     if scheme in ("", "disk", "diskcache", "memory"):
         return url
-    # Up to the last @: a password that somebody forgot to escape may have any of : / @ ? in it.
+    # Up to the last @: a password that was not escaped may contain any of : / @ ?.
     login, at, place = rest.rpartition("@")
     place, fragment, _ = place.partition("#")
     base, question, query = place.partition("?")

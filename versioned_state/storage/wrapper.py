@@ -1,4 +1,4 @@
-"""`Wrapper`, a `KVStore` over a `KVStore` that changes nothing: the base of cache, counters and faults. Layer: storage."""
+"""``Wrapper``, a ``KVStore`` over a ``KVStore`` that changes nothing: the base of cache, counters and faults. Layer: storage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from versioned_state.storage.base import KVStore
 
 
 class Wrapper(KVStore):
-    """Passes every call on to `store`; `set` and the like are calls of `apply`. Closing it closes `store`."""
+    """Passes every call on to ``store``; ``set`` and the like are calls of ``apply``. Closing it closes ``store``."""
 
     def __init__(self, store: KVStore) -> None:
         self.store = store

@@ -1,6 +1,6 @@
-"""`Disk`, the default for persistence: a directory with one SQLite file in WAL mode. Layer: storage.
+"""``Disk``, the default for persistence: a directory with one SQLite file in WAL mode. Layer: storage.
 
-Here are the statements and transactions; `sqlite_file` makes and checks the file, `pool` holds its connections, `log_guard`
+Here are the statements and transactions; ``sqlite_file`` makes and checks the file, ``pool`` holds its connections, ``log_guard``
 watches its log. A commit is one transaction, and its cost is what the product is judged by.
 """
 
@@ -62,27 +62,27 @@ _LIST = f"SELECT key FROM {{table}} WHERE key >= :start {{bound}} ORDER BY key L
 
 
 class Disk(Backend):
-    """The store in the directory `path`, made (mode 0700, parents too) if nothing is there.
+    """The store in the directory ``path``, made (mode 0700, parents too) if nothing is there.
 
-    `size_limit`, in bytes, is kept in the store and binds all who open it, those who give none as
+    ``size_limit``, in bytes, is kept in the store and binds all who open it, those who give none as
     well; 0 lifts it. What counts is pages in use. A batch that would pass it raises
-    `StorageFullError` and changes nothing; the last few percent are a reserve in which objects find
+    ``StorageFullError`` and changes nothing; the last few percent are a reserve in which objects find
     no room, so that refs can be moved and garbage deleted. Nothing is ever evicted.
 
-    `durability`: after the death of the process every acknowledged write is there, always. After
-    power loss the store is a prefix of what was acknowledged (`"process"`), or all of it
-    (`"power"`, which waits for the disk at each write).
+    ``durability``: after the death of the process every acknowledged write is there, always. After
+    power loss the store is a prefix of what was acknowledged (``"process"``), or all of it
+    (``"power"``, which waits for the disk at each write).
 
-    `read_only=True` opens a read-only mount too and writes nothing; writes raise `ReadOnlyError`.
-    `create=False`, or `read_only`, raises `StoreNotFoundError` if there is nothing. A directory
-    with other content, or a file of another program, raises `NotAStoreError` and is not touched; a
-    store of a newer release raises `FormatError`.
+    ``read_only=True`` opens a read-only mount too and writes nothing; writes raise ``ReadOnlyError``.
+    ``create=False``, or ``read_only``, raises ``StoreNotFoundError`` if there is nothing. A directory
+    with other content, or a file of another program, raises ``NotAStoreError`` and is not touched; a
+    store of a newer release raises ``FormatError``.
 
-    `timeout`: seconds to wait for other writers before `StoreBusyError`.
+    ``timeout``: seconds to wait for other writers before ``StoreBusyError``.
 
-    A network file system raises `UnsafeStoreError`, where the system tells that it is one (Linux): two
-    machines that write there destroy the store. `allow_network=True` is the caller's word that one
-    machine alone ever opens it. `read_only` works there too, while nobody writes.
+    A network file system raises ``UnsafeStoreError``, where the system tells that it is one (Linux): two
+    machines that write there destroy the store. ``allow_network=True`` is the caller's word that one
+    machine alone ever opens it. ``read_only`` works there too, while nobody writes.
 
     Any number of processes and threads may open the same directory, on one machine. Reads never
     wait for writes. A fork is safe: parent and child each open the file anew.
@@ -149,14 +149,14 @@ class Disk(Backend):
         return self._read(_used)
 
     def compact(self, *, secure: bool = False) -> int:
-        """Rewrite the file without the holes that deletes left; returns by how many bytes `size()` fell.
+        """Rewrite the file without the holes that deletes left; returns by how many bytes ``size()`` fell.
 
         A page is in use while one object is left on it, so it is after this that a gc has given back
         all its room. Takes as long as to copy the store, and room for a copy meanwhile, in the log and
         in the system's folder for temporary files. Writers wait for it, readers do not.
 
-        `secure`: see to it that what was deleted is in no free page, in no rest of a page and not in the
-        log either. Then a reader that would not end raises `StoreBusyError`: the store is compact, and
+        ``secure``: see to it that what was deleted is in no free page, in no rest of a page and not in the
+        log either. Then a reader that would not end raises ``StoreBusyError``: the store is compact, and
         its log still holds deleted bytes.
         """
 
@@ -302,7 +302,7 @@ class Disk(Backend):
         self._pool.close()
 
     def _read(self, query: Callable[[Connection], T]) -> T:
-        """Run `query` on a connection of this thread's own, without waiting for any writer."""
+        """Run ``query`` on a connection of this thread's own, without waiting for any writer."""
         while True:
             connection = self._pool.take()
             fresh = True
@@ -335,7 +335,7 @@ class Disk(Backend):
         return connection.stamp is None or connection.stamp == sqlite_file.stamp(self._file)
 
     def _write(self, work: Callable[[Connection], T], *, transaction: bool = True) -> T:
-        """Run `work` in one transaction: all of it is done afterwards, or nothing if it raises."""
+        """Run ``work`` in one transaction: all of it is done afterwards, or nothing if it raises."""
         if self._closed:
             raise_closed()
         if self._read_only:
@@ -386,7 +386,7 @@ def _identity(name: str) -> tuple[int, int] | None:
 
 
 def _before(connection: Connection, keys: list[bytes]) -> tuple[int | None, list[bytes | None]]:
-    """The size limit, and the values of the entries `keys`; None for each that does not exist."""
+    """The size limit, and the values of the entries ``keys``; None for each that does not exist."""
     if len(keys) < len(_BEFORE):
         stored, *found = connection.execute(_BEFORE[len(keys)], keys).fetchone()
         return _checked_limit(stored), found

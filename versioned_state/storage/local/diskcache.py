@@ -1,7 +1,7 @@
-"""`DiskCache`, a store over the diskcache library: its table, its transactions, none of its holes.
+"""``DiskCache``, a store over the diskcache library: its table, its transactions, none of its holes.
 
-Values go in and out through diskcache's own calls, by way of `guarded_cache`; `sqlite_file` makes and checks
-the file, `pool` holds the connections. diskcache lists keys from the first to the last only, so prefixes are
+Values go in and out through diskcache's own calls, by way of ``guarded_cache``; ``sqlite_file`` makes and checks
+the file, ``pool`` holds the connections. diskcache lists keys from the first to the last only, so prefixes are
 listed by a query of ours over its index.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Name = str | bytes
-"""A key as diskcache gets it: the bytes of an address for `o/<hex>`, half as long as the text, and the text of any other.
+"""A key as diskcache gets it: the bytes of an address for ``o/<hex>``, half as long as the text, and the text of any other.
 Bytes and text are never equal, and SQLite orders all text before all bytes."""
 
 # Keys of one step of a listing.
@@ -37,18 +37,18 @@ _LIST = f"SELECT key, raw FROM Cache WHERE key >= ? {{bound}} ORDER BY key, raw 
 
 
 class DiskCache(Backend):
-    """The store in the directory `path`, made (mode 0700, parents too) if nothing is there. Extra `diskcache`.
+    """The store in the directory ``path``, made (mode 0700, parents too) if nothing is there. Extra ``diskcache``.
 
-    For those who run diskcache already. `Disk` keeps the same promises, is faster, and has a size limit
-    and `read_only`. A directory that diskcache made by itself, or one with other content, raises
-    `NotAStoreError` and is not touched: what lies there may be evicted, or be pickles.
+    For those who run diskcache already. ``Disk`` keeps the same promises, is faster, and has a size limit
+    and ``read_only``. A directory that diskcache made by itself, or one with other content, raises
+    ``NotAStoreError`` and is not touched: what lies there may be evicted, or be pickles.
 
-    Every acknowledged write survives power loss (`sqlite_synchronous=2`, which waits for the disk). Nothing
+    Every acknowledged write survives power loss (``sqlite_synchronous=2``, which waits for the disk). Nothing
     is evicted, pickled, or kept outside the database. Settings, tables, triggers and rows that this library
-    does not make raise `UnsafeStoreError`, `NotAStoreError` or `CorruptStoreError`, and do nothing before.
+    does not make raise ``UnsafeStoreError``, ``NotAStoreError`` or ``CorruptStoreError``, and do nothing before.
 
-    `create=False` raises `StoreNotFoundError` if there is nothing. `timeout`: seconds to wait for other
-    writers before `StoreBusyError`. `allow_network`: as for `Disk`.
+    ``create=False`` raises ``StoreNotFoundError`` if there is nothing. ``timeout``: seconds to wait for other
+    writers before ``StoreBusyError``. ``allow_network``: as for ``Disk``.
 
     Any number of processes and threads may open the same directory, on one machine. Reads never wait for
     writes. A fork is safe.
@@ -104,7 +104,7 @@ class DiskCache(Backend):
                 yield OBJECT_PREFIX + bytes(name).hex()  # type: ignore[arg-type] # a range that starts with bytes holds bytes
 
     def _pages(self, start: Name, end: Name | None) -> Iterator[Name]:
-        # Page by page, as in `Disk`: a write that falls in between neither repeats a key nor hides another.
+        # Page by page, as in ``Disk``: a write that falls in between neither repeats a key nor hides another.
         sql = _LIST.format(bound="" if end is None else "AND key < ?")
         while True:
             bounds = (start,) if end is None else (start, end)
@@ -146,7 +146,7 @@ class DiskCache(Backend):
         return value
 
     def _read(self, query: Callable[[Connection], T]) -> T:
-        """Run `query` on a connection of this thread's own, without waiting for any writer."""
+        """Run ``query`` on a connection of this thread's own, without waiting for any writer."""
         connection = self._pool.take()
         try:
             with sqlite_file.translated(self._file), self._cache.lent(connection, self._file):
@@ -155,7 +155,7 @@ class DiskCache(Backend):
             self._pool.give(connection)
 
     def _write(self, work: Callable[[], T]) -> T:
-        """Run `work` in one transaction of its own: all of it is there afterwards, or none if it raises."""
+        """Run ``work`` in one transaction of its own: all of it is there afterwards, or none if it raises."""
         if self._closed:
             raise_closed()
         pool = self._pool
@@ -197,7 +197,7 @@ def _name(key: str) -> Name:
 
 
 def _text_range(prefix: str) -> tuple[str, Name]:
-    """The first entry whose key starts with `prefix`, and the first after those: text, or the least of all bytes."""
+    """The first entry whose key starts with ``prefix``, and the first after those: text, or the least of all bytes."""
     for length in range(len(prefix), 0, -1):
         last = ord(prefix[length - 1])
         if last < 0x10FFFF:

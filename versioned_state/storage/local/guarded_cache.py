@@ -1,14 +1,14 @@
-"""`GuardedCache`, diskcache's cache without what loses data or runs code. The one module that imports diskcache.
+"""``GuardedCache``, diskcache's cache without what loses data or runs code. The one module that imports diskcache.
 
 What diskcache does by itself, and how it is kept from it here:
 
-- it evicts at 1 GiB, and keeps values over 32 KB in files, unsynced, named by the row: `SETTINGS`;
-- it unpickles keys and values, and opens and unlinks the files, that a row names: `GuardedDisk`;
+- it evicts at 1 GiB, and keeps values over 32 KB in files, unsynced, named by the row: ``SETTINGS``;
+- it unpickles keys and values, and opens and unlinks the files, that a row names: ``GuardedDisk``;
 - its settings are rows that set attributes and run PRAGMAs whenever a thread connects: here the constructor
-  runs over an empty database, connections come from the store's pool, and `reset` knows only `SETTINGS`;
-- a transaction belongs to a thread, so that tasks on one thread share it: `transact_alone`;
+  runs over an empty database, connections come from the store's pool, and ``reset`` knows only ``SETTINGS``;
+- a transaction belongs to a thread, so that tasks on one thread share it: ``transact_alone``;
 - any failure to begin a transaction counts as a timeout: errors are translated before it gets to see them;
-- it expands `~` and `$NAME` in the path, and makes the folder open to others: it is given no path.
+- it expands ``~`` and ``$NAME`` in the path, and makes the folder open to others: it is given no path.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SETTINGS: Final[Mapping[str, object]] = {
 
 
 class GuardedDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
-    """What a row may hold: keys that are `str` or `bytes`, values that are `bytes`, within the row. No pickle and no file."""
+    """What a row may hold: keys that are ``str`` or ``bytes``, values that are ``bytes``, within the row. No pickle and no file."""
 
     def put(self, key: object) -> tuple[Any, bool]:
         if type(key) not in (str, bytes):
@@ -88,12 +88,12 @@ class GuardedDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no type
 class GuardedCache(diskcache.Cache):  # type: ignore[misc] # diskcache has no types
     """A cache that works on whichever connection its caller lends it for a call.
 
-    It overrides two names that diskcache keeps for itself, `_con` and `_txn_id`. That they mean what they did is tested;
+    It overrides two names that diskcache keeps for itself, ``_con`` and ``_txn_id``. That they mean what they did is tested;
     diskcache has had no release since 2023.
     """
 
     def __init__(self, empty: sqlite3.Connection) -> None:
-        """Makes its tables in the database `empty`, and does not keep it."""
+        """Makes its tables in the database ``empty``, and does not keep it."""
         self._lent = local()
         self._lent.connection = empty
         # A directory that is there, so that none is made; nothing is looked for in it.
@@ -102,7 +102,7 @@ class GuardedCache(diskcache.Cache):  # type: ignore[misc] # diskcache has no ty
 
     @contextmanager
     def lent(self, connection: Connection, file: Path) -> Iterator[None]:
-        """Within it, calls of this thread work on `connection`, and raise errors of ours."""
+        """Within it, calls of this thread work on ``connection``, and raise errors of ours."""
         before = getattr(self._lent, "connection", None)
         self._lent.connection = _Lent(connection, file)
         try:
@@ -154,7 +154,7 @@ LAYOUT: Final = Layout("cache.db", 0x76736463, 1, GuardedCache)  # "vsdc"
 
 
 def make() -> GuardedCache:
-    """A cache for connections to files of `LAYOUT`. Its constructor sees none of them."""
+    """A cache for connections to files of ``LAYOUT``. Its constructor sees none of them."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
         return GuardedCache(empty)
 
@@ -162,7 +162,7 @@ def make() -> GuardedCache:
 def check_settings(connection: Connection, file: Path) -> None:
     """Refuse a store whose settings are not ours: diskcache itself, where it opens the file, would act by them.
 
-    Raises `UnsafeStoreError`. Nothing was changed.
+    Raises ``UnsafeStoreError``. Nothing was changed.
     """
     with sqlite_file.translated(file):
         (encoding,) = connection.execute("PRAGMA encoding").fetchone()

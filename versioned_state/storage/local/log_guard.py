@@ -1,4 +1,4 @@
-"""`LogGuard`, which notices that the write-ahead log (WAL) of an open store was cut or removed from outside. Layer: storage.
+"""``LogGuard``, which notices that the write-ahead log (WAL) of an open store was cut or removed from outside. Layer: storage.
 
 SQLite knows from shared memory how long the log is, and goes on appending at that offset. A commit that is appended behind a
 hole is acknowledged, and lost when the store is next opened. So each write looks at the size of the log before and after it.
@@ -21,7 +21,7 @@ _SALTS = slice(16, 24)
 
 
 class LogGuard:
-    """Knows how long the log of `file` was after the last write of this process."""
+    """Knows how long the log of ``file`` was after the last write of this process."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -34,7 +34,7 @@ class LogGuard:
         self._size, self._salts = 0, b""
 
     def check(self, connection: Connection) -> None:
-        """`CorruptStoreError` if the log is shorter than it must be. `connection` is within no transaction."""
+        """``CorruptStoreError`` if the log is shorter than it must be. ``connection`` is within no transaction."""
         size = self._measure()
         if size == 0:
             self._check_empty(connection)

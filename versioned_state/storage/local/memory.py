@@ -1,4 +1,4 @@
-"""`Memory`, the store of this process: gone when the process is. The default of `Versioned()`, and of tests. Layer: storage."""
+"""``Memory``, the store of this process: gone when the process is. The default of ``Versioned()``, and of tests. Layer: storage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from versioned_state.storage.call_lock import CallLock
 
 
 class Memory(Backend):
-    """Two dicts under a lock. Only this process reaches it, so it is `private`."""
+    """Two dicts under a lock. Only this process reaches it, so it is ``private``."""
 
     private = True
 

@@ -25,13 +25,13 @@ _SHARED = frozenset(
 _MOUNTS = Path("/proc/self/mountinfo")
 
 Device = tuple[int, int]
-"""Major and minor number, as `stat` gives them for each file of a file system."""
+"""Major and minor number, as ``stat`` gives them for each file of a file system."""
 
 
 def check_local(directory: Path) -> None:
     """Refuse a directory, made already or yet to be made, on a file system that several machines share.
 
-    Raises `UnsafeStoreError`. Lets pass what the system does not tell: everything but Linux.
+    Raises ``UnsafeStoreError``. Lets pass what the system does not tell: everything but Linux.
     """
     if (kind := shared_file_system(directory)) is not None:
         raise UnsafeStoreError(
@@ -42,7 +42,7 @@ def check_local(directory: Path) -> None:
 
 
 def shared_file_system(path: Path, mounts: Path = _MOUNTS) -> str | None:
-    """The type of the network file system that `path` lies on, or the nearest folder above it that is there; None: a local one."""
+    """The type of the network file system that ``path`` lies on, or the nearest folder above it that is there; None: a local one."""
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -57,7 +57,7 @@ def shared_file_system(path: Path, mounts: Path = _MOUNTS) -> str | None:
 
 
 def types_by_device(mountinfo: str) -> dict[Device, str]:
-    """The types of all mounts in a text such as `/proc/self/mountinfo`, as proc(5) describes it; other lines are passed over."""
+    """The types of all mounts in a text such as ``/proc/self/mountinfo``, as proc(5) describes it; other lines are passed over."""
     found: dict[Device, str] = {}
     for line in mountinfo.splitlines():
         # 36 35 0:98 /root /mount/point rw,noatime shared:1 - nfs4 server:/export rw: a space within a name is written \040.

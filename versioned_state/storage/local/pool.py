@@ -1,4 +1,4 @@
-"""`Pool`, the open connections of one store on SQLite, each used by one call at a time. Layer: storage.
+"""``Pool``, the open connections of one store on SQLite, each used by one call at a time. Layer: storage.
 
 It grows to as many connections as there are calls at once. A connection is taken by one atomic step and known by the call that
 uses it: what an interrupted call left in use, perhaps within a transaction, is closed by the next call that needs it.
@@ -27,7 +27,7 @@ _FORK_PATIENCE_S = 30.0
 
 
 class Pool:
-    """Hands out connections made by `connect`. The one call that writes holds `writing`."""
+    """Hands out connections made by ``connect``. The one call that writes holds ``writing``."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
@@ -44,11 +44,11 @@ class Pool:
         _pools.add(self)
 
     def take(self) -> Connection:
-        """A connection for the calling function alone, until it calls `give` or `discard`, or ends."""
+        """A connection for the calling function alone, until it calls ``give`` or ``discard``, or ends."""
         return self._take(sys._getframe(1))
 
     def take_writer(self) -> Connection:
-        """The same for the one call that writes: it holds `writing`."""
+        """The same for the one call that writes: it holds ``writing``."""
         if self._writer is not None:
             self._reclaim()  # the write before this one was interrupted, and its transaction may be open
         connection = self._writer = self._take(sys._getframe(1))

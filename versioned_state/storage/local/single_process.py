@@ -1,4 +1,4 @@
-"""`SingleProcessStore`, an adapter for a store that can only read, write, remove and list. Layer: storage.
+"""``SingleProcessStore``, an adapter for a store that can only read, write, remove and list. Layer: storage.
 
 Batches and conditions hold among the threads of one process that share one adapter. A second process over the same data is not
 seen and can overwrite; a crash within a batch can leave part of it.
@@ -14,7 +14,7 @@ from versioned_state.storage.call_lock import CallLock
 
 
 class SingleProcessStore(Backend):
-    """A full store made of four methods, which are called under one lock and never after `close()`.
+    """A full store made of four methods, which are called under one lock and never after ``close()``.
 
     ::
 
@@ -34,22 +34,22 @@ class SingleProcessStore(Backend):
 
     @abstractmethod
     def read_value(self, key: str) -> bytes | None:
-        """The value of `key`, or None."""
+        """The value of ``key``, or None."""
 
     @abstractmethod
     def write_value(self, key: str, value: bytes) -> None:
-        """Store `value`, over the old one. After an error the old value must still be there."""
+        """Store ``value``, over the old one. After an error the old value must still be there."""
 
     @abstractmethod
     def remove_value(self, key: str) -> None:
-        """Remove `key` if it exists."""
+        """Remove ``key`` if it exists."""
 
     @abstractmethod
     def list_keys(self, prefix: str) -> Iterable[str]:
-        """The keys that start with `prefix`. Read to the end before anything else is asked."""
+        """The keys that start with ``prefix``. Read to the end before anything else is asked."""
 
     def release(self) -> None:
-        """Close files and connections; called once, by `close()`."""
+        """Close files and connections; called once, by ``close()``."""
 
     def _get(self, key: str) -> bytes | None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""The one SQLite file of a `Disk` or `DiskCache` store: making it, opening it, and checking that it is ours.
+"""The one SQLite file of a ``Disk`` or ``DiskCache`` store: making it, opening it, and checking that it is ours.
 
 A file that somebody else made is never changed: what it says of itself is read without locks or a
 journal before SQLite gets to open it for use. Errors of the driver are translated here.
@@ -56,8 +56,8 @@ class Layout:
         return f".{self.file_name}."
 
 
-# `objects` is a rowid table: new rows go to its end, so a commit touches few pages (twice as fast as
-# WITHOUT ROWID for values of 4 KB). `entries` holds the few mutable keys, whose rows are small and
+# ``objects`` is a rowid table: new rows go to its end, so a commit touches few pages (twice as fast as
+# WITHOUT ROWID for values of 4 KB). ``entries`` holds the few mutable keys, whose rows are small and
 # rewritten in place. Keys are bytes, which SQLite orders as memcmp does, NUL and all.
 _SCHEMA = """
 CREATE TABLE objects(key BLOB NOT NULL UNIQUE, value BLOB NOT NULL);
@@ -79,7 +79,7 @@ _JOURNAL_PATIENCE_S = 0.5
 
 
 class Connection(sqlite3.Connection):
-    """A connection that may know the state of the files that it is good for (see `connect_read_only`)."""
+    """A connection that may know the state of the files that it is good for (see ``connect_read_only``)."""
 
     stamp: Stamp | None = None
 
@@ -89,9 +89,9 @@ Stamp = tuple[int, int, int]
 
 
 def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
-    """The store's file in `directory`, made with its tables if there is none and `create` says so.
+    """The store's file in ``directory``, made with its tables if there is none and ``create`` says so.
 
-    Raises `StoreNotFoundError` if there is nothing and nothing is to be made, `NotAStoreError`
+    Raises ``StoreNotFoundError`` if there is nothing and nothing is to be made, ``NotAStoreError``
     where there is something else. Two processes may make the same store at once: one file wins.
     """
     file = directory / layout.file_name
@@ -123,7 +123,7 @@ def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
 def connect(file: Path, *, durability: Durability, timeout: float, layout: Layout = DISK) -> Connection:
     """Open an existing store for reading and writing, after checking that it is one.
 
-    Raises `ReadOnlyError` where it, or the directory, cannot be written.
+    Raises ``ReadOnlyError`` where it, or the directory, cannot be written.
     """
     try:
         connection = _open_checked(file, "mode=rw", timeout, layout)
@@ -192,7 +192,7 @@ def stamp(file: Path) -> Stamp | None:
 def is_private(directory: Path, file: Path) -> bool:
     """Whether only this user can write there: what may decide that reading it back runs code.
 
-    As git does for `safe.directory`, the owner counts: directory and file must be this user's. As
+    As git does for ``safe.directory``, the owner counts: directory and file must be this user's. As
     ssh does for its keys, neither may be writable by group or others. No directory above may be
     writable by everyone unless it is sticky, as /tmp is, or others could put a directory in this
     one's place. Above, group-writable is let pass: with a umask of 002, the default of several
@@ -411,7 +411,7 @@ def _make_directory(directory: Path) -> None:
 
 
 def _is_unmade(file: Path) -> bool:
-    """Whether the store's file is empty, as a crash may leave it. `CorruptStoreError` if a log beside it says that it was not always."""
+    """Whether the store's file is empty, as a crash may leave it. ``CorruptStoreError`` if a log beside it says that it was not always."""
     if file.stat().st_size:
         return False
     for log in (file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-journal")):

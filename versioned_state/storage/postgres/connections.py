@@ -1,8 +1,8 @@
-"""`Connections`, the open connections of one `Postgres` store, and what becomes of a call whose connection fails.
+"""``Connections``, the open connections of one ``Postgres`` store, and what becomes of a call whose connection fails.
 
 A pool of its own: psycopg_pool connects in threads of its own and tells a caller who waits for a connection
 only that there is none, not that the password is wrong or the database missing; it also knows nothing of
-forks (docs/design/009-postgresql.md). Only `Postgres` imports this module, which needs psycopg.
+forks (docs/design/009-postgresql.md). Only ``Postgres`` imports this module, which needs psycopg.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Silence(psycopg.OperationalError):
 
 
 class Link(psycopg.Connection[TupleRow]):
-    """A connection on which no wait is longer than `patience` seconds of silence."""
+    """A connection on which no wait is longer than ``patience`` seconds of silence."""
 
     patience: float
     home: _Home
@@ -97,7 +97,7 @@ class Link(psycopg.Connection[TupleRow]):
 
 
 def _bounded(gen: Generator[Any, Any, T], patience: float) -> Generator[Any, Any, T]:
-    """`gen`, an exchange with the server, until it has been silent for too long. psycopg resumes it every 0.1 s, ready or not."""
+    """``gen``, an exchange with the server, until it has been silent for too long. psycopg resumes it every 0.1 s, ready or not."""
     heard = time.monotonic()
     try:
         waits_for = next(gen)
@@ -124,9 +124,9 @@ class _Home:
 
 
 class Connections:
-    """Hands out connections to `url`, at most `limit` at once in each process, and repeats what may be repeated.
+    """Hands out connections to ``url``, at most ``limit`` at once in each process, and repeats what may be repeated.
 
-    `timeout`, in seconds, bounds each of: the wait for a free connection, for one to open (at least 2 s), for
+    ``timeout``, in seconds, bounds each of: the wait for a free connection, for one to open (at least 2 s), for
     the server's next sign of life, and the time in which attempts are repeated.
 
     A fork is safe: the child opens connections of its own and leaves those of its parent alone.
@@ -145,22 +145,22 @@ class Connections:
         self._closed = False
 
     def read(self, work: Callable[[Link], T]) -> T:
-        """What `work` returns, which reads: it is done again on a new connection as long as the server goes away."""
+        """What ``work`` returns, which reads: it is done again on a new connection as long as the server goes away."""
         return self._repeat(work, repeatable=True)
 
     def write(self, work: Callable[[Link], T], *, repeatable: bool) -> T:
-        """What `work` returns, which writes in one transaction and sets `deciding` on its connection before it commits.
+        """What ``work`` returns, which writes in one transaction and sets ``deciding`` on its connection before it commits.
 
-        It is done again where it surely was not done, or is `repeatable`: where to do it twice is as good as once.
+        It is done again where it surely was not done, or is ``repeatable``: where to do it twice is as good as once.
         """
         return self._repeat(work, repeatable=repeatable)
 
     def once(self, work: Callable[[Link], T]) -> T:
-        """What `work` returns; a server that is not there is not waited for, unless it is starting at this moment."""
+        """What ``work`` returns; a server that is not there is not waited for, unless it is starting at this moment."""
         return self._repeat(work, repeatable=True, patient=False)
 
     def check_open(self) -> None:
-        """Raise `StoreClosedError` after `close()`."""
+        """Raise ``StoreClosedError`` after ``close()``."""
         if self._closed:
             raise StoreClosedError("the store is closed")
 
@@ -191,7 +191,7 @@ class Connections:
         raise AssertionError  # count() has no end
 
     def _judge(self, error: psycopg.Error, link: Link | None, *, repeatable: bool, patient: bool) -> tuple[StateError, bool]:
-        """What to raise for `error`, and whether another attempt may do."""
+        """What to raise for ``error``, and whether another attempt may do."""
         code = _code(error)
         lost = link is None or link.closed or isinstance(error, Silence) or code in _CLOSED_BY_SERVER or code.startswith("08")
         if lost and link is not None and link.deciding and not repeatable:
@@ -263,7 +263,7 @@ class Connections:
 
 
 def _parse(url: str) -> dict[str, Any]:
-    """The driver's options in a URL. `InvalidArgumentError` if a password may stand where it would be shown."""
+    """The driver's options in a URL. ``InvalidArgumentError`` if a password may stand where it would be shown."""
     place = url.partition("//")[2].partition("?")[0]
     authority, _, path = place.partition("/")
     try:

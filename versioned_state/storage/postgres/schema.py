@@ -1,9 +1,9 @@
 """What a store is in a PostgreSQL database: its tables and its function, how they are made, and the checks before they are used.
 
-    objects  key bytea, value bytea     `o/<hex>`: the key is the hex as bytes
+    objects  key bytea, value bytea     ``o/<hex>``: the key is the hex as bytes
     entries  key bytea, value bytea     everything else: the key as UTF-8
     format   version integer            one row
-    apply_batch(...)                    a batch of `KVStore.apply`, in one call
+    apply_batch(...)                    a batch of ``KVStore.apply``, in one call
 
 Keys are bytes, so that no collation or encoding of a database has a say in their order or equality.
 """
@@ -131,14 +131,14 @@ WHERE n.nspname = %s AND p.proname = 'apply_batch'
 
 
 def checked_name(schema: str) -> str:
-    """`schema` itself. `InvalidArgumentError` unless it is a plain identifier."""
+    """``schema`` itself. ``InvalidArgumentError`` unless it is a plain identifier."""
     if not _NAME.fullmatch(schema) or schema == "information_schema":
         raise InvalidArgumentError(f"not a name for a schema: {schema!r}", hint="letters, digits and _, up to 63, not starting with pg_")
     return schema
 
 
 def statement(text: str, schema: str) -> bytes:
-    """`text` with the name of the schema, which is a checked one, in place of `{schema}`."""
+    """``text`` with the name of the schema, which is a checked one, in place of ``{schema}``."""
     return text.replace("{schema}", f'"{schema}"').encode()
 
 
@@ -157,10 +157,10 @@ def gate_number(schema: str) -> int:
 
 
 def prepare(connections: Connections, schema: str, *, create: bool) -> bool:
-    """See to it that the store is there and sound; `create` makes it where nothing is.
+    """See to it that the store is there and sound; ``create`` makes it where nothing is.
 
     Returns whether the server's transactions are READ COMMITTED without being told. Any number of processes
-    may do this at once. Raises `StoreNotFoundError`, `NotAStoreError`, `FormatError` or `UnsafeStoreError`;
+    may do this at once. Raises ``StoreNotFoundError``, ``NotAStoreError``, ``FormatError`` or ``UnsafeStoreError``;
     nothing was changed then.
     """
 

@@ -1,7 +1,7 @@
-"""`Postgres`, a store in a PostgreSQL database, for states that machines share.
+"""``Postgres``, a store in a PostgreSQL database, for states that machines share.
 
-Here are the calls of `KVStore` as statements; `schema` makes and checks the tables and the function
-that does a batch, `connections` holds the connections and says what a failure means.
+Here are the calls of ``KVStore`` as statements; ``schema`` makes and checks the tables and the function
+that does a batch, ``connections`` holds the connections and says what a failure means.
 docs/design/009-postgresql.md has the races and the figures behind it.
 """
 
@@ -92,27 +92,27 @@ class _Step:
 
 
 class Postgres(Backend):
-    """The store in schema `schema` of the database that `url` names: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
+    """The store in schema ``schema`` of the database that ``url`` names: ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``.
 
-    What a URL leaves out, and options such as `?sslmode=verify-full`, are the client library's (libpq): it reads
-    `PGPASSWORD` and a password file, too. The password is never shown.
+    What a URL leaves out, and options such as ``?sslmode=verify-full``, are the client library's (libpq): it reads
+    ``PGPASSWORD`` and a password file, too. The password is never shown.
 
-    The tables are made if there are none; `create=False` raises `StoreNotFoundError` instead. Tables that are no
-    store raise `NotAStoreError`, those of a newer release `FormatError`, and those that could lose or change what
-    they are given (unlogged, or with triggers, rules or row security) `UnsafeStoreError`. Nothing was changed then.
+    The tables are made if there are none; ``create=False`` raises ``StoreNotFoundError`` instead. Tables that are no
+    store raise ``NotAStoreError``, those of a newer release ``FormatError``, and those that could lose or change what
+    they are given (unlogged, or with triggers, rules or row security) ``UnsafeStoreError``. Nothing was changed then.
 
     A batch is one statement, and one round trip, up to 8 MiB; a larger one is several in one transaction.
-    `get_many` is one round trip for each 1,000 keys.
+    ``get_many`` is one round trip for each 1,000 keys.
 
-    `timeout`, in seconds: how long the server may be silent, how long other writers are waited for, and how long a
+    ``timeout``, in seconds: how long the server may be silent, how long other writers are waited for, and how long a
     call is repeated when the connection is lost, though it is repeated once in any case. To connect may take 2 s at
-    least. A read, and a write that surely was not done, is repeated; then `UnreachableStoreError`. A write that may
-    have been done raises `UnknownOutcomeError`.
+    least. A read, and a write that surely was not done, is repeated; then ``UnreachableStoreError``. A write that may
+    have been done raises ``UnknownOutcomeError``.
 
-    At most `max_connections` are open at once in each process; further threads wait. Any number of processes and
+    At most ``max_connections`` are open at once in each process; further threads wait. Any number of processes and
     machines may use the schema. A fork is safe, and so is PgBouncer, in transaction mode too: nothing outlives a transaction.
 
-    A key of more than 2,600 bytes, or a value of nearly 1 GiB, raises `LimitExceededError` when it is written.
+    A key of more than 2,600 bytes, or a value of nearly 1 GiB, raises ``LimitExceededError`` when it is written.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ def _split(whole: _Step) -> list[_Step]:
 
 
 def _portions(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """`rows` in lists of bounded size, of one row at least."""
+    """``rows`` in lists of bounded size, of one row at least."""
     portion: list[Row] = []
     size = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""`Link`, the way to one Redis server: connections, what is sent again after a failure and what is not, and errors in our words.
+"""``Link``, the way to one Redis server: connections, what is sent again after a failure and what is not, and errors in our words.
 
 Commands go out in batches, one round trip each. redis-py does the connecting and the protocol; its own retries are off, because
 it cannot know which of our batches may be sent twice.
@@ -35,7 +35,7 @@ _LONGEST_PAUSE_S = 0.5
 
 
 class _AgainError(Exception):
-    """The batch was surely not done, and may be sent again; `error` is for the caller if there is no time left for that."""
+    """The batch was surely not done, and may be sent again; ``error`` is for the caller if there is no time left for that."""
 
     def __init__(self, error: StorageError, cause: Exception, *, connecting: bool = False, at_once: bool = False) -> None:
         super().__init__(error)
@@ -47,10 +47,10 @@ class _ScriptUnknownError(Exception):
 
 
 class Link:
-    """Connections to the server at `url`, for any number of threads, and for forked children.
+    """Connections to the server at ``url``, for any number of threads, and for forked children.
 
-    `options` are further ones of redis-py's connections. `scripts` are loaded where the server does not know them.
-    `timeout`: seconds to wait for an answer; after that long nothing is sent again either.
+    ``options`` are further ones of redis-py's connections. ``scripts`` are loaded where the server does not know them.
+    ``timeout``: seconds to wait for an answer; after that long nothing is sent again either.
     """
 
     def __init__(self, url: str, *, timeout: float, options: Mapping[str, Any], scripts: Sequence[str]) -> None:
@@ -75,7 +75,7 @@ class Link:
         self._finalizer = finalize(self, _disconnect, self._pools)
 
     def check_open(self) -> None:
-        """Raise `StoreClosedError` after `close()`."""
+        """Raise ``StoreClosedError`` after ``close()``."""
         if self._closed:
             raise StoreClosedError("the store is closed")
 
@@ -85,12 +85,12 @@ class Link:
         _disconnect(self._pools)
 
     def run(self, commands: Sequence[Command], *, repeatable: bool = True, done: int | None = None, patient: bool = True) -> list[Any]:
-        """The replies to `commands`, sent in one batch and answered in their order; the first that is an error is raised.
+        """The replies to ``commands``, sent in one batch and answered in their order; the first that is an error is raised.
 
-        What surely did not take effect is sent again, with pauses, until `timeout` is over, and so is a `repeatable` batch: one
-        that may take effect more than once. Of any other a lost reply raises `UnknownOutcomeError`; all but its last command must
-        be repeatable all the same, and a last reply of `done` says that all is well, whatever was said before. Where a server
-        cannot be reached at all, only the `patient` wait.
+        What surely did not take effect is sent again, with pauses, until ``timeout`` is over, and so is a ``repeatable`` batch: one
+        that may take effect more than once. Of any other a lost reply raises ``UnknownOutcomeError``; all but its last command must
+        be repeatable all the same, and a last reply of ``done`` says that all is well, whatever was said before. Where a server
+        cannot be reached at all, only the ``patient`` wait.
         """
         deadline = time.monotonic() + self.timeout
         pause = _FIRST_PAUSE_S

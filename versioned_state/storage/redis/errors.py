@@ -1,4 +1,4 @@
-"""What a Redis server or redis-py reports, in the words of `errors`. Part of the store `Redis`.
+"""What a Redis server or redis-py reports, in the words of ``errors``. Part of the store ``Redis``.
 
 None of the messages holds a password: neither do the server's, nor redis-py's of the kinds that are quoted here.
 """
@@ -83,7 +83,7 @@ _REFUSALS: Final[dict[str, tuple[type[StorageError], str, str, str]]] = {
 
 
 def code(error: Exception) -> str:
-    """The word by which Redis names an error, such as `OOM`, or "" if there is none."""
+    """The word by which Redis names an error, such as ``OOM``, or "" if there is none."""
     for kind in type(error).__mro__:
         if kind.__name__ in _CLASSES:
             return _CLASSES[kind.__name__]
@@ -92,7 +92,7 @@ def code(error: Exception) -> str:
 
 
 def refusal(error: Exception, place: str) -> StateError:
-    """For an error that the server at `place` answered with, or for options that redis-py refuses."""
+    """For an error that the server at ``place`` answered with, or for options that redis-py refuses."""
     from redis.exceptions import RedisError
 
     if not isinstance(error, RedisError):

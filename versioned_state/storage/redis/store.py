@@ -1,6 +1,6 @@
-"""`Redis`, a store on a Redis or Valkey server: the layout of its keys, and the two scripts that run there.
+"""``Redis``, a store on a Redis or Valkey server: the layout of its keys, and the two scripts that run there.
 
-`connection` owns the connections and says what is sent again. docs/design/ has the reasons and the figures.
+``connection`` owns the connections and says what is sent again. docs/design/ has the reasons and the figures.
 
     {prefix}:o:00 ... :3f    64 hashes: bytes of an address -> object; the name ends with the first 6 bits of the address
     {prefix}:entries         a hash: key -> value of all other keys
@@ -113,20 +113,20 @@ _DONE, _EXPECTATION_FAILED = 1, 0
 
 
 class Redis(Backend):
-    """The store named `prefix` on the server that `url` names: `redis://`, `rediss://` (TLS) or `unix://`, as redis-py takes them.
+    """The store named ``prefix`` on the server at ``url``: ``redis://``, ``rediss://`` (TLS) or ``unix://``, as in redis-py.
 
-    Redis 6.2 or newer, or Valkey. `options` are further ones of redis-py's connections, which need not be in a URL: `password`,
-    `credential_provider`, `ssl_ca_certs`, ... On a Redis Cluster give any of its servers; all of a store is on one of them.
+    Redis 6.2 or newer, or Valkey. ``options`` are further ones of redis-py's connections, which need not be in a URL: ``password``,
+    ``credential_provider``, ``ssl_ca_certs``, ... On a Redis Cluster give any of its servers; all of a store is on one of them.
 
-    `timeout`: seconds to wait for an answer. Reads, and writes that surely had no effect, are sent again until then; a write
-    whose reply was lost raises `UnknownOutcomeError`, and is never sent again.
+    ``timeout``: seconds to wait for an answer. Reads, and writes that surely had no effect, are sent again until then; a write
+    whose reply was lost raises ``UnknownOutcomeError``, and is never sent again.
 
-    A server that evicts (its `maxmemory-policy` is not `noeviction`) raises `UnsafeStoreError`, as does one that is too old; a
-    replica raises `ReadOnlyError`. This is looked at when the store is opened, and not again. `create=False` raises
-    `StoreNotFoundError` if nothing was stored yet. Opening writes nothing.
+    A server that evicts (its ``maxmemory-policy`` is not ``noeviction``) raises ``UnsafeStoreError``, as does one that is too old; a
+    replica raises ``ReadOnlyError``. This is looked at when the store is opened, and not again. ``create=False`` raises
+    ``StoreNotFoundError`` if nothing was stored yet. Opening writes nothing.
 
-    What an acknowledged write survives is the server's own affair: see `persistence` and docs/operations.md. Whoever may write to
-    the server can change what is stored, so this store is not `private`, and pickles are refused by default.
+    What an acknowledged write survives is the server's own affair: see ``persistence`` and docs/operations.md. Whoever may write to
+    the server can change what is stored, so this store is not ``private``, and pickles are refused by default.
     """
 
     private = False
@@ -153,8 +153,8 @@ class Redis(Backend):
     def persistence(self) -> Persistence:
         """What the server has when it comes back after a crash, asked now.
 
-        `"aof"`: all that was acknowledged, or all but the last second or two, by its `appendfsync`; `"snapshots"`: what the last
-        snapshot had; `"none"`: nothing. `"unknown"`: the server does not tell this user.
+        ``"aof"``: all that was acknowledged, or all but the last second or two, by its ``appendfsync``; ``"snapshots"``: what the last
+        snapshot had; ``"none"``: nothing. ``"unknown"``: the server does not tell this user.
         """
         try:
             (info,) = self._link.run([("INFO", "persistence")])
@@ -260,7 +260,7 @@ class Redis(Backend):
         puts: Mapping[str, bytes],
         deletes: Collection[str],
     ) -> Command:
-        """One run of `_APPLY`, as a command."""
+        """One run of ``_APPLY``, as a command."""
         names = {self._entries: 1, self._names: 2, self._layout: 3}
         words: list[bytes | int] = [LAYOUT, len(objects), len(required), len(expected), len(deletes), len(puts)]
 
@@ -291,7 +291,7 @@ class Redis(Backend):
         return f"{{{self.prefix}}}:{name}".encode()
 
     def _slot(self, key: str) -> tuple[bytes, bytes]:
-        """The hash that holds `key`, and its field there. What is an object by contract, but no address, is among the entries."""
+        """The hash that holds ``key``, and its field there. What is an object by contract, but no address, is among the entries."""
         raw = raw_key(key)
         return (self._bucket_of[raw[0]], raw) if raw else (self._entries, key.encode())
 
@@ -321,7 +321,7 @@ class Redis(Backend):
 
 
 def check_server(info: Mapping[str, str], place: str) -> None:
-    """Refuse a server that, by its `INFO`, is too old, evicts or is a replica."""
+    """Refuse a server that, by its ``INFO``, is too old, evicts or is a replica."""
     version = info.get("redis_version", "")
     numbers = tuple(int(number) for number in version.split(".")[:2] if number.isdigit())
     if numbers < OLDEST:

@@ -1,6 +1,6 @@
-"""The cells of an `S3` store, one at a time: reading, replacing, and what the batches in them came to.
+"""The cells of an ``S3`` store, one at a time: reading, replacing, and what the batches in them came to.
 
-Every write here is conditional, so that it is known who wrote what lies there. Above `client`, which sends requests again whose
+Every write here is conditional, so that it is known who wrote what lies there. Above ``client``, which sends requests again whose
 answer was lost; here that is told from a write of another.
 """
 
@@ -43,7 +43,7 @@ class Seen:
 class Cells:
     """Cells by key. Safe for threads.
 
-    A method that replaces something raises `UnknownOutcomeError` where nobody can tell whether it did, and any other error only
+    A method that replaces something raises ``UnknownOutcomeError`` where nobody can tell whether it did, and any other error only
     where it did not.
     """
 
@@ -100,7 +100,7 @@ class Cells:
     def before(
         self, key: str, expected: Mapping[str, bytes | None], wanted: bytes | None, *, read: bool
     ) -> tuple[Seen | None, bytes | None]:
-        """The cell that a write of `wanted` is to replace, and its value.
+        """The cell that a write of ``wanted`` is to replace, and its value.
 
         If not asked to read: as it was last seen, or none for a key that never was, if such a write could then go on. The write
         itself finds out where that is stale. That there is nothing to do, or that it may not be done, is never said without a read.
@@ -147,7 +147,7 @@ class Cells:
         return seen, None if seen is None else seen.cell.value
 
     def swap(self, base: Seen | None, cell: Cell) -> Seen | None:
-        """Replace a cell if it is still `base` (None: nothing lies there): the cell then, or None if it was not.
+        """Replace a cell if it is still ``base`` (None: nothing lies there): the cell then, or None if it was not.
 
         Where a write is refused, whose write lies there tells: a refused one may have been done before, its answer lost, and
         another's may lie on top of it already.
@@ -221,7 +221,7 @@ class Cells:
     # Helpers
 
     def attempts(self) -> Iterator[int]:
-        """0, 1, 2 … until the timeout, then `StoreBusyError`; from the second on with a pause before the next."""
+        """0, 1, 2 … until the timeout, then ``StoreBusyError``; from the second on with a pause before the next."""
         start = time.monotonic()
         for attempt in count():
             yield attempt
@@ -247,7 +247,7 @@ class Cells:
 
 
 def _tells(found: Seen | None, base: Seen | None) -> bool:
-    """Whether a write that was to replace `base` and is not among those of `found` was surely not done."""
+    """Whether a write that was to replace ``base`` and is not among those of ``found`` was surely not done."""
     return found is not None and (found.cell.remembers_all or (base is not None and found.cell.remembers(base.cell.write)))
 
 

@@ -1,7 +1,7 @@
 """Requests to S3 through obstore: repeated within a bound where that is safe, their failures translated. Knows nothing of cells.
 
 A request is sent again, the same bytes on the same condition, until the server gives an answer that settles it. That is safe for
-reads, for conditional writes whose body tells its writer (`S3` looks whose write is there when one is refused), and for removals.
+reads, for conditional writes whose body tells its writer (``S3`` looks whose write is there when one is refused), and for removals.
 The driver's own retries are switched off: they hide that a request was sent twice.
 """
 
@@ -97,7 +97,7 @@ class Found:
 class Put(NamedTuple):
     """How a conditional write ended: with the new ETag, or refused (None).
 
-    `lost`: an earlier sending of it was not answered, so that what refused it may be itself.
+    ``lost``: an earlier sending of it was not answered, so that what refused it may be itself.
     """
 
     etag: str | None
@@ -176,7 +176,7 @@ class Client:
         self._settle(lambda: self._driver.delete(self._store, self._prefix + name), refusals=(Outcome.MISSING,))
 
     def page(self, folder: str, after: str) -> list[Listed]:
-        """The next objects of a folder, in the order of their names, up to `PAGE`. Fewer: there are no more."""
+        """The next objects of a folder, in the order of their names, up to ``PAGE``. Fewer: there are no more."""
         start = self._prefix + after if after else None
 
         def read() -> list[Listed]:
@@ -233,7 +233,7 @@ class Client:
 
 
 def _check_fork() -> None:
-    """`StorageError` in a child of a process that used the driver: its threads are not there, and the first request would hang."""
+    """``StorageError`` in a child of a process that used the driver: its threads are not there, and the first request would hang."""
     global _driver_pid  # noqa: PLW0603 - the driver's threads belong to the process, too
     if _driver_pid is None:
         _driver_pid = os.getpid()
@@ -247,7 +247,7 @@ def pause(attempt: int) -> None:
 
 
 def check_options(options: dict[str, Any]) -> None:
-    """`InvalidArgumentError` for options that the driver does not survive, or that could not be shown in a message."""
+    """``InvalidArgumentError`` for options that the driver does not survive, or that could not be shown in a message."""
     for name, value in options.items():
         if isinstance(value, str) and not value.isprintable():
             raise InvalidArgumentError(f"option {name} has a control character in it, perhaps the end of the line that it was read from")

@@ -1,4 +1,4 @@
-"""What `S3` keeps under each key: a cell, with its bytes; and the name of the S3 object that it lies in. Pure functions.
+"""What ``S3`` keeps under each key: a cell, with its bytes; and the name of the S3 object that it lies in. Pure functions.
 
 A cell is replaced by conditional PUT only. It holds the value, or that there is none; the ids of the writes that led to it, by
 which a writer whose answer was lost finds out; and, while a batch of several keys is under way, the value that the batch wants.
@@ -34,7 +34,7 @@ _HEAD: Final = 500
 
 
 def name_of(key: str) -> str:
-    """The name under which a key lies, below the store's prefix. It tells objects, in `o/`, from mutable entries, in `e/`."""
+    """The name under which a key lies, below the store's prefix. It tells objects, in ``o/``, from mutable entries, in ``e/``."""
     folder, text = _split(key)
     name = "".join(map(_escape, text))
     if len(name) > _LONGEST:
@@ -54,7 +54,7 @@ def names_below(prefix: str) -> list[str]:
 
 
 def key_in(name: str) -> str | None:
-    """The key that lies under a name; None if only the cell itself can tell. Raises `ValueError` for a name that is not ours."""
+    """The key that lies under a name; None if only the cell itself can tell. Raises ``ValueError`` for a name that is not ours."""
     folder, text = name[:2], name[2:]
     body, end, digest = text.partition(_END)
     if not end or "/" in text or folder not in ("o/", "e/"):
@@ -154,7 +154,7 @@ class Cell:
 
 
 def next_cell(key: str, before: Cell | None, value: bytes | None, pending: Pending | None = None) -> Cell:
-    """The cell that is to replace `before`."""
+    """The cell that is to replace ``before``."""
     past = () if before is None else (before.write, *before.past)[:HISTORY]
     return Cell(key, value, os.urandom(WRITE_SIZE), past, pending)
 
@@ -164,7 +164,7 @@ PRESENT, ABSENT, UNDECIDED = 0, 1, 2
 
 
 def kind_of(size: int) -> int:
-    """`PRESENT`, `ABSENT`, or `UNDECIDED`: the cell must be read."""
+    """``PRESENT``, ``ABSENT``, or ``UNDECIDED``: the cell must be read."""
     return size % 4
 
 
@@ -186,7 +186,7 @@ def write_cell(cell: Cell) -> bytes:
 
 
 def read_cell(body: bytes) -> Cell:
-    """The cell in those bytes. Raises `ValueError` where they are damaged, or no cell."""
+    """The cell in those bytes. Raises ``ValueError`` where they are damaged, or no cell."""
     try:
         magic, flags, count, key_size, value_size = _HEADER.unpack_from(body)
         if magic != _MAGIC:

@@ -1,6 +1,6 @@
-"""`S3`, a store in a bucket of S3, or of a server that speaks its protocol with conditional writes, through obstore.
+"""``S3``, a store in a bucket of S3, or of a server that speaks its protocol with conditional writes, through obstore.
 
-Each key has an S3 object of its own, a cell (`cells`), which is only ever replaced by conditional PUT. A batch of one key is one
+Each key has an S3 object of its own, a cell (``cells``), which is only ever replaced by conditional PUT. A batch of one key is one
 such PUT. A batch of several plants what it wants in each of their cells, and is then decided, for all of them at once, by the
 creation of one small object, its decision. The note on S3 in docs/design says why, and what happens at each failure.
 """
@@ -37,20 +37,20 @@ _PROBE_TEXT: Final = b"Writers try out here whether the server honours the condi
 
 
 class S3(Backend):
-    """The store under `prefix` in a bucket that exists.
+    """The store under ``prefix`` in a bucket that exists.
 
-    `options` are those of obstore's `S3Store`: `endpoint`, `region`, `access_key_id`, `secret_access_key`, `client_options`,
-    `credential_provider` and so on; what is not given the driver takes from the environment (`AWS_…`) or from the machine's role.
+    ``options`` are those of obstore's ``S3Store``: ``endpoint``, ``region``, ``access_key_id``, ``secret_access_key``, ``client_options``,
+    ``credential_provider`` and so on; what is not given the driver takes from the environment (``AWS_…``) or from the machine's role.
     Opening costs one request, and the first write two: they try whether the server honours conditions. One that does not raises
-    `UnsafeStoreError`, before anything of ours is written.
+    ``UnsafeStoreError``, before anything of ours is written.
 
-    `timeout`: seconds, about, for which a request is sent again after failures; one sending has a third of it. `concurrency`: requests
+    ``timeout``: seconds, about, for which a request is sent again after failures; one sending has a third of it. ``concurrency``: requests
     under way at a time, on threads of the store's own.
 
-    Each key that is read or written is a request (5 to 50 ms on S3): `get_many` and the objects of a batch go in parallel. A batch
+    Each key that is read or written is a request (5 to 50 ms on S3): ``get_many`` and the objects of a batch go in parallel. A batch
     on one mutable key is published by one request, after its objects; on n keys it takes 2n + 2, of which the n go in parallel.
     What is deleted leaves a cell of about 100 bytes, without a value. A fork is not survived by the driver: a child gets
-    `StorageError`.
+    ``StorageError``.
     """
 
     max_expected = 1

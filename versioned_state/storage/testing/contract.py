@@ -1,4 +1,4 @@
-"""`KVStoreContract`, the promises of `KVStore` as tests that any backend can run.
+"""``KVStoreContract``, the promises of ``KVStore`` as tests that any backend can run.
 
 A backend's own test subclasses it in ten lines, and runs against the real server or library::
 
@@ -65,7 +65,7 @@ NOT_STR = (b"key", 1, None, ("a",))
 
 
 class KVStoreContract:
-    """Subclass as `Test...` and give `open_store`; the tests come along."""
+    """Subclass as ``Test...`` and give ``open_store``; the tests come along."""
 
     persistent = False
     """Whether a place that is closed and opened again holds what was written there."""
@@ -74,9 +74,9 @@ class KVStoreContract:
     """Whether two stores open at one place at once see each other's writes."""
 
     def open_store(self, place: Path) -> KVStore:
-        """A store at `place`, empty the first time.
+        """A store at ``place``, empty the first time.
 
-        `place` is a path where nothing is yet, in a folder of the test's own. A backend that keeps no
+        ``place`` is a path where nothing is yet, in a folder of the test's own. A backend that keeps no
         files takes it for a name: as a namespace, a database or a bucket.
         """
         raise NotImplementedError

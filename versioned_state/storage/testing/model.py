@@ -1,6 +1,6 @@
-"""`StoreModel`, a Hypothesis machine that runs any sequence of calls against a store and two dicts.
+"""``StoreModel``, a Hypothesis machine that runs any sequence of calls against a store and two dicts.
 
-Part of `KVStoreContract`; like it, for tests only.
+Part of ``KVStoreContract``; like it, for tests only.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class StoreModel(RuleBasedStateMachine):
 
 
 def check_against_model(open_store: Callable[[Path], KVStore], folder: Path, *, reopens: bool) -> None:
-    """Run the machine; each example gets a place of its own in `folder`."""
+    """Run the machine; each example gets a place of its own in ``folder``."""
     places = count()
 
     class Model(StoreModel):

@@ -1,4 +1,4 @@
-"""`Cache`, which keeps recently used objects of another store in memory.
+"""``Cache``, which keeps recently used objects of another store in memory.
 
 Objects only: an object's value is a function of its key, so a copy is never stale. A ref is never
 kept, nor that a key is absent: two caches over one store must not show a stale head.
@@ -21,10 +21,10 @@ _ENTRY_BYTES = 250
 
 
 class Cache(Wrapper):
-    """Least recently used objects of `store`, up to `max_bytes` in all.
+    """Least recently used objects of ``store``, up to ``max_bytes`` in all.
 
-    `in` asks the store itself, so that what another process collected does not pass for present.
-    `hits` and `misses` count objects asked for.
+    ``in`` asks the store itself, so that what another process collected does not pass for present.
+    ``hits`` and ``misses`` count objects asked for.
     """
 
     def __init__(self, store: KVStore, max_bytes: int = 64 * 1024 * 1024) -> None:

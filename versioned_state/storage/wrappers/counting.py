@@ -1,4 +1,4 @@
-"""`Counting`, which measures what a piece of work asks of its store."""
+"""``Counting``, which measures what a piece of work asks of its store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Counts:
         return self.gets + self.sets + self.get_manys + self.listings + self.applies
 
     def __str__(self) -> str:
-        """All of it in one line, for a log: `2 round trips (get_many 1, apply 1); read …`."""
+        """All of it in one line, for a log: ``2 round trips (get_many 1, apply 1); read …``."""
         calls = {"get": self.gets, "get_many": self.get_manys, "keys": self.listings, "set": self.sets, "apply": self.applies}
         made = ", ".join(f"{name} {count:,}" for name, count in calls.items() if count)
         return (
@@ -50,7 +50,7 @@ class Counting(Wrapper):
 
     @property
     def counts(self) -> Counts:
-        """The counts since the start, or since `reset()`; a value that does not change any more."""
+        """The counts since the start, or since ``reset()``; a value that does not change any more."""
         return self._counts
 
     def reset(self) -> Counts:

@@ -1,4 +1,4 @@
-"""`Faulty`, a store that fails on purpose, for tests of everything that stands on a store.
+"""``Faulty``, a store that fails on purpose, for tests of everything that stands on a store.
 
 The loop that such a test runs: fail at the first call, the second, and so on, until the work is done
 without a fault having fired::
@@ -10,7 +10,7 @@ without a fault having fired::
             work(faulty)
         except InjectedFaultError:
             ...                     # what must hold after a failure
-        ...                         # what must hold of `store` in any case
+        ...                         # what must hold of ``store`` in any case
         if not faulty.fired:
             break
 """
@@ -39,26 +39,26 @@ class Fault(Enum):
     """All was done, and the answer is lost: the caller cannot know."""
 
     PARTIAL = "partial"
-    """`apply` stored its objects, and no put and no delete. A call without objects: as `BEFORE`."""
+    """``apply`` stored its objects, and no put and no delete. A call without objects: as ``BEFORE``."""
 
 
 class InjectedFaultError(UnknownOutcomeError):
-    """The failure that `Faulty` raises: as when a connection is lost, the caller cannot know how far the call got."""
+    """The failure that ``Faulty`` raises: as when a connection is lost, the caller cannot know how far the call got."""
 
 
 class InjectedCrash(BaseException):
-    """The death of the process, as far as a test can have it: no `except Exception` gets to see it."""
+    """The death of the process, as far as a test can have it: no ``except Exception`` gets to see it."""
 
 
 class Faulty(Wrapper):
-    """Fails at its `at`-th call, counted from 1; with None it only counts.
+    """Fails at its ``at``-th call, counted from 1; with None it only counts.
 
-    A call is one of `get`, `set`, `get_many`, `keys`, `apply`, `in` (and so whatever is built on
-    these); `close()` is not counted and never fails. Without `crash` that one call raises
-    `InjectedFaultError` and later ones work. With `crash` it raises `InjectedCrash`, and so does every
-    call after it, `close()` apart: the dead do not tidy up. What they left is in `store`.
+    A call is one of ``get``, ``set``, ``get_many``, ``keys``, ``apply``, ``in`` (and so whatever is built on
+    these); ``close()`` is not counted and never fails. Without ``crash`` that one call raises
+    ``InjectedFaultError`` and later ones work. With ``crash`` it raises ``InjectedCrash``, and so does every
+    call after it, ``close()`` apart: the dead do not tidy up. What they left is in ``store``.
 
-    `calls` is the number of calls so far, `fired` whether the fault has happened.
+    ``calls`` is the number of calls so far, ``fired`` whether the fault has happened.
     """
 
     def __init__(self, store: KVStore, *, at: int | None = None, fault: Fault = Fault.BEFORE, crash: bool = False) -> None:
@@ -88,7 +88,7 @@ class Faulty(Wrapper):
         return self._call(lambda: self.store.sizes(keys))
 
     def keys(self, prefix: str = "") -> Iterator[str]:
-        """With `Fault.AFTER` the listing is cut short: it yields half of the keys before it fails."""
+        """With ``Fault.AFTER`` the listing is cut short: it yields half of the keys before it fails."""
         if not self._is_due():
             return self.store.keys(prefix)
         if self.fault is not Fault.AFTER:

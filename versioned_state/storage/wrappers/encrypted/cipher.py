@@ -2,7 +2,7 @@
 
 Everything here is deterministic, so that equal values under one name and key are equal bytes: that is what lets a
 compare-and-set on encrypted bytes work. Every part is authenticated: what was not written by a holder of the key raises
-`ValueError`, and so does a value that was moved to another name.
+``ValueError``, and so does a value that was moved to another name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HEX: Final = re.compile(r"(?:[0-9a-f]{2})+")
 class Cipher:
     """One key, in one store: values under AES-256-GCM, names of objects under AES-256-SIV (RFC 5297). Threads may share it.
 
-    `salt` is the store's own, so one key gives other bytes and another `id` in every store.
+    ``salt`` is the store's own, so one key gives other bytes and another ``id`` in every store.
     """
 
     def __init__(self, key: bytes, salt: bytes) -> None:
@@ -75,7 +75,7 @@ class Cipher:
         return self.id + nonce + self._values.encrypt(nonce, value, self.id + name)
 
     def open(self, key: str, stored: bytes) -> bytes:
-        """The value in stored bytes. Raises `ValueError` unless they were sealed with this key, for this name."""
+        """The value in stored bytes. Raises ``ValueError`` unless they were sealed with this key, for this name."""
         try:
             return self._values.decrypt(stored[ID_SIZE:_HEADER_SIZE], stored[_HEADER_SIZE:], self.id + key.encode())
         except (self._invalid, ValueError) as error:
@@ -84,14 +84,14 @@ class Cipher:
     # Names of objects
 
     def object_name(self, key: str) -> str:
-        """The name under which the object `key` is stored: bucket, id and sealed key; 47 bytes in hex for an address of 24."""
+        """The name under which the object ``key`` is stored: bucket, id and sealed key; 47 bytes in hex for an address of 24."""
         text = key[len(OBJECT_PREFIX) :]
         # An address is taken as bytes, not as twice as many digits.
         plain = b"\x01" + bytes.fromhex(text) if _HEX.fullmatch(text) else b"\0" + text.encode()
         return self._bucket(text) + self._names.encrypt(plain, None).hex()
 
     def object_key(self, name: str) -> str:
-        """The key of the object that is stored under `name`. Raises `ValueError`."""
+        """The key of the object that is stored under ``name``. Raises ``ValueError``."""
         try:
             plain = self._names.decrypt(bytes.fromhex(name[_ID_END:]), None)
         except self._invalid as error:
@@ -102,7 +102,7 @@ class Cipher:
         return key
 
     def listing(self, prefix: str) -> str:
-        """What the stored names of all objects whose key starts with `prefix` begin with, and of as few others as can be told."""
+        """What the stored names of all objects whose key starts with ``prefix`` begin with, and of as few others as can be told."""
         text = prefix[len(OBJECT_PREFIX) :]
         return self._bucket(text) if len(text) >= BUCKET_LETTERS else OBJECT_PREFIX
 
@@ -114,12 +114,12 @@ class Cipher:
     # The key of entries' names
 
     def wrap(self, name_key: bytes) -> bytes:
-        """`name_key`, sealed with this key."""
+        """``name_key``, sealed with this key."""
         nonce = secrets.token_bytes(_NONCE_SIZE)
         return nonce + self._wrapping.encrypt(nonce, name_key, None)
 
     def unwrap(self, wrapped: bytes) -> bytes:
-        """What was wrapped. Raises `ValueError`."""
+        """What was wrapped. Raises ``ValueError``."""
         try:
             return self._wrapping.decrypt(wrapped[:_NONCE_SIZE], wrapped[_NONCE_SIZE:], None)
         except self._invalid as error:
@@ -146,7 +146,7 @@ class EntryNames:
         self._names = AESSIV(name_key)
 
     def name(self, key: str) -> str:
-        """The name under which the entry `key` is stored: 16 bytes more for each part, in base64."""
+        """The name under which the entry ``key`` is stored: 16 bytes more for each part, in base64."""
         sealed = []
         before = 0
         for part in key.split("/"):
@@ -156,7 +156,7 @@ class EntryNames:
         return ENTRY_PREFIX + "/".join(sealed)
 
     def key(self, name: str) -> str:
-        """The key of the entry that is stored under `name`. Raises `ValueError`."""
+        """The key of the entry that is stored under ``name``. Raises ``ValueError``."""
         key = ""
         for number, part in enumerate(name[len(ENTRY_PREFIX) :].split("/")):
             before = key + "/" if number else ""
@@ -170,6 +170,6 @@ class EntryNames:
         return key
 
     def listing(self, prefix: str) -> str:
-        """What the stored names of all entries whose key starts with `prefix` begin with: its folder's."""
+        """What the stored names of all entries whose key starts with ``prefix`` begin with: its folder's."""
         folder, slash, _ = prefix.rpartition("/")
         return self.name(folder) + "/" if slash else ENTRY_PREFIX

@@ -24,14 +24,14 @@ _SALT_SIZE: Final = 32
 
 @dataclass(frozen=True)
 class Keyring:
-    """`wrapped`: the key of entries' names under each key in use, by the id of that key."""
+    """``wrapped``: the key of entries' names under each key in use, by the id of that key."""
 
     salt: bytes
     wrapped: Mapping[bytes, bytes]
 
     @classmethod
     def read(cls, stored: bytes) -> Self:
-        """The keyring in a record. Raises `FormatError` for one of a newer release, `CorruptStoreError`."""
+        """The keyring in a record. Raises ``FormatError`` for one of a newer release, ``CorruptStoreError``."""
         try:
             if not stored.startswith(_MAGIC):
                 raise ValueError("it does not begin as one")

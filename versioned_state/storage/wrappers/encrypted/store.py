@@ -1,6 +1,6 @@
-"""`Encrypted`, a store whose values and keys mean nothing to whoever holds the store under it.
+"""``Encrypted``, a store whose values and keys mean nothing to whoever holds the store under it.
 
-`cipher` says what becomes of a value and of a name; here is how that is kept in a store: opened with the right key, read
+``cipher`` says what becomes of a value and of a name; here is how that is kept in a store: opened with the right key, read
 and written in as many round trips as without encryption, and moved to another key beside readers and writers.
 """
 
@@ -29,7 +29,7 @@ from versioned_state.storage.wrappers.encrypted.cipher import ENTRY_PREFIX, ID_S
 from versioned_state.storage.wrappers.encrypted.keyring import KEYRING, Keyring, new_salt
 
 _BATCH: Final = 64
-"""Values that `reencrypt` holds in memory at once: 256 KB of objects of 4 KB, 64 MB of the largest that there are."""
+"""Values that ``reencrypt`` holds in memory at once: 256 KB of objects of 4 KB, 64 MB of the largest that there are."""
 
 _UNCHANGED: Final = "nothing was changed"
 
@@ -44,10 +44,10 @@ class _Step:
 
 
 class Encrypted(Backend, Wrapper):
-    """Keeps everything in `store` encrypted and authenticated with `key`, 32 bytes. An empty store is made an encrypted one.
+    """Keeps everything in ``store`` encrypted and authenticated with ``key``, 32 bytes. An empty store is made an encrypted one.
 
     Values are sealed with AES-256-GCM, each bound to its key in the store; keys with AES-256-SIV. Whoever can write to the store
-    cannot forge a value, nor put one in the place of another: that raises `CorruptObjectError` or `CorruptStoreError` when it is
+    cannot forge a value, nor put one in the place of another: that raises ``CorruptObjectError`` or ``CorruptStoreError`` when it is
     read. They can delete, and put back what was stored under the same key before, up to the whole store; this is not noticed here.
 
     What is not hidden: how many objects and entries there are, and the sizes of their values (32 bytes more than they have, and
@@ -55,13 +55,13 @@ class Encrypted(Backend, Wrapper):
     many parts, between slashes, an entry's key has, how long they are, and which entries share a folder; which objects have keys
     whose first 3 digits are equal.
 
-    New values are written under `key`. `old_keys` are other keys under which values may be stored: to change a key, give every
-    process the new one too, as an old key; then make it the first everywhere; then run `reencrypt()` once. Without `old_keys`
+    New values are written under ``key``. ``old_keys`` are other keys under which values may be stored: to change a key, give every
+    process the new one too, as an old key; then make it the first everywhere; then run ``reencrypt()`` once. Without ``old_keys``
     every call costs the round trips that it costs without encryption, but for a read of an object that is not there, which costs
-    one more; with them, a compare-and-set of what is stored under an old key costs two more. `max_expected` is that of `store`.
+    one more; with them, a compare-and-set of what is stored under an old key costs two more. ``max_expected`` is that of ``store``.
 
-    `private` is that of `store`: what is read was written by a holder of the key, but it may be an older value put back by
-    somebody else. Where others can write, unpickling stays a decision of the caller's (`pickle=`, `pickle_key=`).
+    ``private`` is that of ``store``: what is read was written by a holder of the key, but it may be an older value put back by
+    somebody else. Where others can write, unpickling stays a decision of the caller's (``pickle=``, ``pickle_key=``).
 
     Raises:
         WrongKeyError: none of the keys opens the store, or values are stored under one that was not given. Nothing was changed.
@@ -167,7 +167,7 @@ class Encrypted(Backend, Wrapper):
         return {names[name]: self._open(names[name], value) for name, value in stored.items()}
 
     def _keys(self, prefix: str) -> Iterator[str]:
-        """As in `KVStore`, at the cost of what is listed where a prefix of entries ends with a slash, or else of its folder.
+        """As in ``KVStore``, at the cost of what is listed where a prefix of entries ends with a slash, or else of its folder.
 
         A prefix of objects with fewer than 3 digits costs that of all objects; with more, 1/4096 of it. While old keys are in use,
         what is listed under them is remembered, at about 100 bytes an object.
