@@ -541,15 +541,16 @@ def test_namespaces_are_watched_too():
     assert state["k"] == [1]
 
 
-def test_a_status_that_fails_spoils_nothing():
+def test_a_value_that_cannot_be_stored_spoils_nothing():
     state = Versioned()
     state["a"] = [1]
     state.commit()
     state["a"].append(2)
     state["bad"] = [(n for n in [1])]
     for _ in range(2):
+        assert list(state.status().unstorable) == ["bad[0]"]
         with pytest.raises(TypeError, match=r"bad\[0\]"):
-            state.status()
+            state.commit()
     del state["bad"]
     assert [str(change) for change in state.status()] == ["+ a[1] = 2"]
 

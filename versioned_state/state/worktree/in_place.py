@@ -7,23 +7,64 @@ arrays and plain objects as a whole. What is equal already is not touched.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from dataclasses import astuple
 from functools import partial
 from typing import Any
 
+from versioned_state.errors import StateError
 from versioned_state.values.changes.diff import diff_lists
 from versioned_state.values.codec.arrays import is_array
 from versioned_state.values.codec.scalars import TooDeepError, is_plain
 from versioned_state.values.detection.fingerprinter import Fingerprinter
 
 
-def assign_in_place(live: Any, target: Any, marker: Fingerprinter, claimed: dict[int, Any]) -> Any:
+class Claims(dict[int, Any]):
+    """The live objects, by id, that have their place in the new content already.
+
+    An object that was in two places stays in the first, and the second gets an object of its own.
+
+    Attributes:
+        lenient: an object whose own code refuses its new content is replaced, instead of raising.
+        refused: how many did so.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lenient = False
+        self.refused = 0
+
+
+def replace_content(live: Any, decode: Callable[[], Any], marker: Fingerprinter, claimed: Claims) -> Any:
+    """``live`` with the content of what ``decode`` gives, in place if possible; see ``assign_in_place``.
+
+    An exception may be that of an object which refuses its content, or an interrupt such as a timeout. Only the first comes again.
+    """
+    known = len(claimed)
+    try:
+        return assign_in_place(live, decode(), marker, claimed)
+    except StateError:
+        raise
+    except Exception:
+        while len(claimed) > known:
+            claimed.popitem()
+        refused = claimed.refused
+        claimed.lenient = True
+        try:
+            value = assign_in_place(live, decode(), marker, claimed)
+        finally:
+            claimed.lenient = False
+        if claimed.refused == refused:
+            raise
+        return value
+
+
+def assign_in_place(live: Any, target: Any, marker: Fingerprinter, claimed: Claims) -> Any:
     """``live`` with the content of ``target``, in place where it can be, and lets it; otherwise ``target``. Cost: the size of both.
 
     Args:
         target: nobody else's: parts of it become parts of ``live``.
-        claimed: by id, the live objects that have their place in the new content already. One that was in two places stays in the
-            first, and the second gets an object of its own.
+        claimed: the live objects that are not to be changed again.
     """
     cls = type(live)
     if live is target or cls is not type(target) or id(live) in claimed:
@@ -31,11 +72,14 @@ def assign_in_place(live: Any, target: Any, marker: Fingerprinter, claimed: dict
     claimed[id(live)] = live
     try:
         return _mended(live, target, marker, claimed)
-    except Exception:  # noqa: BLE001 - its type's own code, or somebody holds its buffer: it is let go, as one of another type is
+    except Exception:  # its type's own code, or somebody holds its buffer
+        if not claimed.lenient:
+            raise
+        claimed.refused += 1
         return target
 
 
-def _mended(live: Any, target: Any, marker: Fingerprinter, claimed: dict[int, Any]) -> Any:
+def _mended(live: Any, target: Any, marker: Fingerprinter, claimed: Claims) -> Any:
     cls = type(live)
     if cls is list:
         _update_list(live, target, marker, claimed)
@@ -83,7 +127,7 @@ def _is_plain_object(cls: type) -> bool:
     )
 
 
-def _update_dict(live: dict[Any, Any], target: dict[Any, Any], marker: Fingerprinter, claimed: dict[int, Any]) -> None:
+def _update_dict(live: dict[Any, Any], target: dict[Any, Any], marker: Fingerprinter, claimed: Claims) -> None:
     if isinstance(live, defaultdict) and isinstance(target, defaultdict):
         live.default_factory = target.default_factory
     # Equal keys may be of different types (1, True), so keys come from the target and values from where they were.
@@ -113,7 +157,7 @@ def _key(key: Any) -> Any:
     return (type(key), repr(key)) if type(key) is not str else key
 
 
-def _update_list(live: list[Any], target: list[Any], marker: Fingerprinter, claimed: dict[int, Any]) -> None:
+def _update_list(live: list[Any], target: list[Any], marker: Fingerprinter, claimed: Claims) -> None:
     old = [_mark(value, marker, index) for index, value in enumerate(live)]
     new = [_mark(value, marker, -1 - index) for index, value in enumerate(target)]
     prefix = 0

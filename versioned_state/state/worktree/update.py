@@ -8,7 +8,7 @@ from typing import Any
 from versioned_state.errors import StateError, StorageError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.state.worktree.entries import UNSTORABLE, Entry, Staged
-from versioned_state.state.worktree.in_place import assign_in_place
+from versioned_state.state.worktree.in_place import Claims, replace_content
 from versioned_state.state.worktree.stage import Stager
 from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.state.worktree.unfinished import Move
@@ -50,7 +50,7 @@ class Updater:
             tracked.tree = head
             return
         staging = self._nodes.staging
-        claimed: dict[int, Any] = {}
+        claimed = Claims()
         try:
             cells = {key: find(self._nodes, expected, key) for key in also}
             cells |= {key: cell for key, _, cell in diff_maps(self._nodes, now, expected)}
@@ -98,7 +98,7 @@ class Updater:
         tracked = self._tracked
         for key in list(tracked.stale):
             # Moves are no part of a transaction, so whatever was changed in it since is to be dropped.
-            self._patch(key, tracked.cell(key), tracked.cell(key), {})
+            self._patch(key, tracked.cell(key), tracked.cell(key), Claims())
         if target is None:
             self.conform(tracked.tree, None, ())
         else:
@@ -115,7 +115,7 @@ class Updater:
             if key not in keep:
                 differing.setdefault(key, find(both, expected, key))
         self._nodes.bind(staging)
-        claimed: dict[int, Any] = {}
+        claimed = Claims()
         for key, cell in differing.items():
             self._patch(key, cell, self._tracked.cell(key), claimed)
         self._mend(expected, staging, claimed, keep)
@@ -124,7 +124,7 @@ class Updater:
         """Do again what ``update_stale`` had begun."""
         assert move.key is not None
         self._nodes.bind(Staging(self._objects) if move.staging is None else move.staging)
-        self._patch(move.key, find(self._nodes, move.expected, move.key), self._tracked.cell(move.key), {})
+        self._patch(move.key, find(self._nodes, move.expected, move.key), self._tracked.cell(move.key), Claims())
 
     def catch_up(self) -> None:
         """Patch all that is stale. Raises as ``update_stale``."""
@@ -148,14 +148,25 @@ class Updater:
             mine = self._stager.encode(key)[0].cell
         except UNSTORABLE:
             return  # it is told of where it is to be stored, and there is nothing to merge before
-        if mine != entry.cell:
-            roots = [edit_map(self._nodes, empty(Shape.MAP), {key: side}) for side in (entry.cell, mine, cell)]
-            merged = find(self._nodes, self._merge(self._nodes, *roots), key)
-            self._patch(key, merged, cell, {})
+        if mine == entry.cell:
+            expected = edit_map(self._nodes, empty(Shape.MAP), {key: cell})
         else:
-            self._patch(key, cell, cell, {})
+            roots = [edit_map(self._nodes, empty(Shape.MAP), {key: side}) for side in (entry.cell, mine, cell)]
+            expected = self._merge(self._nodes, *roots)
+        unfinished = tracked.unfinished
+        outermost = unfinished.move is None
+        if outermost:
+            unfinished.move = Move(expected, tracked.tree, self._nodes.staging, key=key)
+        try:
+            self._patch(key, find(self._nodes, expected, key), cell, Claims())
+        except StateError:
+            if outermost:
+                unfinished.move = None
+            raise
+        if outermost:
+            unfinished.move = None
 
-    def _mend(self, expected: Tree, staging: Staging, claimed: dict[int, Any], keep: Collection[bytes] = ()) -> None:
+    def _mend(self, expected: Tree, staging: Staging, claimed: Claims, keep: Collection[bytes] = ()) -> None:
         """Make the state what it must be after values were patched, where patching one of them changed another.
 
         That is so where one object is in two places: it cannot have the content of both. Then it is a new object from here on in the place
@@ -185,7 +196,7 @@ class Updater:
         key: bytes,
         cell: bytes | None,
         head_cell: bytes | None,
-        claimed: dict[int, Any],
+        claimed: Claims,
         decoded: tuple[Any, Baseline | None] | None = None,
     ) -> None:
         """Give a live value the content of ``cell``, relative to a head that has ``head_cell``."""
@@ -202,6 +213,7 @@ class Updater:
         except StateError as error:
             if cell != head_cell or isinstance(error, StorageError):
                 raise
+            self._decode_again(cell, error)
             # It cannot be read here, but that must not keep the others from moving on: it raises when it is asked for.
             tracked.untrack(key)
             return
@@ -210,7 +222,10 @@ class Updater:
         if entry is None:
             entry = Entry(fresh, head_cell, None)
         else:
-            entry.value = assign_in_place(entry.value, fresh, self._marker, claimed)
+            first = [fresh]
+            entry.value = replace_content(
+                entry.value, lambda: first.pop() if first else self._decoder.decode_live(cell)[0], self._marker, claimed
+            )
         entry.cell = head_cell
         if cell == head_cell:
             entry.base = base
@@ -218,6 +233,14 @@ class Updater:
         else:
             tracked.stale.discard(key)
             tracked.give(key, entry)
+
+    def _decode_again(self, cell: bytes, error: StateError) -> None:
+        """Raise the cause of an error if the value can be decoded after all: it was an interrupt within the code of a type."""
+        try:
+            self._decoder.decode_live(cell)
+        except StateError:
+            return
+        raise error.__cause__ or error
 
 
 def _over(nodes: Nodes, first: Staging, second: Staging) -> Nodes:
