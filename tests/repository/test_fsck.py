@@ -26,7 +26,7 @@ from versioned_state.repository.history.shallow import ShallowCommit, write_shal
 from versioned_state.repository.maintenance.fsck import MAX_FINDINGS, Finding, check
 from versioned_state.repository.refs.gc_fence import GcRecord
 from versioned_state.repository.refs.ref import read_ref, write_ref
-from versioned_state.storage import Cache
+from versioned_state.storage import Cache, Encrypted
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node, write_node
 from versioned_state.values.trees.tree import Tree
 
@@ -176,6 +176,7 @@ def test_damage_of_what_dangles_is_found():
         (lambda store: store.delete("born/tag/v1"), "missing", "record", "born/tag/v1"),
         (lambda store: store.set("ref/branch/main", (store.get("ref/branch/main") or b"")[:-1] + b"!"), "corrupt", "branch", "main"),
         (lambda store: store.set("ref/branch/main", store.get("ref/branch/side") or b""), "corrupt", "branch", "main"),
+        (lambda store: store.set("born/tag/v1", b"!"), "corrupt", "record", "born/tag/v1"),
         (lambda store: store.delete("format"), "missing", "record", "format"),
         (lambda store: store.set("format", b"versioned-state\n\x01xxxxxxxx"), "corrupt", "record", "format"),
         (lambda store: store.set("format", b"something else"), "corrupt", "record", "format"),
@@ -190,6 +191,25 @@ def test_lost_and_damaged_records(plant, problem, what, id):
     assert [(each.problem, each.what, each.id) for each in findings(store) if each.what in ("branch", "tag", "record")] == [
         (problem, what, id)
     ]
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_birth_records_that_were_swapped_are_named_where_that_changes_something(encrypted):
+    stored = Memory()
+    store: Any = Encrypted(stored, bytes(32)) if encrypted else stored
+    state = Versioned(store)
+    state.commit("first", allow_empty=True)
+    others = set(stored.keys())
+    state.repository.tags.create("v1")
+    state.repository.tags.create("v2")
+    created = [key for key in sorted(set(stored.keys()) - others) if encrypted or key.startswith("born/")]
+    births = [key for key in created if len(stored.get(key) or b"") == min(len(stored.get(each) or b"") for each in created)]
+    one, other = births
+    stored.set_many({one: stored.get(other) or b"", other: stored.get(one) or b""})
+    expected = [("corrupt", "record", "born/tag/v1"), ("corrupt", "record", "born/tag/v2")] if encrypted else []
+    found = findings(store)
+    assert sorted((each.problem, each.what, each.id) for each in found) == expected
+    assert all(each.id.rpartition("/")[2] in each.error for each in found)
 
 
 def test_a_newer_store_is_refused():

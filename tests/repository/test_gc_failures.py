@@ -14,7 +14,7 @@ import pytest
 from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.garbage import NOW, append, assert_whole, contents, prepare, recommit
 from tests.support.processes import start
-from versioned_state import Disk, Memory, Repository
+from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import (
     StorageError,
     StorageFullError,
@@ -76,6 +76,31 @@ def test_a_gc_whose_place_was_taken_deletes_nothing_more(monkeypatch):
         if not between.fired:
             break
     assert stopped >= k - 6
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_gc_that_marks_what_another_has_deleted_meanwhile_is_told_so(dry_run):
+    """Not that an object is missing: the branch that led to it was moved, and the store is whole."""
+    stopped = 0
+    for k in itertools.count(1):
+        store = Memory()
+        prepare(store)
+
+        def drop_and_collect(store: Memory = store) -> None:
+            Versioned(store).reset("main~2")
+            Repository(store).tags.delete("v1")
+            for _ in range(2):  # the second expires what the first run's refs led to
+                Repository(store).gc(expire=NOW, force=True)
+
+        between = ActsBeforeCall(store, drop_and_collect, at=k)
+        with suppress(StoreBusyError):
+            stopped += 1
+            Repository(between).gc(expire=NOW, dry_run=dry_run)
+            stopped -= 1
+        assert_whole(store)
+        if not between.fired:
+            break
+    assert stopped
 
 
 class Full(Wrapper):

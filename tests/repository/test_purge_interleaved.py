@@ -56,14 +56,14 @@ def test_a_writer_that_comes_in_between_any_two_calls_loses_nothing_and_keeps_no
 def test_a_gc_that_comes_in_between_any_two_calls_takes_nothing_that_is_needed(monkeypatch):
     monkeypatch.setattr("versioned_state.repository.maintenance.purge._FLUSH_AT", 200)
     for k in itertools.count(1):
-        store = Memory()
-        small(Repository(store, clock=Clock()))
-        repository = Repository(store, clock=Clock())
-        garbage = Versioned(Repository(store, clock=Clock()))
+        store, clock = Memory(), Clock()  # one clock: by another that is far off, the gc of the purge would be taken for dead
+        small(Repository(store, clock=clock))
+        repository = Repository(store, clock=clock)
+        garbage = Versioned(Repository(store, clock=clock))
         garbage["garbage"] = "x" * 1000
         garbage.commit()
         garbage.reset("main~1")
-        collector = Repository(store, clock=Clock(1_700_000_010_000_000))
+        collector = Repository(store, clock=clock)
 
         def collect(collector: Repository = collector) -> None:
             with suppress(StoreBusyError):  # once the purge itself collects

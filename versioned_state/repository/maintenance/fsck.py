@@ -6,7 +6,7 @@ It reads each object once, unpickles nothing and writes nothing. Damage is repor
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Literal, NamedTuple
@@ -31,7 +31,7 @@ from versioned_state.repository.history.reach import BATCH, Reference, Role, che
 from versioned_state.repository.history.shallow import Shallow, read_shallow
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
-from versioned_state.repository.refs.ref import check_name, parse_ref
+from versioned_state.repository.refs.ref import BORN, check_name, parse_ref
 from versioned_state.storage import KVStore
 from versioned_state.values.decode.decoder import Decoder, decode_inline
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node
@@ -207,8 +207,8 @@ class _Check:
     def _check_refs(self) -> Iterator[_Step]:
         yield _Step(Reference(ROOT_ADDRESS, Role.COMMIT), "every store", "")
         for kind in _KINDS:
-            start, born = ref_key(kind, ""), birth_key(kind, "")
-            lost = {key[len(born) :] for key in self._keys(born)}
+            start = ref_key(kind, "")
+            lost = set(self._check_births(kind))
             for key in self._keys(start):
                 self.refs += 1
                 name = key[len(start) :]
@@ -217,6 +217,18 @@ class _Check:
             for name in sorted(lost):
                 if self._get(kind, name) is None:  # one that was created since the first listing has its record by now
                     self._find("missing", kind, name, "it was created, and its record is gone")
+
+    def _check_births(self, kind: RefKind) -> Iterator[str]:
+        """The names of the refs that have a birth record, sound or not."""
+        start = birth_key(kind, "")
+        keys = self._keys(start)
+        while page := list(islice(keys, BATCH)):
+            for key, stored in self._values(page).items():
+                name = key[len(start) :]
+                if stored != BORN:
+                    reason = str(stored) if isinstance(stored, StateError) else f"its value is {stored[:8]!r}, not {BORN!r}"
+                    self._find("corrupt", "record", key, f"the record that {kind} {name!r} was created is damaged: {reason}")
+                yield name
 
     def _get(self, kind: RefKind, name: str) -> bytes | None:
         try:
@@ -320,18 +332,22 @@ class _Check:
 
     def _get_many(self, addresses: Iterable[Address]) -> dict[Address, bytes | StateError]:
         keys = {object_key(address): address for address in addresses}
+        return {keys[key]: value for key, value in self._values(keys).items()}
+
+    def _values(self, keys: Collection[str]) -> dict[str, bytes | StateError]:
+        """The values of the keys that exist; the error of a value that the store cannot read."""
         try:
-            return {keys[key]: value for key, value in self._store.get_many(keys).items()}
+            return {**self._store.get_many(keys)}
         except _DAMAGE:
             pass
-        found: dict[Address, bytes | StateError] = {}
-        for key, address in keys.items():  # one by one, to see which
+        found: dict[str, bytes | StateError] = {}
+        for key in keys:  # one by one, to see which
             try:
                 value = self._store.get(key)
                 if value is not None:
-                    found[address] = value
+                    found[key] = value
             except _DAMAGE as error:
-                found[address] = error
+                found[key] = error
         return found
 
     def _check_place(self, step: _Step, raw: bytes) -> None:

@@ -123,10 +123,9 @@ def collect(
         tally = _Tally(database.store)
         if dry_run:
             # An earlier gc may have deleted what it took for expired, whatever ``expire`` is now.
-            marking.expired = max(cutoff, database.fence.refresh().expired)
-            marking.mark_refs()
-            for garbage in _garbage(marking, tally):
-                tally.freed += len(garbage)
+            record = database.fence.refresh()
+            marking.expired = max(cutoff, record.expired)
+            _count_garbage(database, marking, tally, record.sweeps)
         else:
             _Sweep(database, marking, tally, cutoff, force=force).run()
             database.fence.refresh()
@@ -134,6 +133,18 @@ def collect(
     compacted = base.compact() if compact and not dry_run and isinstance(base, _Compacting) else None
     seconds = time.monotonic() - start
     return GcReport(marking.refs, kept, tally.kept_bytes, tally.freed, tally.freed_bytes, seconds, compacted, dry_run)
+
+
+def _count_garbage(database: Database, marking: _Marking, tally: _Tally, sweeps: int) -> None:
+    """Mark, and count the objects that are not marked. ``sweeps`` is the number of batches that gc had deleted before."""
+    try:
+        marking.mark_refs()
+        for garbage in _garbage(marking, tally):
+            tally.freed += len(garbage)
+    except MissingObjectError as error:
+        if database.fence.refresh().sweeps == sweeps:
+            raise
+        raise StoreBusyError("another gc deleted objects meanwhile", remains="nothing was changed", hint="try again") from error
 
 
 def _innermost(store: KVStore) -> KVStore:
@@ -257,12 +268,7 @@ class _Sweep:
             )
         self._owner = new_owner()
         try:
-            self._begin()
-            self._marking.beat = self._beat
-            self._marking.mark_refs()
-            for garbage in _garbage(self._marking, self._tally):
-                self._delete(garbage)
-            self._end()
+            self._mark_and_delete()
         except BaseException:
             # No other gc must wait for one that has failed, and no commit publish its head to it.
             with suppress(StorageError):
@@ -271,6 +277,20 @@ class _Sweep:
         finally:
             # Should the record still name this owner (the disk is full, say), then the next gc sees that it is dead.
             retire(self._owner)
+
+    def _mark_and_delete(self) -> None:
+        self._begin()
+        self._marking.beat = self._beat
+        try:
+            self._marking.mark_refs()
+            for garbage in _garbage(self._marking, self._tally):
+                self._delete(garbage)
+            self._end()
+        except MissingObjectError:
+            # Only the gc that owns the record deletes. If that is another one by now, it may have deleted what a ref led to when this gc
+            # read the ref, and the store is whole.
+            self._look()
+            raise
 
     # The record
 

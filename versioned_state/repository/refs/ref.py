@@ -21,7 +21,9 @@ from versioned_state.objects.store import Staging
 from versioned_state.repository.refs.gc_fence import GcFence
 from versioned_state.storage import KVStore
 
-_BORN: Final = b"\x01"
+BORN: Final = b"\x01"
+"""The value of every birth record."""
+
 # Names are shown in terminals and logs, so they have no control characters: ASCII, C1, line ends, direction of text.
 _BAD_NAME: Final = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|^(?:HEAD|@)$")
 
@@ -124,7 +126,7 @@ def move_ref(
     stored = write_ref(ref.kind, ref.name, head, log)
     puts = {key: stored}
     if ref.stored is None:
-        puts[birth_key(ref.kind, ref.name)] = _BORN
+        puts[birth_key(ref.kind, ref.name)] = BORN
     keep = [address for address in (head, log) if address is not None and address not in (ref.head, ref.log)]
     sweeps = fence.apply({key: ref.stored}, puts, staging=staging, keep=keep, instead_of=parents, since=since, secure=secure)
     return None if sweeps is None else Ref(ref.kind, ref.name, head, log, stored, sweeps)
@@ -144,7 +146,7 @@ def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, stagin
         names[target.name]: write_ref(target.kind, target.name, source.head, source.log),
     }
     if target.stored is None:
-        puts[birth_key(target.kind, target.name)] = _BORN
+        puts[birth_key(target.kind, target.name)] = BORN
     expected = {names[ref.name]: ref.stored for ref in (source, target)}
     # One of the two names leads to everything but the new entry, before the batch and after it. But gc may read the old name after the
     # batch and have read the new one before it.
