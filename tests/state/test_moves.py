@@ -354,7 +354,7 @@ def test_commits_that_one_call_makes_are_found_as_fast_as_others(call):
         case _:
             topic.squash("topic~12", "topic~10")
     assert state.repository.fsck().findings == ()
-    with pytest.raises(InvalidArgumentError, match="no range"):
+    with pytest.raises(InvalidArgumentError, match="not a range"):
         state.cherry_pick("topic...main")
 
 

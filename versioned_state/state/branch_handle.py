@@ -247,8 +247,8 @@ class BranchHandle:
         """Find out what the store did, and end what an exception came into. Raises ``StorageError``; the next call tries again."""
         if self._finishing:
             return
+        self._finishing = True
         try:
-            self._finishing = True
             unfinished = self.unfinished
             question = unfinished.question
             if unfinished.move is None:
