@@ -202,11 +202,14 @@ class Database:
             log = staging.add(self.log_entry(ref, commit, action=action, author=author))
         # Whatever a staging relies on was there when the ref was read that it was first to move, or was sent since.
         since = staging.since = ref.sweeps if staging.since is None else min(ref.sweeps, staging.since)
-        made, parents = _made(commit, staging)
-        if any(parent not in (ref.head, ROOT_ADDRESS) and not self.fence.knows(parent) for parent in parents):
-            since = min(since, 0)  # known only if nothing was ever deleted
+        parents = commit.parent_addresses
+        if parents != (ref.head,):  # not one more commit on the head
+            parents = _stored_parents(commit, staging)[1]
+            if any(parent not in (ref.head, ROOT_ADDRESS) and not self.fence.knows(parent) for parent in parents):
+                since = min(since, 0)  # known only if nothing was ever deleted
 
         def secure() -> None:
+            made, parents = _stored_parents(commit, staging)
             for parent in parents:
                 self._secure_history(self.commits.read_stored(parent), ref)
             own = {each.address: each for each in made}
@@ -287,7 +290,7 @@ def _address_of(commit: Commit | None) -> Address | None:
     return None if commit is None else commit.address
 
 
-def _made(commit: Commit, staging: Staging) -> tuple[list[Commit], set[Address]]:
+def _stored_parents(commit: Commit, staging: Staging) -> tuple[list[Commit], tuple[Address, ...]]:
     """A commit that is about to be published and its staged ancestors, and the parents of these that are stored."""
     made = {commit.address: commit}
     stored: set[Address] = set()
@@ -299,7 +302,7 @@ def _made(commit: Commit, staging: Staging) -> tuple[list[Commit], set[Address]]
             elif address not in made:
                 made[address] = read_commit(address, staging.read(address))
                 pending.append(made[address])
-    return list(made.values()), stored
+    return list(made.values()), tuple(stored)
 
 
 def backoff(attempt: int) -> None:

@@ -52,7 +52,7 @@ _ATTEMPTS: Final = 1000
 """Merges onto a branch that keeps moving, before a commit gives up. With the backoff this is the better part of a minute."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Resolving:
     """How conflicts are settled in one call: policies that were given, what was resolved by hand, and how to do the call again.
 

@@ -33,7 +33,7 @@ OnMovedOption = OnMoved | Literal["merge", "refuse", "replace"]
 """How callers give it: the member, or its value."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommitOptions:
     """How a commit is made; see ``Versioned.commit``. An author of ``""`` is None. Raises ``InvalidArgumentError``."""
 
@@ -51,9 +51,9 @@ class CommitOptions:
         check_text("author", self.author)
         check_meta(self.meta)
         if self.keys is not None:
-            object.__setattr__(self, "keys", _check_keys(self.keys))
+            self.keys = _check_keys(self.keys)
         if self.author == "":
-            object.__setattr__(self, "author", None)
+            self.author = None
 
 
 def _check_keys(keys: object) -> tuple[str, ...]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from versioned_state.state.worktree.entries import Staged
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.cells import Code
 from versioned_state.values.keys import is_internal, path_of
-from versioned_state.values.trees.references import tree_of
+from versioned_state.values.trees.references import count_of
 
 _NAMED: Final = 5
 _NAME: Final = 40
@@ -17,15 +18,15 @@ _NAME: Final = 40
 def summarize(worktree: Worktree, staged: Staged) -> str:
     """The changed keys, lists with their growth, such as ``messages +2, step``. Reads no value."""
     words: list[str] = []
-    for key, update in sorted(staged.changes.items()):
+    for key in sorted(staged.changes):
+        update = staged.changes[key]
         if is_internal(key):
             continue
         if len(words) == _NAMED:
             count = sum(not is_internal(key) for key in staged.changes)
             words.append(f"and {count - _NAMED} more")
             break
-        name = str(path_of(key))
-        name = name if len(name) <= _NAME else name[:_NAME] + "…"
+        name = _name_of(key)
         old = worktree.cell(key)
         if update.cell is None:
             words.append(f"{name} removed")
@@ -38,6 +39,13 @@ def summarize(worktree: Worktree, staged: Staged) -> str:
     return ", ".join(words) or "no change"
 
 
+@lru_cache(maxsize=256)
+def _name_of(key: bytes) -> str:
+    """The path of a root key, shortened. Commits change the same few keys again and again."""
+    name = str(path_of(key))
+    return name if len(name) <= _NAME else name[:_NAME] + "…"
+
+
 def _length(cell: bytes) -> int | None:
     """The length of a list; None for any other value, and for a list whose cell does not hold its length."""
     first = cell[0]
@@ -45,5 +53,4 @@ def _length(cell: bytes) -> int | None:
         return first & 0x0F
     if first == 0xDC:
         return int.from_bytes(cell[1:3], "big")
-    tree = tree_of(cell, Code.LIST_TREE)
-    return None if tree is None else tree.count
+    return count_of(cell, Code.LIST_TREE)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgpack
 
-from versioned_state.errors import CorruptObjectError, LimitExceededError
+from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of, expect
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.trees.nodes import Shape, write_node
@@ -125,8 +125,15 @@ class Commit:
 
     def __repr__(self) -> str:
         by = "" if self.author is None else f" by {self.author}"
-        meta = f", meta: {', '.join(map(str, self.meta))}" if self.meta_cell is not None else ""
-        return f"<Commit {self.short} {self.message!r}{by}{meta}>"
+        return f"<Commit {self.short} {self.message!r}{by}{self._meta_names()}>"
+
+    def _meta_names(self) -> str:
+        if self.meta_cell is None:
+            return ""
+        try:
+            return f", meta: {', '.join(map(str, self.meta))}"
+        except StateError:  # a repr, which a debugger or a traceback asks for, does not raise
+            return ", meta: damaged"
 
     def _repr_html_(self) -> str:
         from versioned_state.repository.views.html import commits_table
@@ -156,21 +163,30 @@ def new_commit(
     Raises:
         LimitExceededError: a text is longer than ``MAX_TEXT``.
     """
-    for what, text in (("a message", message), ("an author", author or "")):
-        if len(text) > MAX_TEXT // 4 and len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
-            raise LimitExceededError(f"{what} of {len(text)} characters", limit=MAX_TEXT)
+    _check_length("a message", message)
+    if author is not None:
+        _check_length("an author", author)
     if meta_cell is not None and len(meta_cell) > MAX_TEXT:
         raise LimitExceededError(f"meta of {len(meta_cell)} bytes", limit=MAX_TEXT)
-    generation = 1 + max((parent.generation for parent in parents), default=-1)
-    height = parents[0].height + 1 if parents else 0
-    merge_height = height if len(parents) > 1 else parents[0].merge_height if parents else 0
-    addresses = tuple(parent.address for parent in parents)
+    if len(parents) == 1:
+        (parent,) = parents
+        generation, height, merge_height = parent.generation + 1, parent.height + 1, parent.merge_height
+        addresses: tuple[Address, ...] = (parent.address,)
+    else:
+        generation = 1 + max((parent.generation for parent in parents), default=-1)
+        height = merge_height = parents[0].height + 1 if parents else 0
+        addresses = tuple(parent.address for parent in parents)
     fields = (addresses, time, author, message, generation, tree, height, merge_height, jump, meta_cell)
     raw = _write(fields)
     signature = None if sign is None else sign(raw)
     if signature is not None:
         raw = raw[:1] + _SIGNED + raw[2:] + _SIGNATURE_HEADER + signature
     return Commit(address_of(raw), *fields, signature=signature), raw
+
+
+def _check_length(what: str, text: str) -> None:
+    if len(text) > MAX_TEXT // 4 and len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
+        raise LimitExceededError(f"{what} of {len(text)} characters", limit=MAX_TEXT)
 
 
 def with_address(commit: Commit) -> tuple[Commit, bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from versioned_state.errors import MissingObjectError, UnknownRevisionError
 from versioned_state.objects.address import Address
@@ -16,6 +17,7 @@ from versioned_state.repository.history.commit import Commit
 Read = Callable[[Address], Commit]
 
 
+@lru_cache(maxsize=1024)
 def jump_height(height: int) -> int:
     """The height of the ancestor that a commit of this height jumps to: the height less its last digit in skew-binary.
 

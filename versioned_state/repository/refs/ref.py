@@ -30,7 +30,7 @@ _BAD_NAME: Final = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\u202a-\u202e\u20
 _pack = msgpack.Packer().pack  # made once: that takes longer than packing a record
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ref:
     """The record of a ref, as it was read.
 

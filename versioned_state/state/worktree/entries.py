@@ -62,7 +62,7 @@ class LazyTail:
         self.tail: list[Any] = [] if tail is None else tail
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Update:
     """What a key's value is now: its new cell (None: removed) and baseline, and whether it is known to be of JSON types."""
 
@@ -71,7 +71,7 @@ class Update:
     plain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Staged:
     """The state as it is now, as a tree over staged objects, and how it differs from the head.
 
@@ -97,7 +97,7 @@ class Staged:
     replaced: set[bytes] = field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Savepoint:
     """Where a transaction began: the content then, how far the journal had gone, and the root of the head."""
 

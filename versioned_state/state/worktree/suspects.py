@@ -82,6 +82,8 @@ class Suspects:
 
     def repack(self, broken: list[Pack], fresh: dict[bytes, bool]) -> None:
         """Form packs anew of what was loaded, of ``fresh`` (and whether each is known to be plain), and of packs that fell apart."""
+        if not (broken or fresh or self._single):
+            return
         keys = dict.fromkeys(self._single, False)
         self._single.clear()
         keys.update(fresh)

@@ -15,7 +15,7 @@ from versioned_state.values.trees.blob import Blob
 from versioned_state.values.trees.tree import Tree
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Baseline:
     """The type that the value had, and its cell."""
 
@@ -23,7 +23,7 @@ class Baseline:
     cell: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pinned(Baseline):
     """A large immutable value, known by identity, and its chunks, which another value in its place may share."""
 
@@ -31,14 +31,14 @@ class Pinned(Baseline):
     blob: Blob
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Whole(Baseline):
     """A large value that is encoded as a whole: a set, a tuple, an object."""
 
     fingerprint: Fingerprint
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Elements(Baseline):
     """A list that is a tree."""
 
@@ -46,7 +46,7 @@ class Elements(Baseline):
     groups: Groups
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entries(Baseline):
     """A dict that is a tree: its keys in their order, and groups over its values in the same order.
 
@@ -60,7 +60,7 @@ class Entries(Baseline):
     groups: Groups
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Buffer(Baseline):
     """A bytearray or an array: its chunks, and a hash of each. ``form`` is dtype and shape, or None."""
 

@@ -31,7 +31,7 @@ from versioned_state.values.detection.fingerprinter import Fingerprinter
 from versioned_state.values.detection.groups import Run
 from versioned_state.values.encode.blobs import encode_buffer, encode_text
 from versioned_state.values.encode.dicts import edit_dict, encode_dict, find_dict_runs
-from versioned_state.values.encode.inline import InlineEncoder
+from versioned_state.values.encode.inline import InlineEncoder, NotStorableError
 from versioned_state.values.encode.lists import cells_of, edit_list, encode_list, find_list_runs, sequence
 from versioned_state.values.encode.walks import CONTAINERS, exceeds, is_surely_large
 from versioned_state.values.keys import path_of
@@ -71,6 +71,15 @@ class Encoder(InlineEncoder):
             PickleRefusedError: a value inside would have to be pickled, and the policy refuses it.
             LimitExceededError: the value is too deep, or a piece of it too large.
         """
+        self.reset()
+        try:
+            encoded = self.update(value, base, ENTRY_INLINE)
+        except (TooDeepError, RecursionError, NotStorableError):
+            pass  # again, to find the path, or with a value that contains itself as an object
+        else:
+            if self._pickled:
+                self._pickled.clear()
+            return encoded
         return self.guarded(partial(self.update, value, base, ENTRY_INLINE), value, partial(_show, path))
 
     def encode_small(self, value: Any) -> bytes | None:

@@ -63,10 +63,7 @@ class InlineEncoder:
                 self._pickled.clear()
 
     def _attempt(self, encode: Callable[[], T], value: Any, path: Callable[[], str]) -> T:
-        self.depth = 0
-        if self.cyclic:
-            self.cyclic.clear()
-            self.is_plain = is_plain
+        self.reset()
         while True:
             try:
                 return encode()
@@ -84,6 +81,13 @@ class InlineEncoder:
                 if isinstance(error.cause, PickleRefusedError):
                     self.policy.check_write(where, pickles.type_name_of(error.value))
                 raise UnserializableValueError(where, pickles.type_name_of(error.value), str(error.cause)) from error.cause
+
+    def reset(self) -> None:
+        """Begin a value anew."""
+        self.depth = 0
+        if self.cyclic:
+            self.cyclic.clear()
+            self.is_plain = is_plain
 
     def inline(self, value: Any) -> bytes:
         """The same, for a part of the value that ``guarded`` was called for."""

@@ -55,7 +55,7 @@ class SequenceLeafChunker(Chunker):
     __slots__ = ("_weight",)
 
     def __init__(self) -> None:
-        super().__init__()
+        self.pending = 0
         self._weight = 0
 
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:

@@ -67,6 +67,17 @@ def tree_of(cell: bytes, *codes: Code) -> Tree | None:
     return read_tree(SHAPES[Code(code)], unpack_payload(cell))
 
 
+def count_of(cell: bytes, code: Code) -> int | None:
+    """How many elements the tree counts that a cell refers to; None if the cell has another code. Decodes no node."""
+    if code_of(cell) != code:
+        return None
+    unpacker = msgpack.Unpacker(max_buffer_size=len(cell))
+    unpacker.feed(payload_of(cell))
+    unpacker.read_array_header()
+    count = unpacker.unpack()
+    return count if type(count) is int else None
+
+
 def order_of(cell: bytes) -> Tree | None:
     """The tree of a large dict's keys in their order, or None if that is the sorted order."""
     parts = unpack_payload(cell)

@@ -25,16 +25,19 @@ INLINE_TOP: Final = 512
 """Raw bytes up to which a top node lies in its parent instead of being an object of its own, so a small round is two rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Tree:
-    """A tree by its top node, which is inlined (a ``Node``) or an address. ``count`` is in elements; bytes, in a blob."""
+    """A tree by its top node, which is inlined (a ``Node``) or an address. ``count`` is in elements; bytes, in a blob.
+
+    Never changed. Not frozen, since making a frozen instance takes three times as long, and each commit makes several.
+    """
 
     shape: Shape
     count: int
     top: Node | bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Edit:
     """Replace the items at offsets [start, end) of one level; the fields are those of a ``Node``."""
 
@@ -52,6 +55,8 @@ def empty(shape: Shape) -> Tree:
 
 def same(a: Tree, b: Tree) -> bool:
     """Whether two trees hold the same: trees are canonical, so their tops tell."""
+    if a is b:
+        return True
     if a.shape is not b.shape or a.count != b.count:
         return False
     if isinstance(a.top, Node) and isinstance(b.top, Node):
@@ -94,6 +99,10 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tr
 def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> Tree:
     """The same for a tree of one leaf, as most states are: all of it is chunked anew."""
     items, keys = leaf.items.copy(), None if leaf.keys is None else leaf.keys.copy()
+    if keys is not None and all(edit.keys == keys[edit.start : edit.end] for edit in edits):
+        for edit in edits:
+            items[edit.start : edit.end] = edit.items
+        return grow(nodes, shape, [Node(0, items, None, keys)])  # the same keys have the same boundaries
     for edit in reversed(edits):
         items[edit.start : edit.end] = edit.items
         if keys is not None and edit.keys is not None:
@@ -199,7 +208,7 @@ def grow(nodes: Nodes, shape: Shape, row: list[Node]) -> Tree:
     return Tree(shape, count, nodes.add(shape, top))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Run:
     """Old nodes of one level, from offset ``start`` to ``end``, and the new nodes that stand in their place."""
 
@@ -445,6 +454,10 @@ def splice_cells(nodes: Nodes, tree: Tree, replacements: list[tuple[int, int, li
     """
     edits = []
     for start, end, cells in replacements:
+        if start == end:
+            if cells:
+                edits.append(Edit(start, end, cells))
+            continue
         a = 0
         for old in iter_cells(nodes, tree, start, end):
             if a == len(cells) or cells[a] != old:
