@@ -10,7 +10,7 @@ import pytest
 from tests.support.garbage import MINUTE_US, NOW, assert_whole, contents, prepare
 from tests.support.stores import MinimalStore
 from tests.support.strategies import make_large
-from versioned_state import Disk, Memory, Repository, Versioned
+from versioned_state import Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import (
     InvalidArgumentError,
     MissingObjectError,
@@ -21,7 +21,7 @@ from versioned_state.errors import (
 from versioned_state.objects.keys import GC, address_in
 from versioned_state.repository.maintenance.prune import prune
 from versioned_state.repository.refs.gc_fence import read_gc_record
-from versioned_state.storage import Counting
+from versioned_state.storage import Counting, Encrypted
 
 # What is kept, and what goes
 
@@ -77,9 +77,11 @@ def test_a_dry_run_says_the_same_and_writes_nothing():
         assert getattr(dry, name) == getattr(done, name)
 
 
-@pytest.mark.parametrize("kind", ["memory", "disk"])
+@pytest.mark.parametrize("kind", ["memory", "disk", "encrypted"])
 def test_gc_and_stats_report_one_size_for_one_thing(kind, tmp_path):
-    store = Memory() if kind == "memory" else Disk(tmp_path / "store")
+    store: KVStore = Memory() if kind == "memory" else Disk(tmp_path / "store")
+    if kind == "encrypted":
+        store = Encrypted(store, bytes(32))
     prepare(store)
     repository = Repository(store)
     before = repository.stats().total

@@ -10,11 +10,14 @@ from versioned_state.storage.testing.contract import KVStoreContract
 
 
 class TestMemory(KVStoreContract):
+    tells_sizes = True
+
     def open_store(self, place: Path) -> KVStore:
         return Memory()
 
 
 class TestDisk(KVStoreContract):
+    tells_sizes = True
     persistent = True
     shared = True
 
@@ -23,6 +26,7 @@ class TestDisk(KVStoreContract):
 
 
 class TestDiskWithSizeLimitAndPower(KVStoreContract):
+    tells_sizes = True
     persistent = True
     shared = True
 
@@ -31,11 +35,14 @@ class TestDiskWithSizeLimitAndPower(KVStoreContract):
 
 
 class TestCacheOverMemory(KVStoreContract):
+    tells_sizes = True
+
     def open_store(self, place: Path) -> KVStore:
         return Cache(Memory())
 
 
 class TestCacheOverDisk(KVStoreContract):
+    tells_sizes = True
     persistent = True
 
     def open_store(self, place: Path) -> KVStore:
@@ -43,16 +50,22 @@ class TestCacheOverDisk(KVStoreContract):
 
 
 class TestSmallCache(KVStoreContract):
+    tells_sizes = True
+
     def open_store(self, place: Path) -> KVStore:
         return Cache(Memory(), max_bytes=2_000)
 
 
 class TestCounting(KVStoreContract):
+    tells_sizes = True
+
     def open_store(self, place: Path) -> KVStore:
         return Counting(Memory())
 
 
 class TestFaultyWithoutFault(KVStoreContract):
+    tells_sizes = True
+
     def open_store(self, place: Path) -> KVStore:
         return Faulty(Memory())
 
@@ -63,5 +76,7 @@ class TestSingleProcessStore(KVStoreContract):
 
 
 class TestStoreWithOneCondition(KVStoreContract):
+    tells_sizes = True
+
     def open_store(self, place: Path) -> KVStore:
         return OneCondition()

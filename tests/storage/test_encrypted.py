@@ -34,11 +34,14 @@ ADDRESS = "o/" + "ab" * 24
 
 
 class TestEncryptedMemory(KVStoreContract):
+    tells_sizes = True
+
     def open_store(self, place: Path) -> KVStore:
         return Encrypted(Memory(), KEY)
 
 
 class TestEncryptedDisk(KVStoreContract):
+    tells_sizes = True
     persistent = True
     shared = True
 
@@ -48,6 +51,8 @@ class TestEncryptedDisk(KVStoreContract):
 
 class TestEncryptedWithOldKeys(KVStoreContract):
     """What was written under the old key is there as well."""
+
+    tells_sizes = True
 
     def open_store(self, place: Path) -> KVStore:
         store = Memory()

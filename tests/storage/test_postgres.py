@@ -41,6 +41,7 @@ from versioned_state.storage.testing.contract import KVStoreContract
 
 
 class TestPostgres(KVStoreContract):
+    tells_sizes = True
     persistent = True
     shared = True
 

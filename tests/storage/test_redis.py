@@ -13,6 +13,7 @@ from versioned_state.storage.testing.contract import KVStoreContract
 
 
 class OnRedis(KVStoreContract):
+    tells_sizes = True
     persistent = True
     shared = True
 

@@ -7,7 +7,7 @@ docs/design/009-postgresql.md has the races and the figures behind it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -32,6 +32,10 @@ _GET_OBJECT = "SELECT value FROM {schema}.objects WHERE key = %b"
 _GET_ENTRY = "SELECT value FROM {schema}.entries WHERE key = %b"
 _GET_OBJECTS = "SELECT true, key, value FROM {schema}.objects WHERE key = ANY (%b::bytea[])"
 _GET_ENTRIES = "SELECT false, key, value FROM {schema}.entries WHERE key = ANY (%b::bytea[])"
+_SIZES = (
+    "SELECT true, key, octet_length(value) FROM {schema}.objects WHERE key = ANY (%b::bytea[]) "
+    "UNION ALL SELECT false, key, octet_length(value) FROM {schema}.entries WHERE key = ANY (%b::bytea[])"
+)
 _LIST = "SELECT key FROM {schema}.TABLE WHERE key >= %(start)b AND key < %(end)b ORDER BY key LIMIT %(page)b"
 _LIST_TO_THE_END = "SELECT key FROM {schema}.TABLE WHERE key >= %(start)b ORDER BY key LIMIT %(page)b"
 _APPLY = (
@@ -164,19 +168,23 @@ class Postgres(Backend):
         wanted = iter(keys)
         found: dict[str, bytes] = {}
         while chunk := tuple(islice(wanted, _CHUNK)):
-            objects: dict[bytes, str] = {}
-            entries: dict[bytes, str] = {}
-            for key in chunk:
-                raw = raw_key(key)
-                if raw is not None:
-                    objects[raw] = key
-                else:
-                    entries[key.encode()] = key
+            objects, entries = _names(chunk)
             parts = [(sql, list(names)) for sql, names in ((self._get_objects, objects), (self._get_entries, entries)) if names]
             sql, arguments = b" UNION ALL ".join(part[0] for part in parts), [part[1] for part in parts]
             rows = self._connections.read(partial(_rows, sql, arguments))
             for is_object, raw, value in rows:
                 found[(objects if is_object else entries)[raw]] = value
+        return found
+
+    def _sizes(self, keys: tuple[str, ...]) -> dict[str, int]:
+        sql = statement(_SIZES, self.schema)
+        wanted = iter(keys)
+        found: dict[str, int] = {}
+        while chunk := tuple(islice(wanted, _CHUNK)):
+            objects, entries = _names(chunk)
+            rows = self._connections.read(partial(_rows, sql, [list(objects), list(entries)]))
+            for is_object, raw, size in rows:
+                found[(objects if is_object else entries)[raw]] = size
         return found
 
     def _keys(self, prefix: str) -> Iterator[str]:
@@ -266,6 +274,19 @@ class Postgres(Backend):
         assert row is not None
         holds: bool = row[0]
         return holds
+
+
+def _names(keys: Iterable[str]) -> tuple[dict[bytes, str], dict[bytes, str]]:
+    """The keys by their names in the tables of objects and of entries."""
+    objects: dict[bytes, str] = {}
+    entries: dict[bytes, str] = {}
+    for key in keys:
+        raw = raw_key(key)
+        if raw is not None:
+            objects[raw] = key
+        else:
+            entries[key.encode()] = key
+    return objects, entries
 
 
 def _rows(sql: bytes, arguments: Params, link: Link) -> list[TupleRow]:

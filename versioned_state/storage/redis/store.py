@@ -182,6 +182,19 @@ class Redis(Backend):
                 found.update((key, value) for key, value in zip(names.values(), values, strict=True) if value is not None)
         return found
 
+    def _sizes(self, keys: tuple[str, ...]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for start in range(0, len(keys), _GETS):
+            page = keys[start : start + _GETS]
+            lengths = self._link.run([("HSTRLEN", *self._slot(key)) for key in page])
+            found.update((key, length) for key, length in zip(page, lengths, strict=True) if length)
+            # The length is 0 for a value without bytes, and for none.
+            empty = [key for key, length in zip(page, lengths, strict=True) if not length]
+            if empty:
+                exist = self._link.run([("HEXISTS", *self._slot(key)) for key in empty])
+                found.update((key, 0) for key, exists in zip(empty, exist, strict=True) if exists)
+        return found
+
     def _keys(self, prefix: str) -> Iterator[str]:
         for name in self._list_names(prefix):
             try:

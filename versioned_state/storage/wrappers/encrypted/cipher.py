@@ -31,6 +31,9 @@ _INFO: Final = b"versioned-state encrypted store 1"
 _NONCE_SIZE: Final = 12
 _BUCKET_SIZE: Final = 2
 _HEADER_SIZE: Final = ID_SIZE + _NONCE_SIZE
+SEAL_SIZE: Final = _HEADER_SIZE + 16
+"""How many bytes longer a sealed value is: its header and the tag of GCM."""
+
 _ID_START: Final = len(OBJECT_PREFIX) + 2 * _BUCKET_SIZE
 _ID_END: Final = _ID_START + 2 * ID_SIZE
 _HEX: Final = re.compile(r"(?:[0-9a-f]{2})+")

@@ -25,7 +25,16 @@ from versioned_state.errors import (
 from versioned_state.storage.backend import Backend, check_key
 from versioned_state.storage.base import OBJECT_PREFIX, KVStore, is_object, may_list_objects
 from versioned_state.storage.wrapper import Wrapper
-from versioned_state.storage.wrappers.encrypted.cipher import ENTRY_PREFIX, ID_SIZE, KEY_SIZE, NAME_KEY_SIZE, Cipher, EntryNames, id_in
+from versioned_state.storage.wrappers.encrypted.cipher import (
+    ENTRY_PREFIX,
+    ID_SIZE,
+    KEY_SIZE,
+    NAME_KEY_SIZE,
+    SEAL_SIZE,
+    Cipher,
+    EntryNames,
+    id_in,
+)
 from versioned_state.storage.wrappers.encrypted.keyring import KEYRING, Keyring, new_salt
 
 _BATCH: Final = 64
@@ -157,6 +166,12 @@ class Encrypted(Backend, Wrapper):
         found = {names[name]: self._open(names[name], stored) for name, stored in self.store.get_many(names).items()}
         absent = [key for key in keys if key not in found and is_object(key)]
         return found | self._look_again(absent) if absent else found
+
+    def _sizes(self, keys: tuple[str, ...]) -> dict[str, int] | None:
+        """The lengths by those of the sealed values, which are not opened. A value under an old key counts once."""
+        names = {name: key for key in keys for name in self._stored_names(key)}
+        sealed = self.store.sizes(names)
+        return None if sealed is None else {names[name]: max(size - SEAL_SIZE, 0) for name, size in sealed.items()}
 
     def _look_again(self, keys: Collection[str]) -> dict[str, bytes]:
         # An object that was not there may have been stored under a key that came since, or have gone from an old name to a
