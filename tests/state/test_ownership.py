@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -189,3 +191,30 @@ def test_leaving_with_a_store_that_fails_warns_of_what_is_known():
     store.close()
     with pytest.warns(ResourceWarning, match="other"):
         state.close()
+
+
+def test_a_dropped_handle_is_freed_at_once(without_collector):
+    """A cycle would keep it until the collector runs, and a Ctrl-C that arrives then is lost in ``__del__``."""
+    repository = Repository(Memory())
+
+    def use() -> list[weakref.ref[Any]]:
+        state = Versioned(repository)
+        state["messages"] = ["x" * 100] * 100
+        state.commit()
+        state.sequence("messages").append("y")
+        with state.transaction():
+            state.namespace("notes")["n"] = 1
+        other = state.fork("other")
+        other["theirs"] = 1
+        other.commit()
+        state["ours"] = 1
+        state.commit()
+        state.merge("other")
+        state.refresh()
+        state.undo()
+        state.reset("HEAD~1")
+        state["dropped"] = 1
+        state.discard()
+        return [weakref.ref(each) for each in (state, state._handle, state._worktree, other)]
+
+    assert [each() for each in use()] == [None] * 4

@@ -11,6 +11,7 @@ Whatever fails leaves what was staged as it is.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -73,6 +74,18 @@ class Position(NamedTuple):
     head: Commit
 
 
+class _LateMerge:
+    """``BranchHandle._merge_late``, for the worktree. It does not hold the handle, which must be freed once nobody else holds it."""
+
+    def __init__(self, handle: weakref.ReferenceType[BranchHandle]) -> None:
+        self._handle = handle
+
+    def __call__(self, nodes: Nodes, base: Tree, ours: Tree, theirs: Tree) -> Tree:
+        handle = self._handle()
+        assert handle is not None, "its worktree is at work"
+        return handle._merge_late(nodes, base, ours, theirs)
+
+
 class BranchHandle:
     """A branch as one handle sees it. Not for two threads at once."""
 
@@ -82,7 +95,7 @@ class BranchHandle:
         ref = repository.database.ref("branch", branch)
         self.position = Position(branch, ref, self.commit_of(ref))
         self.landings = 0
-        self.worktree = Worktree(repository.database.objects, repository.database.policy, self.head.tree, self._merge_late)
+        self.worktree = Worktree(repository.database.objects, repository.database.policy, self.head.tree, _LateMerge(weakref.ref(self)))
         self.unfinished = self.worktree.unfinished
         self._in_doubt: CommitInDoubt | None = None
         self._finishing = False

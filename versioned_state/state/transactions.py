@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ContextDecorator
 from functools import partial
 from threading import RLock, get_ident
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from weakref import ReferenceType, ref
 
 from versioned_state.errors import STAGED, MergeConflictError, StateError, TransactionError
@@ -20,6 +20,9 @@ from versioned_state.state import operations
 from versioned_state.state.branch_handle import BranchHandle, Resolving
 from versioned_state.state.commit_options import CommitOptions
 from versioned_state.state.worktree.entries import Savepoint
+
+if TYPE_CHECKING:
+    from versioned_state.state.versioned import Versioned
 
 T = TypeVar("T")
 
@@ -54,15 +57,20 @@ class Transactions:
     Args:
         handle: commits and rolls back.
         lock: the lock of the handle's calls.
-        check_open: raises if the handle was closed.
+        state: the state of the handle. It holds its transactions, and must be freed once nobody else holds it.
     """
 
-    def __init__(self, handle: BranchHandle, lock: RLock, check_open: Callable[[], None]) -> None:
+    def __init__(self, handle: BranchHandle, lock: RLock, state: ReferenceType[Versioned]) -> None:
         self._handle = handle
         self._lock = lock
-        self._check_open = check_open
+        self._state = state
         self.open: list[_Open] = []
         self._owner: tuple[int, object] | None = None
+
+    def _check_open(self) -> None:
+        state = self._state()
+        if state is not None:
+            state._check_open()
 
     def refuse(self, call: str) -> None:
         """Raise ``TransactionError`` if a transaction is open: ``call`` could not be undone with it."""

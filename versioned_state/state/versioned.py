@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
+from weakref import ref
 
 from versioned_state.errors import (
     STAGED,
@@ -79,7 +80,7 @@ class Versioned(BranchHistory):
         super().__init__(b"", RLock())
         self._handle = BranchHandle(repository, branch, author or None)
         self._unfinished = self._handle.unfinished
-        self._transactions = Transactions(self._handle, self._lock, self._check_open)
+        self._transactions = Transactions(self._handle, self._lock, ref(self))
         self._own_store: KVStore | None = None  # closed with the handle; see open()
         self._is_kept = store is not None  # a Memory of the handle's own ends with it, committed or not
         self._closed = False
@@ -172,19 +173,8 @@ class Versioned(BranchHistory):
 
     def _resolvable(self, run: Callable[[Resolving], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED) -> Commit:
         """Run a call that may meet conflicts, so that the ``merge`` of the error can run it again with resolutions."""
-        given = check_policies(policies)
-        branch = self.branch
-
-        def again(resolutions: Resolutions) -> Commit:
-            with self._lock:
-                self._check_open()
-                self._transactions.refuse("merge.commit")
-                if self.branch != branch:
-                    raise InvalidArgumentError(f"the merge was on {branch!r}, and the state stands on {self.branch!r} now")
-                self._handle.settle()
-                return run(Resolving(given, resolutions, again, remains))
-
-        return run(Resolving(given, (), again, remains))
+        call = _Resolvable(self, run, check_policies(policies), remains)
+        return run(Resolving(call.policies, (), call.again, remains))
 
     @locked
     def refresh(self, *, policies: Mapping[str, Policy] | None = None) -> Commit:
@@ -475,3 +465,26 @@ class Versioned(BranchHistory):
 
     def __repr__(self) -> str:
         return f"<Versioned {self.branch} at {self.head.short}{' (closed)' if self._closed else ''}>"
+
+
+class _Resolvable:
+    """A call on a state that may meet conflicts. It is not a closure: one that names itself would keep the state from being freed."""
+
+    __slots__ = ("_branch", "_remains", "_run", "_state", "policies")
+
+    def __init__(self, state: Versioned, run: Callable[[Resolving], Commit], policies: dict[str, Policy], remains: str) -> None:
+        self.policies = policies
+        self._state = state
+        self._branch = state.branch
+        self._run = run
+        self._remains = remains
+
+    def again(self, resolutions: Resolutions) -> Commit:
+        state = self._state
+        with state._lock:
+            state._check_open()
+            state._transactions.refuse("merge.commit")
+            if state.branch != self._branch:
+                raise InvalidArgumentError(f"the merge was on {self._branch!r}, and the state stands on {state.branch!r} now")
+            state._handle.settle()
+            return self._run(Resolving(self.policies, resolutions, self.again, self._remains))
