@@ -20,7 +20,7 @@ def test_prune_says_what_it_would_do_then_does_it_and_the_log_says_so(vstate: Vs
     args = ("prune", "--keep-last", "2", "--expire", "0s", "--untag")
     dry = vstate(*args, "--dry-run", store=own_trip.path)
     assert dry.code == 0
-    assert "would be cut" in dry.stdout
+    assert "would be pruned" in dry.stdout
     assert "history was pruned" not in vstate("log", store=own_trip.path).stdout
     done = vstate(*args, "--gc", store=own_trip.path)
     assert done.code == 0
@@ -35,7 +35,7 @@ def test_prune_says_what_it_would_do_then_does_it_and_the_log_says_so(vstate: Vs
     assert "older history was pruned" in vstate("show", "main~1", store=own_trip.path).stdout
     gone = vstate("show", "main~2", store=own_trip.path)
     assert gone.code == 1
-    assert "history was cut at" in gone.stderr
+    assert "older history was pruned: it ends at" in gone.stderr
 
 
 def test_prune_as_json(vstate: Vstate, own_trip: Trip):

@@ -131,7 +131,7 @@ def test_an_error_of_the_predicate_passes():
 def test_history_that_was_cut_in_between_is_said_to_be():
     repository, commits = rounds(6)
     repository.prune(keep_last=3)
-    with pytest.raises(UnknownRevisionError, match="history was cut"):
+    with pytest.raises(UnknownRevisionError, match="older history was pruned"):
         repository.bisect(commits[0], "main", lambda _: True)
     found = repository.bisect("main~2", "main", lambda snapshot: snapshot["number"] == 5)
     assert found.commit == commits[5]

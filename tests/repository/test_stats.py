@@ -110,7 +110,7 @@ def test_paths_by_depth(repository: Repository):
 
 
 def test_growth_is_what_each_round_added(repository: Repository):
-    found = stats(repository.database, rounds=8).growth
+    found = stats(repository.database, commits=8).growth
     line = list(repository.log(first_parent=True))
     assert [growth.commit for growth in found] == line[:8][::-1]
     for growth in found:
@@ -118,8 +118,8 @@ def test_growth_is_what_each_round_added(repository: Repository):
         new = reach(repository, (Address(bytes.fromhex(growth.commit.id)), Role.COMMIT))
         old = reach(repository, (Address(bytes.fromhex(parent.id)), Role.COMMIT))
         assert growth.stored == size_of(repository.store, new - old).stored
-    assert len(stats(repository.database, rounds=1000).growth) == len(line)
-    assert stats(repository.database, rounds=0).growth == ()
+    assert len(stats(repository.database, commits=1000).growth) == len(line)
+    assert stats(repository.database, commits=0).growth == ()
 
 
 def test_cut_history_is_not_counted_as_reachable(repository: Repository):
@@ -137,7 +137,7 @@ def test_an_empty_store():
     assert (found.total.objects, found.branches, found.paths, found.growth) == (1, (), (), ())
 
 
-@pytest.mark.parametrize("options", [{"depth": 0}, {"rounds": -1}, {"top": -1}])
+@pytest.mark.parametrize("options", [{"depth": 0}, {"commits": -1}, {"top": -1}])
 def test_numbers_that_make_no_sense(options):
     with pytest.raises(InvalidArgumentError):
         stats(Repository(Memory()).database, **options)

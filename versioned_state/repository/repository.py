@@ -302,7 +302,7 @@ class Repository:
         gc: bool = False,
         dry_run: bool = False,
     ) -> PruneReport:
-        """End the history of branches behind the rounds to keep; see ``prune.prune``. Deletes nothing unless ``gc`` is asked for."""
+        """End the history of branches before the commits to keep; see ``prune.prune``. Deletes nothing unless ``gc`` is asked for."""
         from versioned_state.repository.maintenance.prune import prune
 
         return prune(
@@ -330,11 +330,11 @@ class Repository:
 
         return purge(self.database, *paths, prefixes=prefixes, branches=branches, replace=replace, dry_run=dry_run, progress=progress)
 
-    def stats(self, rev: str | Commit = "HEAD", *, depth: int = 1, rounds: int = 100, top: int = 20) -> Stats:
-        """The sizes of branches, paths, kinds of object and rounds in the store; see ``stats.stats``."""
+    def stats(self, rev: str | Commit = "HEAD", *, depth: int = 1, commits: int = 100, top: int = 20) -> Stats:
+        """The sizes of branches, paths, kinds of object and commits in the store; see ``stats.stats``."""
         from versioned_state.repository.inspect.stats import stats
 
-        return stats(self.database, rev, depth=depth, rounds=rounds, top=top)
+        return stats(self.database, rev, depth=depth, commits=commits, top=top)
 
     def gc(
         self,

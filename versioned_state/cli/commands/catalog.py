@@ -54,7 +54,7 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "stats": ("commands.read.stats", "Show what takes up space, by branch, path and commit."),
         "fsck": ("commands.store.fsck", "Check every object, ref and record."),
         "gc": ("commands.store.gc", "Delete objects that nothing refers to."),
-        "prune": ("commands.store.prune", "Cut off old history."),
+        "prune": ("commands.store.prune", "Prune old history."),
         "purge": ("commands.store.purge", "Erase a path from all of history."),
         "demo": ("demo.demo", "Watch a small agent, and look at its memory."),
         "completion": ("commands.store.completion", "Print the completion script of a shell."),

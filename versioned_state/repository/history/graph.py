@@ -85,13 +85,13 @@ def ancestor_at(commit: Commit, height: int, read: Read) -> Commit:
     low = descend(commit, height, read)
     if low.height > height:
         back = commit.height - height
-        raise UnknownRevisionError(f"{commit.short}~{back}", reason=cut_reason(low))
+        raise UnknownRevisionError(f"{commit.short}~{back}", reason=pruned_reason(low))
     return low
 
 
-def cut_reason(commit: Commit) -> str:
+def pruned_reason(commit: Commit) -> str:
     """Why there is nothing below a shallow commit, for an error message."""
-    return f"history was cut at {commit.short}, and what came before is not kept"
+    return f"older history was pruned: it ends at {commit.short}"
 
 
 def descend(commit: Commit, height: int, read: Read) -> Commit:
@@ -275,7 +275,7 @@ def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
     base = find_merge_base(a, b, read)
     if base is None:
         raise UnknownRevisionError(
-            f"the merge base of {a.short} and {b.short}", reason="history was cut, and what they have in common is not kept"
+            f"the merge base of {a.short} and {b.short}", reason="older history was pruned, with their common ancestors"
         )
     return base
 

@@ -54,7 +54,7 @@ def bisect(
     """The first bad commit on the line of first parents from a good commit to a bad one.
 
     Both ends are tested too, so that an inverted predicate is noticed at once. If the line changes between good and bad more than once,
-    one of the changes from good to bad is found. Cost: two and O(log n) calls of the predicate over n rounds, O(log n) reads to get
+    one of the changes from good to bad is found. Cost: two and O(log n) calls of the predicate over n commits, O(log n) reads to get
     to each, and what the predicate reads. More if the predicate skips, and all commits if it skips all.
 
     Args:
@@ -63,7 +63,7 @@ def bisect(
 
     Raises:
         InvalidArgumentError: ``good`` does not come before ``bad`` by first parents, or is bad, or ``bad`` is good.
-        UnknownRevisionError: history was cut between them.
+        UnknownRevisionError: the history between them was pruned.
     """
     _check_line(first, last, read)
     search = _Search(lambda height: graph.ancestor_at(last, height, read), lambda commit: is_bad(snapshot(commit)))

@@ -46,7 +46,7 @@ class Blame:
     Attributes:
         path: the path of an element of a list or an entry of a dict; the path that was asked for if the value there has no parts.
         line: of a text of several lines, the number of the line, from 1; otherwise None.
-        commit: the commit that it comes from. If ``commit.shallow``, it may be older: history was cut there.
+        commit: the commit that it comes from. If ``commit.shallow``, it may be older: older history was pruned there.
     """
 
     __slots__ = ("_decoder", "_part", "commit", "line", "path")

@@ -20,7 +20,7 @@ class PathChange:
     """A commit that changed the value at a path.
 
     Attributes:
-        commit: the commit. ``commit.shallow``: history was cut there, and the value may have changed before.
+        commit: the commit. ``commit.shallow``: older history was pruned there, and the value may have changed before.
         path: the path in that commit; an element of a list may have had another index then.
         kind: ``"added"``, ``"removed"`` or ``"changed"``, against the first parent.
     """

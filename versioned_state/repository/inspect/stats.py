@@ -119,13 +119,13 @@ class Stats:
         return self.total.stored / self.total.raw if self.total.raw else 1.0
 
 
-def stats(database: Database, rev: str | Commit = "HEAD", *, depth: int = 1, rounds: int = 100, top: int = 20) -> Stats:
+def stats(database: Database, rev: str | Commit = "HEAD", *, depth: int = 1, commits: int = 100, top: int = 20) -> Stats:
     """Measure a store. Nothing is unpickled. Cost: reads the store once, and holds about 200 bytes an object in memory.
 
     Args:
         rev: the commit whose paths, and whose last commits by first parents, are measured.
         depth: the length of those paths: 1 for keys, 2 for the parts of their values.
-        rounds: how many of the last commits.
+        commits: how many of the last commits.
         top: how many paths, largest first.
 
     Raises:
@@ -134,7 +134,7 @@ def stats(database: Database, rev: str | Commit = "HEAD", *, depth: int = 1, rou
         UnknownRevisionError: ``rev`` names nothing, and the store is not empty.
         MissingObjectError, CorruptObjectError: the store is damaged.
     """
-    for name, number, least in (("depth", depth, 1), ("rounds", rounds, 0), ("top", top, 0)):
+    for name, number, least in (("depth", depth, 1), ("commits", commits, 0), ("top", top, 0)):
         if number < least:
             raise InvalidArgumentError(f"{name}={number}: it is {least} or more")
     census = _Census(database)
@@ -158,7 +158,7 @@ def stats(database: Database, rev: str | Commit = "HEAD", *, depth: int = 1, rou
         branches=tuple(branches),
         shared=census.size(own.get(_SHARED, ())),
         paths=tuple(islice(_paths(database, census, commit, depth), top)),
-        growth=tuple(_growth(database, census, commit, rounds)),
+        growth=tuple(_growth(database, census, commit, commits)),
     )
 
 
@@ -242,10 +242,10 @@ def _below(address: Address, raw: bytes, kind: Kind, shallow: Shallow) -> Iterat
         yield each.address
 
 
-def _growth(database: Database, census: _Census, commit: Commit, rounds: int) -> Iterator[Growth]:
-    line = [each for each in islice(graph.first_parents(commit, database.commits.read), rounds + 1) if each.id != ROOT_ID]
+def _growth(database: Database, census: _Census, commit: Commit, count: int) -> Iterator[Growth]:
+    line = [each for each in islice(graph.first_parents(commit, database.commits.read), count + 1) if each.id != ROOT_ID]
     seen: set[int] = set()
-    if len(line) > rounds:
+    if len(line) > count:
         census.reach([line.pop().address], seen)
     census.reach([ROOT_ADDRESS], seen)
     for each in reversed(line):

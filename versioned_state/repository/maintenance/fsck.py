@@ -400,7 +400,7 @@ class _Check:
         parents = self._commits_at({parent for _, commit in commits for parent in commit.parent_addresses})
         middles = self._commits_at({parent.jump_address for parent in parents.values() if parent.jump_address is not None})
         for step, commit in commits:
-            self._check_cut(step, commit)
+            self._check_shallow(step, commit)
             found = [parents[parent] for parent in commit.parent_addresses if parent in parents]
             if len(found) < len(commit.parent_addresses):  # beyond a boundary, or missing, which is a finding of its own
                 continue
@@ -420,13 +420,13 @@ class _Check:
             elif not self._jumps_right(commit, first, middles):
                 self._find_at(step, "misplaced", "its jump does not lead where it should")
 
-    def _check_cut(self, step: _Step, commit: Commit) -> None:
-        cut = self._shallow.get(step.reference.address)
-        if cut is None:
+    def _check_shallow(self, step: _Step, commit: Commit) -> None:
+        shallow = self._shallow.get(step.reference.address)
+        if shallow is None:
             return
         every = (1 << len(commit.parent_addresses)) - 1
-        if cut.height != commit.height or not 0 <= cut.kept < every or (cut.kept and not cut.kept & 1):
-            self._find("misplaced", "record", SHALLOW, f"history cannot be cut like that at {commit.id}")
+        if shallow.height != commit.height or not 0 <= shallow.kept < every or (shallow.kept and not shallow.kept & 1):
+            self._find("misplaced", "record", SHALLOW, f"history cannot end like that at {commit.id}")
 
     def _jumps_right(self, commit: Commit, parent: Commit, middles: dict[Address, Commit]) -> bool:
         if parent.jump_address is None:
@@ -436,7 +436,7 @@ class _Check:
             return True  # beyond a boundary, or missing, which is a finding of its own
         far = middle.jump_address
         if self._shallow and commit.jump_address in (parent.address, far):
-            return True  # what lies beyond a cut may be gone: a jump that was made then is a short one, and so may be those made from it
+            return True  # commits beyond a boundary may be gone: a jump made then is short, and so may be the jumps made from it
         equal = far is not None and parent.height - middle.height == middle.height - jump_height(middle.height)
         return commit.jump_address == (far if equal else parent.address)
 

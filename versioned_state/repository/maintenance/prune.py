@@ -1,4 +1,4 @@
-"""Prune: old history is cut away, and its commits become garbage. Layer: repository.
+"""Prune: ends the history of branches, so that older commits become garbage. Layer: repository.
 
 Ids never change. Nothing is deleted here: a record names the commits at which history ends (``history/shallow``), and ``gc`` deletes the
 commits that nothing reaches any more::
@@ -6,7 +6,7 @@ commits that nothing reaches any more::
     before    root ── 1 ── 2 ── 3 ── 4 ── 5  main
                            └─ 6 ── 7  side
 
-    keep_last=2 for main             4 ── 5  main, cut at 4; 3 is garbage
+    keep_last=2 for main             4 ── 5  main, shallow at 4; 3 is garbage
                       root ── 1 ── 2 ── 6 ── 7  side
 
 A commit that a branch outside of the pattern, a tag or a reflog still reaches stays, with everything before it.
@@ -42,7 +42,7 @@ _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 @dataclass(frozen=True, slots=True)
-class BranchCut:
+class PrunedBranch:
     """A pruned branch: the commit at which its history now ends, and how many commits (by first parents) it keeps."""
 
     branch: str
@@ -55,14 +55,14 @@ class PruneReport:
     """The result of a prune, or of a dry run.
 
     Attributes:
-        branches: those whose history was cut. One that others keep whole is not among them.
+        branches: the branches that were pruned; not one whose older commits all stay for the sake of others.
         kept: commits that the pruned branches still reach.
         removed: commits that nothing reaches any more: garbage for ``gc``.
         dry_run: whether nothing was changed.
         collected: the report of gc, if it was asked for.
     """
 
-    branches: tuple[BranchCut, ...]
+    branches: tuple[PrunedBranch, ...]
     kept: int
     removed: int
     dry_run: bool
@@ -86,7 +86,7 @@ def prune(
     gc: bool = False,
     dry_run: bool = False,
 ) -> PruneReport:
-    """Cut old history off branches. Deletes nothing: ``gc`` does.
+    """End the history of branches, so that their older commits become garbage. Deletes nothing: ``gc`` does.
 
     A branch keeps the commits, by first parents, that are among its last ``keep_last`` or not older than ``older_than``; the head always
     stays. Merged commits stay as far back as those go. One compare-and-set publishes the change; writers are never in the way, and never
@@ -205,9 +205,9 @@ def _plan(database: Database, retention: _Retention, *, dry_run: bool) -> _Plan:
     whole = list(roots.whole)
     floors: dict[str, tuple[Commit, int]] = {}
     for name, head in pruned.items():
-        floor, rounds, more = retention.floor(head, database.commits.read)
+        floor, length, more = retention.floor(head, database.commits.read)
         if more:
-            floors[name] = floor, rounds
+            floors[name] = floor, length
         else:
             whole.append(head)
     untouched = {ROOT_ADDRESS, *(commit.address for commit in graph.walk(whole, database.commits.read))}
@@ -235,7 +235,7 @@ def _plan(database: Database, retention: _Retention, *, dry_run: bool) -> _Plan:
     after = {commit.address for commit in graph.walk(heads, read_then)}
     shallow = old | {address: shallow for address, shallow in made.items() if address in after}
     report = PruneReport(
-        branches=tuple(BranchCut(name, floor, rounds) for name, (floor, rounds) in floors.items() if floor.address in shallow),
+        branches=tuple(PrunedBranch(name, floor, length) for name, (floor, length) in floors.items() if floor.address in shallow),
         kept=len((before & after) - {ROOT_ADDRESS}),
         removed=len(before - after - {ROOT_ADDRESS}),
         dry_run=dry_run,

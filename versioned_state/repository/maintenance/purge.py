@@ -311,9 +311,9 @@ class _Pass:
         self._staging.add(raw)
         self.renamed[commit.id] = new.id
         self._clean.add(new.id)
-        cut = self._database.commits.shallow.get(commit.address)
-        if cut is not None:
-            self._shallow[new.address] = cut
+        shallow = self._database.commits.shallow.get(commit.address)
+        if shallow is not None:
+            self._shallow[new.address] = shallow
 
     def _replaced(self, text: str | None) -> str | None:
         if text is not None:

@@ -77,14 +77,14 @@ def _back(database: Database, rev: str, commit: Commit, count: int) -> Commit:
     height = commit.height - count
     found = graph.descend(commit, height, database.commits.read)
     if found.height > height:
-        raise UnknownRevisionError(rev, reason=graph.cut_reason(found))
+        raise UnknownRevisionError(rev, reason=graph.pruned_reason(found))
     return found
 
 
 def _parent(database: Database, rev: str, commit: Commit, number: int) -> Commit:
     parents = database.commits.parents(commit)
     if number > len(parents):
-        reason = graph.cut_reason(commit) if commit.shallow else f"{commit.short} has {len(parents)} parents"
+        reason = graph.pruned_reason(commit) if commit.shallow else f"{commit.short} has {len(parents)} parents"
         raise UnknownRevisionError(rev, reason=reason)
     return parents[number - 1]
 

@@ -41,7 +41,7 @@ def stats(settings: Settings, rev: str, *, depth: int, commits: int, limit: int,
     """
     output = settings.output
     with settings.reading() as repository:
-        found = repository.stats(rev, depth=depth, rounds=commits, top=limit)
+        found = repository.stats(rev, depth=depth, commits=commits, top=limit)
     if plot is not None:
         Path(plot).write_text(_svg(found.growth), encoding="utf-8")
     if as_json:

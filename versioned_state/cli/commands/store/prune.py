@@ -1,4 +1,4 @@
-"""``vstate prune``: old history is cut off. Layer: cli."""
+"""``vstate prune``: ends the history of branches. Layer: cli."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.repository.maintenance.prune import PruneReport
 
 
-@verb("prune", "Cut off old history.", example="vstate prune 'user/*' --keep-last 100 --gc")
+@verb("prune", "Prune old history.", example="vstate prune 'user/*' --keep-last 100 --gc")
 @click.argument("branches", nargs=-1, metavar="[PATTERN]...")
 @click.option("--keep-last", type=click.IntRange(min=1), metavar="COUNT", help="Keep the last COUNT commits of each branch.")
 @click.option("--older-than", type=AGE, metavar="AGE", help="Keep commits younger than AGE: 90d, 12h, 30m.")
 @click.option("--untag", is_flag=True, help="Tags keep only their own commit.")
 @click.option("--expire", type=AGE, metavar="AGE", help="Ignore reflog entries older than AGE.  [default: 30d]")
 @click.option("--gc", "collect", is_flag=True, help="Run vstate gc afterwards.")
-@click.option("--dry-run", is_flag=True, help="Only print what would be cut.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be pruned.")
 @json_option
 @click.pass_obj
 def prune(
@@ -37,7 +37,7 @@ def prune(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Cut off the old history of the branches that match a PATTERN (default: all).
+    """Prune the old history of the branches that match a PATTERN (default: all).
 
     A commit stays if it is among the last COUNT, or younger than AGE, or if another branch, a tag or a reflog still refers to it.
     Ids do not change. The rest is garbage, which vstate gc, or --gc, frees.
@@ -60,15 +60,15 @@ def prune(
         settings.output.json(_json(report))
         return
     output = settings.output
-    for cut in report.branches:
+    for pruned in report.branches:
         output.crop(
-            Span(cut.branch, "ref"),
-            f"  keeps {plural(cut.kept, 'commit')}, from ",
-            Span(cut.at.short, "id"),
+            Span(pruned.branch, "ref"),
+            f"  keeps {plural(pruned.kept, 'commit')}, from ",
+            Span(pruned.at.short, "id"),
             "  ",
-            first_line(cut.at.message),
+            first_line(pruned.at.message),
         )
-    done = "would be cut" if dry_run else "cut"
+    done = "would be pruned" if dry_run else "pruned"
     output.print(
         f"{plural(len(report.branches), 'branch', 'branches')} {done}; {plural(report.kept, 'commit')} stay, {report.removed:,} are garbage"
     )
@@ -78,7 +78,7 @@ def prune(
 
 def _json(report: PruneReport) -> dict[str, Any]:
     return {
-        "branches": [{"branch": cut.branch, "at": cut.at.id, "kept": cut.kept} for cut in report.branches],
+        "branches": [{"branch": pruned.branch, "at": pruned.at.id, "kept": pruned.kept} for pruned in report.branches],
         "kept": report.kept,
         "removed": report.removed,
         "dry_run": report.dry_run,
