@@ -1,4 +1,4 @@
-"""Where a handle stands: its branch, the head as it last saw it, the live values over it; and the ways to another head. Layer: state.
+"""The position of a handle: its branch, the head as last seen, and the live values; and how it moves to another head. Layer: state.
 
 ::
 
@@ -6,7 +6,7 @@
                     ├── the branch had moved: merge, and publish again
                     └── the reply was lost: in doubt, until it is found, or barred
 
-Whatever fails leaves what was staged as it is.
+After any failure the staged changes are still there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from versioned_state.repository.merging.merge import Resolutions
 
 UNCHANGED: Final = "nothing was changed"
-"""What most calls leave where they fail."""
+"""What remains after most calls fail."""
 
 _ATTEMPTS: Final = 1000
 """Merges onto a branch that keeps moving, before a commit gives up. With the backoff this is the better part of a minute."""
@@ -55,9 +55,9 @@ _ATTEMPTS: Final = 1000
 
 @dataclass(slots=True)
 class Resolving:
-    """How conflicts are settled in one call: policies that were given, what was resolved by hand, and how to do the call again.
+    """How one call resolves conflicts: its policies, the resolutions by hand, and a function that runs the call again with more of them.
 
-    ``remains`` is what the call leaves where it fails, as its errors say.
+    ``remains`` says what is left after the call fails; its errors show it.
     """
 
     policies: Mapping[str, Policy] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Resolving:
 
 
 class Position(NamedTuple):
-    """Where a handle stands: its branch, the record of it as last seen, and the head. One assignment moves a handle."""
+    """The branch of a handle, its record as last seen, and the head. One assignment moves a handle."""
 
     branch: str
     ref: Ref
@@ -123,7 +123,7 @@ class BranchHandle:
         self._in_doubt = None
 
     def commit_of(self, ref: Ref) -> Commit:
-        """The head of a ref; the empty root commit where it has none."""
+        """The head of a ref; the empty root commit if the ref has none."""
         return self.repository.database.commits.read(ROOT_ADDRESS) if ref.head is None else self.repository.database.commits.read(ref.head)
 
     def read_ref(self) -> Ref:
@@ -131,12 +131,12 @@ class BranchHandle:
         return self.repository.database.ref("branch", self.branch)
 
     def now(self) -> tuple[Ref, Commit]:
-        """The branch's record, and its head, as they are in the store now, be that our head or not. Raises as ``refresh``."""
+        """The branch's record and its head as they are in the store now. Raises ``BranchMovedError`` if the branch was deleted."""
         ref = self.read_ref()
         return ref, self._theirs(ref)
 
     def _theirs(self, ref: Ref) -> Commit:
-        """Where others moved the branch. Raises ``BranchMovedError`` where they deleted it, which is no state to merge with."""
+        """The head of the branch, which others may have moved. Raises ``BranchMovedError`` if they deleted the branch."""
         if ref.head is None and self.head.id != ROOT_ID:
             raise BranchMovedError(
                 self.branch,
@@ -147,7 +147,7 @@ class BranchHandle:
         return self.commit_of(ref)
 
     def clean(self, call: str) -> Staged:
-        """What is staged, which must be nothing. Raises ``UncommittedChangesError``."""
+        """An empty staging. Raises ``UncommittedChangesError`` if there are changes."""
         staged = self.worktree.stage(lenient=True)
         if staged.changes or staged.failed:
             paths = [str(path_of(key)) for key in (*staged.changes, *staged.failed)]
@@ -155,7 +155,7 @@ class BranchHandle:
         return staged
 
     def begin(self, at: Commit) -> None:
-        """Make the branch, where there is none, at a commit, and stand there. Nothing was loaded yet. Raises ``RefExistsError``."""
+        """Create the branch at a commit, and move there. Nothing was loaded yet. Raises ``RefExistsError``."""
         self.set_position(*self.repository.branches.begin(self.branch, at))
         self.worktree.tree = self.head.tree
 
@@ -170,11 +170,11 @@ class BranchHandle:
         resolving: Resolving,
         allow_empty: bool = False,
     ) -> Commit:
-        """Publish a commit of what was staged, on the head or, where the branch has moved, on its new one."""
+        """Publish a commit of the staged changes, on our head or, if the branch has moved, on its new head."""
         ref, parent, tree = self.ref, self.head, staged.tree
         for attempt in range(_ATTEMPTS):
             if parent != self.head and same(tree, parent.tree) and not allow_empty:
-                # The others made the very change that we would make.
+                # The others made the same change.
                 self.adopt_commit(parent, ref, staged)
                 return parent
             commit = write(tree, parent)
@@ -186,7 +186,7 @@ class BranchHandle:
                 backoff(attempt)
             ref, found = self.now()
             if found == parent:
-                # Only its record changed: it was created where it was, or reset to there and back.
+                # Only the record changed: the branch was created again, or was reset and came back.
                 continue
             if on_moved is OnMoved.REFUSE:
                 break
@@ -196,12 +196,12 @@ class BranchHandle:
         raise self.moved(resolving)
 
     def moved(self, resolving: Resolving) -> BranchMovedError:
-        """The error of a call that gave up because the branch has moved, or would not stop moving; to be raised."""
+        """The error of a call that gave up because the branch moved; to be raised."""
         actual = self.commit_of(self.read_ref())
         return BranchMovedError(self.branch, expected=self.head.id, actual=actual.id, remains=resolving.remains)
 
     def publish(self, ref: Ref, commit: Commit, staged: Staged, resolving: Resolving) -> Ref | None:
-        """Move the branch to a commit; None where it had moved. An outcome that is not known is looked up at once, or kept in doubt."""
+        """Move the branch to a commit; None if others had moved it. An unknown outcome is looked up at once, or stays in doubt."""
         question = CommitInDoubt(staged, commit, ref, under_way=True)
         self.unfinished.question = question
         try:
@@ -210,7 +210,7 @@ class BranchHandle:
             if isinstance(error, StoreClosedError):
                 self.unfinished.question = None
                 raise
-            # The store may have done it all the same, and only the reply was lost.
+            # The store may have the commit, and only the reply was lost.
             question.under_way = isinstance(error, UnknownOutcomeError)
             try:
                 moved = find_commit(self, question)
@@ -231,7 +231,7 @@ class BranchHandle:
         return moved
 
     def adopt_commit(self, commit: Commit, ref: Ref, staged: Staged) -> None:
-        """Make a commit the head that holds what was staged, or that merged with what others committed."""
+        """Make a published commit the head. It holds the staged changes, alone or merged with those of others."""
         self._land(commit, ref, staged)
         self.worktree.adopt(staged, staged.tree)
         self.set_position(ref, commit)
@@ -242,22 +242,22 @@ class BranchHandle:
             self.worktree.update(staged.tree, commit.tree, also=staged.replaced)
         self.unfinished.move = None
 
-    # What an exception left unfinished
+    # Steps that an exception interrupted
 
     def _land(self, commit: Commit, ref: Ref, staged: Staged) -> None:
-        """Record that a commit landed, and that the live values are to follow."""
+        """Record that a commit landed, before the live values follow."""
         keep = staged.failed.keys() - staged.replaced if staged.failed else ()
         position = Position(self.position.branch, ref, commit)
         self.unfinished.move = Move(commit.tree, commit.tree, staged.staging, keep=keep, commits=True, position=position)
         self.unfinished.question = None
 
     def _leave_for(self, target: Commit, position: Position) -> None:
-        """Record that the live values are to hold the content of another commit, and that uncommitted changes are dropped."""
+        """Record a move to another commit that drops uncommitted changes, before the live values follow."""
         self.unfinished.move = Move(target.tree, target.tree, journal=0, tails={}, position=position)
         self.unfinished.question = None
 
     def finish(self) -> None:
-        """Find out what the store did, and end what an exception came into. Raises ``StorageError``; the next call tries again."""
+        """Ask the store for an outcome, and end an interrupted step. Raises ``StorageError``; the next call tries again."""
         if self._finishing:
             return
         self._finishing = True
@@ -285,19 +285,19 @@ class BranchHandle:
             self._finishing = False
 
     def roll_back(self, savepoint: Savepoint) -> None:
-        """Have the live values hold what they did at a savepoint, with what the head has taken in since."""
-        head = self.worktree.tree  # what the savepoint recorded too; while a commit is in doubt it may differ from the head
+        """Give the live values their content at a savepoint, merged with the changes that the head has taken in since."""
+        head = self.worktree.tree  # not ``self.head``, which may differ while a commit is in doubt
         if not same(savepoint.head, head):
             staged = replace(savepoint.staged, replaced=set())
             tree = self.merged(staged, savepoint.head, staged.tree, head, Resolving({"**": "ours"}))
             savepoint = replace(savepoint, staged=replace(staged, tree=tree), head=head)
         self.worktree.restore(savepoint)
 
-    def settle(self, *, discarding: bool = False) -> bool:
-        """Find out what became of a commit whose outcome was not known when it failed, before anything is repeated: whether it landed.
+    def resolve_doubt(self, *, discarding: bool = False) -> bool:
+        """Look up a commit in doubt, before anything is repeated. Returns whether there was one and it landed.
 
-        Raises ``MergeConflictError`` where it landed on top of what others committed, and that conflicts with what was changed here
-        since. The commit is then still in doubt, and nothing was changed; ``discard`` settles it.
+        Raises ``MergeConflictError`` if it landed on commits of others that conflict with our changes since. The commit is then still in
+        doubt, and nothing was changed; ``discard`` resolves the doubt.
         """
         doubt = self._in_doubt
         if doubt is None:
@@ -323,7 +323,7 @@ class BranchHandle:
     # Merging
 
     def policies(self, resolving: Resolving) -> Policies:
-        """The policies that the repository keeps, and over them those that a call was given."""
+        """The policies of the call, over those that the repository keeps."""
         return Policies(read_policies(self.repository.store), resolving.policies)
 
     def merged(
@@ -337,7 +337,7 @@ class BranchHandle:
         theirs_first: bool = True,
         counting: bool = True,
     ) -> Tree:
-        """The root merged from three, its new objects staged. Raises ``MergeConflictError``, and then nothing was changed."""
+        """The root merged from three, with its new objects staged. Raises ``MergeConflictError``; nothing was changed then."""
         from versioned_state.repository.merging.merge import Merge, merge_trees
 
         policies = self.policies(resolving)
@@ -352,7 +352,7 @@ class BranchHandle:
                 counting=counting,
                 unstorable=staged.failed,
             )
-        except UnserializableValueError as error:  # what a policy or a person gave
+        except UnserializableValueError as error:  # a value from a policy or a person
             error.remains = resolving.remains
             raise
         if merged.conflicts:
@@ -363,7 +363,7 @@ class BranchHandle:
         return merged.tree
 
     def _merge_late(self, nodes: Nodes, base: Tree, ours: Tree, theirs: Tree) -> Tree:
-        """The root merged from three, where values were changed here before they could follow the head. Raises ``MergeConflictError``."""
+        """The root merged from three, for values that changed here before they could follow the head. Raises ``MergeConflictError``."""
         from versioned_state.repository.merging.merge import merge_trees
 
         policies = self.policies(Resolving())
@@ -379,8 +379,8 @@ class BranchHandle:
         return merged.tree
 
     def refresh(self, resolving: Resolving) -> Commit:
-        """Take in what others committed to the branch, with our changes on top; the new head."""
-        self.settle()
+        """Take in the commits of others to the branch, with our changes on top; the new head."""
+        self.resolve_doubt()
         ref, theirs = self.now()
         if theirs != self.head:
             self._merge_head(self.head.tree, theirs, ref, resolving)
@@ -389,7 +389,7 @@ class BranchHandle:
         return self.head
 
     def follow(self, ref: Ref, head: Commit) -> Commit:
-        """Stand where others moved the branch. There is nothing that is not committed."""
+        """Move to the head to which others moved the branch. There are no uncommitted changes."""
         position = Position(self.branch, ref, head)
         if head != self.head:
             self._move_to(head, position)
@@ -398,12 +398,12 @@ class BranchHandle:
         return head
 
     def _merge_head(self, base: Tree, theirs: Commit, ref: Ref, resolving: Resolving) -> None:
-        """Stand on another commit, with our changes since ``base`` on top. Raises ``MergeConflictError``, and then changes nothing."""
+        """Move to another commit, with our changes since ``base`` on top. Raises ``MergeConflictError``, and then changes nothing."""
         try:
             staged = self.worktree.stage(lenient=True)
             expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
         except MissingObjectError:
-            # Nothing led to our head any more, and it was collected.
+            # No ref led to our head any more, so gc collected it.
             staged, base = self.worktree.stage_over(theirs.tree)
             expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
         position = Position(self.branch, ref, theirs)
@@ -420,9 +420,9 @@ class BranchHandle:
         self.unfinished.move = None
 
     def recover(self, on_moved: OnMoved, resolving: Resolving) -> None:
-        """See to it that a commit that failed for a missing object can be tried again: what it relied on was collected.
+        """Prepare a second try of a commit that failed for a missing object, which gc collected.
 
-        That may be what was sent ahead, or what our head had, which nothing led to any more.
+        The commit had stored the object ahead, or our head had it, and no ref led to our head any more.
 
         Raises:
             BranchMovedError, MergeConflictError: nothing was changed.
@@ -435,7 +435,7 @@ class BranchHandle:
         self.worktree.distrust()
 
     def _move_to(self, target: Commit, position: Position) -> None:
-        """Have the live values hold what another commit does; what is not committed is dropped."""
+        """Give the live values the content of another commit; uncommitted changes are dropped."""
         self._leave_for(target, position)
         try:
             try:
@@ -452,27 +452,27 @@ class BranchHandle:
     # Moving
 
     def switch(self, branch: str, *, create: bool) -> None:
-        """Stand on another branch. There is nothing that is not committed. Raises ``UnknownRevisionError`` where it is not there."""
+        """Move to another branch. There are no uncommitted changes. Raises ``UnknownRevisionError`` if there is no such branch."""
         ref = self.repository.database.ref("branch", branch)
         if ref.head is not None:
             head = self.commit_of(ref)
         elif not create:
             head = self.repository.branches[branch]  # raises
         elif self.ref.head is None:
-            head = self.head  # no commit to point to: like ours, it is there with its first
+            head = self.head  # no commit to point to: like ours, the branch begins with its first commit
         else:
             ref, head = self.repository.branches.begin(branch, self.head)
         self._move_to(head, Position(branch, ref, head))
 
     def move_branch(self, target: Commit, action: str, *, staged: Staged | None = None, at: tuple[Ref, Commit] | None = None) -> None:
-        """Move the branch from our head to another commit, and write that down in its reflog; live values follow.
+        """Move the branch from our head to another commit, with an entry in its reflog; live values follow.
 
         Args:
-            staged: has the commit, and what it needs, where it is a new one.
-            at: the branch and its head, where that is not our head any more.
+            staged: has a new commit, and the objects that it needs.
+            at: the record of the branch and its head, if that is not our head.
 
         Raises:
-            BranchMovedError: the branch is neither at the one nor at the other. Nothing was changed.
+            BranchMovedError: the branch is at neither of the two commits. Nothing was changed.
         """
         ref, head = at or (self.ref, self.head)
         for _ in range(2):
@@ -486,19 +486,19 @@ class BranchHandle:
                 if target == head or self.commit_of(self.read_ref()) != target:
                     self.unfinished.question = None
                     raise
-                moved = None  # it was done, and its reply was lost
+                moved = None  # the branch moved, and the reply was lost
             except StateError:
                 self.unfinished.question = None
                 raise
             if moved is None:
                 ref = self.read_ref()
                 stands = self.commit_of(ref)
-                if stands != target:  # it may be there already, by an earlier call whose reply was lost
+                if stands != target:  # an earlier call, whose reply was lost, may have moved it
                     if stands != head:
                         break
                     continue
                 moved = ref
-            # Where this fails, the same call does the rest: it finds the branch where it is to be.
+            # If this fails, repeating the call does the rest: it finds the branch at the target.
             self._move_to(target, Position(self.branch, moved, target))
             return
         self.unfinished.question = None

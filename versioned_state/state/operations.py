@@ -56,7 +56,7 @@ class Description:
 
 def commit(handle: BranchHandle, options: CommitOptions, resolving: Resolving) -> Commit:
     """Commit the changes since the head; the head. See ``Versioned.commit``."""
-    landed = handle.settle()
+    landed = handle.resolve_doubt()
     allow_empty = options.allow_empty and not landed
     if options.keys is not None:
         return _commit_keys(handle, options, resolving, allow_empty=allow_empty)

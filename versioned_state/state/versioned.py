@@ -190,7 +190,7 @@ class Versioned(BranchHistory):
     def discard(self) -> None:
         """Drop all uncommitted changes: mutated live values are mended in place, and replaced ones come back."""
         self._transactions.refuse("discard")
-        self._handle.settle(discarding=True)
+        self._handle.resolve_doubt(discarding=True)
         self._worktree.restore()
 
     @locked
@@ -207,7 +207,7 @@ class Versioned(BranchHistory):
 
     def _move_to(self, target: Commit, action: str) -> Commit:
         self._transactions.refuse(action)
-        self._handle.settle()
+        self._handle.resolve_doubt()
         if target != self.head:
             self._handle.move_branch(target, action)
         else:
@@ -263,7 +263,7 @@ class Versioned(BranchHistory):
             UncommittedChangesError: commit or discard first.
         """
         self._transactions.refuse("merge")
-        self._handle.settle()
+        self._handle.resolve_doubt()
         theirs, description = self._resolve(rev), operations.Description(message, author, meta)
         if not message and isinstance(rev, str):
             description = operations.Description(f"merge {rev} into {self.branch}", author, meta)
@@ -295,7 +295,7 @@ class Versioned(BranchHistory):
         backwards: bool,
     ) -> Commit:
         self._transactions.refuse(call)
-        self._handle.settle()
+        self._handle.resolve_doubt()
         commits = operations.commits_of(self._handle, rev, self._resolve)
         commits = commits[::-1] if backwards else commits
         return self._resolvable(
@@ -310,7 +310,7 @@ class Versioned(BranchHistory):
         repeated themselves, unless the other line has them. Conflicts that a merge resolved come up again. Raises as ``merge``.
         """
         self._transactions.refuse("rebase")
-        self._handle.settle()
+        self._handle.resolve_doubt()
         target = self._resolve(onto)
         return self._resolvable(lambda resolving: operations.rebase(self._handle, target, resolving), policies)
 
@@ -321,7 +321,7 @@ class Versioned(BranchHistory):
         The default message joins theirs, each once. Commits after ``until`` are repeated as they are.
         """
         self._transactions.refuse("squash")
-        self._handle.settle()
+        self._handle.resolve_doubt()
         description = operations.Description(message, author)
         return operations.squash(self._handle, self._resolve(since), self._resolve(until), description)
 
@@ -343,7 +343,7 @@ class Versioned(BranchHistory):
     def _undo(self, call: str, steps: int) -> Commit:
         steps = count("steps", steps, least=1)
         self._transactions.refuse(call)
-        self._handle.settle()
+        self._handle.resolve_doubt()
         return operations.undo(self._handle, steps if call == "undo" else -steps)
 
     @locked
@@ -396,7 +396,7 @@ class Versioned(BranchHistory):
         """
         check_name("branch", branch)
         self._transactions.refuse("switch")
-        self._handle.settle()
+        self._handle.resolve_doubt()
         self._handle.clean("switch()")
         self._handle.switch(branch, create=create)
         return self.head
@@ -486,5 +486,5 @@ class _Resolvable:
             state._transactions.refuse("merge.commit")
             if state.branch != self._branch:
                 raise InvalidArgumentError(f"the merge was on {self._branch!r}, and the state stands on {state.branch!r} now")
-            state._handle.settle()
+            state._handle.resolve_doubt()
             return self._run(Resolving(self.policies, resolutions, self.again, self._remains))

@@ -17,17 +17,17 @@ from versioned_state.values.trees.tree import Tree
 
 Unstorable = UnserializableValueError | PickleRefusedError | LimitExceededError
 UNSTORABLE: Final = (UnserializableValueError, PickleRefusedError, LimitExceededError)
-"""What a value that cannot be stored raises; it says nothing of the others."""
+"""The errors for one value that cannot be stored. The other values are not affected."""
 
 IMMUTABLE: Final = frozenset(
     {str, int, float, bool, type(None), bytes, complex, range, dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone}
     | {Decimal, Fraction, UUID}
 )
-"""Types whose values cannot change in place: they are compared only where one was assigned."""
+"""Types whose values cannot change in place: only an assignment changes their key."""
 
 
 class Entry:
-    """One key that was loaded or given: its live value, its cell and baseline as of the head (None: not there, or small)."""
+    """A key that was loaded or assigned: its live value, its cell in the head (None: not there) and its baseline (None: small)."""
 
     __slots__ = ("base", "cell", "pack", "value")
 
@@ -39,20 +39,20 @@ class Entry:
 
 
 class Pack:
-    """Small values under one mark. A key whose value was replaced since is a member no more; its entry says so."""
+    """Small values under one fingerprint. A key whose value was replaced since has left the pack; its entry says so."""
 
-    __slots__ = ("keys", "mark", "values")
+    __slots__ = ("fingerprint", "keys", "values")
 
-    def __init__(self, keys: list[bytes], values: list[Any], mark: Fingerprint) -> None:
+    def __init__(self, keys: list[bytes], values: list[Any], fingerprint: Fingerprint) -> None:
         self.keys = keys
         self.values = values
-        self.mark = mark
+        self.fingerprint = fingerprint
 
 
 class LazyTail:
     """Elements to be appended to a stored list that is not loaded, whose cell in the head is ``cell`` (None: a new list).
 
-    They are not watched: they count as they are at the commit.
+    Changes to them are not detected: they are stored as they are at the commit.
     """
 
     __slots__ = ("cell", "tail")
@@ -64,7 +64,7 @@ class LazyTail:
 
 @dataclass(slots=True)
 class Update:
-    """What a key's value is now: its new cell (None: removed) and baseline, and whether it is known to be of JSON types."""
+    """The new cell of a key (None: removed), its baseline, and whether the value is known to be of JSON types."""
 
     cell: bytes | None
     base: Baseline | None = None
@@ -77,13 +77,13 @@ class Staged:
 
     Attributes:
         tree: the root with all changes.
-        changes: by root key, what differs from the head.
-        unchanged: what was assigned, or looked changed, and proved equal.
-        broken: packs to be formed anew.
-        tails: how many appended elements of lists that are not loaded are in it.
+        changes: by root key, the values that differ from the head.
+        unchanged: by root key, the values that were assigned or looked changed, and proved equal.
+        broken: packs to form anew.
+        tails: the number of appended elements in ``tree``, for each list that is not loaded.
         lists: the tails themselves.
         failed: changes that are not in ``tree``, by root key: of values that cannot be stored, or (None) of keys that were not asked for.
-        replaced: those of ``failed`` that gave way, as a merge was unchanged.
+        replaced: the keys of ``failed`` whose value a merge replaced.
     """
 
     tree: Tree
@@ -99,7 +99,7 @@ class Staged:
 
 @dataclass(slots=True)
 class Savepoint:
-    """Where a transaction began: the content then, how far the journal had gone, and the root of the head."""
+    """The point at which a transaction began: the content, the length of the journal, and the root of the head."""
 
     staged: Staged
     journal: int

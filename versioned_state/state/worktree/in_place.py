@@ -35,14 +35,14 @@ class Claims(dict[int, Any]):
         self.refused = 0
 
 
-def replace_content(live: Any, decode: Callable[[], Any], marker: Fingerprinter, claimed: Claims) -> Any:
+def replace_content(live: Any, decode: Callable[[], Any], fingerprinter: Fingerprinter, claimed: Claims) -> Any:
     """``live`` with the content of what ``decode`` gives, in place if possible; see ``assign_in_place``.
 
     An exception may be that of an object which refuses its content, or an interrupt such as a timeout. Only the first comes again.
     """
     known = len(claimed)
     try:
-        return assign_in_place(live, decode(), marker, claimed)
+        return assign_in_place(live, decode(), fingerprinter, claimed)
     except StateError:
         raise
     except Exception:
@@ -51,7 +51,7 @@ def replace_content(live: Any, decode: Callable[[], Any], marker: Fingerprinter,
         refused = claimed.refused
         claimed.lenient = True
         try:
-            value = assign_in_place(live, decode(), marker, claimed)
+            value = assign_in_place(live, decode(), fingerprinter, claimed)
         finally:
             claimed.lenient = False
         if claimed.refused == refused:
@@ -59,7 +59,7 @@ def replace_content(live: Any, decode: Callable[[], Any], marker: Fingerprinter,
         return value
 
 
-def assign_in_place(live: Any, target: Any, marker: Fingerprinter, claimed: Claims) -> Any:
+def assign_in_place(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claims) -> Any:
     """``live`` with the content of ``target``, in place where it can be, and lets it; otherwise ``target``. Cost: the size of both.
 
     Args:
@@ -71,7 +71,7 @@ def assign_in_place(live: Any, target: Any, marker: Fingerprinter, claimed: Clai
         return target
     claimed[id(live)] = live
     try:
-        return _mended(live, target, marker, claimed)
+        return _assign(live, target, fingerprinter, claimed)
     except Exception:  # its type's own code, or somebody holds its buffer
         if not claimed.lenient:
             raise
@@ -79,16 +79,16 @@ def assign_in_place(live: Any, target: Any, marker: Fingerprinter, claimed: Clai
         return target
 
 
-def _mended(live: Any, target: Any, marker: Fingerprinter, claimed: Claims) -> Any:
+def _assign(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claims) -> Any:
     cls = type(live)
     if cls is list:
-        _update_list(live, target, marker, claimed)
+        _update_list(live, target, fingerprinter, claimed)
     elif isinstance(live, dict):
-        _update_dict(live, target, marker, claimed)
+        _update_dict(live, target, fingerprinter, claimed)
     elif cls is set:
         # Elements that are the same stay, so that what is in both keeps its identity; 1 and True are equal, and not the same.
         wanted = {element: element for element in target}
-        live -= {element for element in live if element not in wanted or not _is_same(element, wanted[element], marker)}
+        live -= {element for element in live if element not in wanted or not _is_same(element, wanted[element], fingerprinter)}
         live |= target
     elif cls is bytearray:
         live[:] = target
@@ -96,7 +96,7 @@ def _mended(live: Any, target: Any, marker: Fingerprinter, claimed: Claims) -> A
         if live.maxlen != target.maxlen:
             return target
         parts = list(live)
-        _update_list(parts, list(target), marker, claimed)
+        _update_list(parts, list(target), fingerprinter, claimed)
         try:
             live.clear()
             live.extend(parts)
@@ -109,7 +109,7 @@ def _mended(live: Any, target: Any, marker: Fingerprinter, claimed: Claims) -> A
             return target
         live[...] = target
     elif _is_plain_object(cls):
-        _update_dict(live.__dict__, target.__dict__, marker, claimed)
+        _update_dict(live.__dict__, target.__dict__, fingerprinter, claimed)
     else:
         return target
     return live
@@ -127,14 +127,14 @@ def _is_plain_object(cls: type) -> bool:
     )
 
 
-def _update_dict(live: dict[Any, Any], target: dict[Any, Any], marker: Fingerprinter, claimed: Claims) -> None:
+def _update_dict(live: dict[Any, Any], target: dict[Any, Any], fingerprinter: Fingerprinter, claimed: Claims) -> None:
     if isinstance(live, defaultdict) and isinstance(target, defaultdict):
         live.default_factory = target.default_factory
     # Equal keys may be of different types (1, True), so keys come from the target and values from where they were.
     old = dict(live)
     new = {}
     for key, value in target.items():
-        new[key] = assign_in_place(old[key], value, marker, claimed) if key in old else value
+        new[key] = assign_in_place(old[key], value, fingerprinter, claimed) if key in old else value
     if list(map(_key, live)) == list(map(_key, new)):
         # By the live key: one that is a NaN finds nothing but itself.
         for (key, held), value in zip(list(live.items()), new.values(), strict=True):
@@ -157,9 +157,9 @@ def _key(key: Any) -> Any:
     return (type(key), repr(key)) if type(key) is not str else key
 
 
-def _update_list(live: list[Any], target: list[Any], marker: Fingerprinter, claimed: Claims) -> None:
-    old = [_mark(value, marker, index) for index, value in enumerate(live)]
-    new = [_mark(value, marker, -1 - index) for index, value in enumerate(target)]
+def _update_list(live: list[Any], target: list[Any], fingerprinter: Fingerprinter, claimed: Claims) -> None:
+    old = [_fingerprint(value, fingerprinter, index) for index, value in enumerate(live)]
+    new = [_fingerprint(value, fingerprinter, -1 - index) for index, value in enumerate(target)]
     prefix = 0
     least = min(len(old), len(new))
     while prefix < least and old[prefix] == new[prefix]:
@@ -176,22 +176,22 @@ def _update_list(live: list[Any], target: list[Any], marker: Fingerprinter, clai
     result = live[: stays[0][1]]
     for (start, end, new_start, new_end), (stay_start, stay_end) in zip(parts, stays[1:], strict=True):
         both = min(end - start, new_end - new_start)
-        result += [assign_in_place(live[start + k], target[new_start + k], marker, claimed) for k in range(both)]
+        result += [assign_in_place(live[start + k], target[new_start + k], fingerprinter, claimed) for k in range(both)]
         result += target[new_start + both : new_end]
         result += live[stay_start:stay_end]
     live[:] = result
 
 
-def _is_same(a: Any, b: Any, marker: Fingerprinter) -> bool:
+def _is_same(a: Any, b: Any, fingerprinter: Fingerprinter) -> bool:
     """Whether two elements that are equal are stored alike."""
-    return type(a) is type(b) and (type(a) is str or _mark(a, marker, 0) == _mark(b, marker, 1))
+    return type(a) is type(b) and (type(a) is str or _fingerprint(a, fingerprinter, 0) == _fingerprint(b, fingerprinter, 1))
 
 
-def _mark(value: Any, marker: Fingerprinter, otherwise: int) -> Any:
+def _fingerprint(value: Any, fingerprinter: Fingerprinter, otherwise: int) -> Any:
     """What stands for an element in the alignment; one that cannot be marked equals no other."""
     try:
         plain = is_plain(value)
     except (TooDeepError, RecursionError):
         plain = False
-    mark, _ = marker.of([value], plain=plain)
-    return ("none", otherwise) if mark is None else mark
+    fingerprint, _ = fingerprinter.of([value], plain=plain)
+    return ("none", otherwise) if fingerprint is None else fingerprint

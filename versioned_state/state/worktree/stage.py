@@ -1,4 +1,4 @@
-"""Finds how the values that a handle holds differ from its head, and encodes that. Layer: state."""
+"""Finds the differences between live values and the head, and encodes them. Layer: state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NIL: Final = b"\xc0"
 
 
 class Stager:
-    """Encodes what may differ from the head. Nothing of what is tracked changes; new objects go to an overlay of their own."""
+    """Encodes the values that may differ from the head. The tracked keys do not change; new objects go to a staging of their own."""
 
     def __init__(self, objects: ObjectStore, tracked: TrackedKeys, encoder: Encoder, decoder: LiveDecoder) -> None:
         self._objects = objects
@@ -31,12 +31,12 @@ class Stager:
         self._decoder = decoder
 
     def stage(self, *, lenient: bool = False, flush_at: int | None = None, keys: Collection[bytes] | None = None) -> Staged:
-        """The state as it is now. Cost: packing what was loaded, and encoding what looks changed.
+        """The state as it is now. Cost: packing the loaded values, and encoding those that look changed.
 
         Args:
             lenient: values that cannot be stored go to ``failed`` instead of raising.
             flush_at: raw bytes of new objects from which they are stored ahead.
-            keys: only their changes; those of others go to ``failed``.
+            keys: stage the changes of these keys only; the others go to ``failed``.
         """
         staging = Staging(self._objects, flush_at=flush_at)
         self._nodes.bind(staging)
@@ -65,11 +65,11 @@ class Stager:
         return Staged(tree, staging, changes, unchanged, broken, tails, dict(tracked.tails), failed)
 
     def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
-        """The state as ``stage`` gives it, but over another head, without reading ours, which may be gone from the store.
+        """The state as ``stage`` gives it, but over another head. Our own head, which may be gone from the store, is not read.
 
-        Of what was not loaded nothing was changed, so the root is that of ``head`` with the keys that are live here, encoded afresh. Also
-        returns the root that these were changed from, likewise. A value that both sides changed, and whose old content is gone, was None
-        there: no merge of its parts is tried.
+        A key that was not loaded has not changed, so the root is that of ``head`` with our live keys, encoded afresh. Also returns a base
+        for a merge: ``head`` with the old values of these keys. If both sides changed a value and its old content is gone, the base has
+        None there, so its parts are not merged.
         """
         staging = Staging(self._objects)
         self._nodes.bind(staging)
@@ -107,7 +107,7 @@ class Stager:
         return True
 
     def _suspects(self, broken: list[Pack]) -> Iterator[bytes]:
-        """The keys whose values may differ from the head; packs that no longer hold together go to ``broken``."""
+        """The keys whose values may differ from the head. A pack whose fingerprint differs goes to ``broken``."""
         tracked = self._tracked
         yield from tracked.assigned
         for key, lazy in tracked.tails.items():
@@ -116,7 +116,7 @@ class Stager:
         yield from tracked.suspects.find(broken)
 
     def encode(self, key: bytes) -> tuple[Update, bytes | None]:
-        """What a key's value is now, and the cell that the head has."""
+        """The update of a key to its present value, and the cell that the head has."""
         tracked = self._tracked
         entry = tracked.entries.get(key)
         if entry is not None:
@@ -136,5 +136,5 @@ class Stager:
             return self._encoder.append(old, tail, key)
         values = [] if old is None else self._decoder.decode(old)
         if type(values) is not list:
-            raise InvalidArgumentError(f"{path_of(key)} is of type {type(values).__name__} by now: nothing can be appended to it")
+            raise InvalidArgumentError(f"{path_of(key)} is of type {type(values).__name__} by now, so nothing can be appended to it")
         return self._encoder.encode([*values, *tail], None, key)[0]

@@ -45,9 +45,9 @@ class TrackedKeys:
         unfinished: what an exception came into.
     """
 
-    def __init__(self, nodes: Nodes, marker: Fingerprinter, tree: Tree) -> None:
+    def __init__(self, nodes: Nodes, fingerprinter: Fingerprinter, tree: Tree) -> None:
         self._nodes = nodes
-        self._marker = marker
+        self._fingerprinter = fingerprinter
         self.unfinished = Unfinished()
         self.tree = tree
         self.entries: dict[bytes, Entry] = {}
@@ -56,7 +56,7 @@ class TrackedKeys:
         self.removed: OrderedKeyDict[bytes] = OrderedKeyDict()
         self.added = OrderedKeySet()
         self.stale: set[bytes] = set()
-        self.suspects = Suspects(marker, self.entries)
+        self.suspects = Suspects(fingerprinter, self.entries)
 
     def cell(self, key: bytes) -> bytes | None:
         """The cell of a key as of the head."""
@@ -86,14 +86,14 @@ class TrackedKeys:
 
     # How a key stands
 
-    def hold(self, key: bytes, entry: Entry, mark: Fingerprint) -> None:
-        """The key has a value, the same as in the head; ``mark`` is its fingerprint."""
+    def hold(self, key: bytes, entry: Entry, fingerprint: Fingerprint) -> None:
+        """The key has a value, the same as in the head; ``fingerprint`` is its fingerprint."""
         self.entries[key] = entry  # first: a reference that somebody holds is never without its key
         self.tails.pop(key, None)  # nothing is in it
         self.removed.pop(key, None)
         self.assigned.pop(key, None)
         self._forget(key)
-        self.suspects.add(key, entry, mark)
+        self.suspects.add(key, entry, fingerprint)
 
     def give(self, key: bytes, entry: Entry) -> None:
         """The key has a value that may differ from the head's. Whether it is stale does not change."""
@@ -160,7 +160,7 @@ class TrackedKeys:
             if lazy.tail and (key in self.removed or self.cell(key) is None):
                 self.added.add(key)
         self.assigned = dict.fromkeys([*(key for key in self.assigned if key in entries or key in self.removed), *entries, *self.removed])
-        self.suspects = Suspects(self._marker, entries)
+        self.suspects = Suspects(self._fingerprinter, entries)
 
     def undo(self, key: bytes, entry: Entry | None, lazy: LazyTail | None, cell: bytes | None) -> None:
         """Have a key as it was; see ``unfinished.Edit``. To be followed by ``rebuild``."""
@@ -181,7 +181,7 @@ class TrackedKeys:
         entries = self.entries
         fresh: dict[bytes, bool] = {}
         for key in staged.failed:
-            # It still differs, and whatever watched it may be formed anew below.
+            # The value still differs from the head, and its pack may be formed anew below.
             self.assigned[key] = None
             self.suspects.forget(key)
         for updates in (staged.changes, staged.unchanged):

@@ -1,13 +1,13 @@
-"""What a handle has begun and not yet ended, so that the next call can end it. Layer: state.
+"""Records of the steps that a handle has begun and not ended, so that the next call can end them. Layer: state.
 
 ::
 
-    Question   the store was asked to move the branch, and whether it did is not known yet
-    Move       the live values are on their way to another content: an idempotent redo
-    Edit       one key changes, or all that is derived from the tracked keys: an undo
+    Question   the store was asked to move the branch, and the answer is not known yet
+    Move       the live values take on another content: done again, which is idempotent
+    Edit       one key changes, or everything that is derived from the tracked keys: undone
 
 Each is recorded by one assignment before the first step that it covers, and cleared by one after the last. An exception in between, such as
-the KeyboardInterrupt of Ctrl-C, leaves the record, and the handle ends the matter before it does anything else.
+the KeyboardInterrupt of Ctrl-C, leaves the record, and the next call finishes the step before it does anything else.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from versioned_state.values.trees.tree import Tree
 
 
 class Move:
-    """Where the live values are to arrive.
+    """The content that the live values take on.
 
     Attributes:
-        expected: the root that the tracked keys are to hold the content of.
+        expected: the root with that content.
         staging: has the objects of ``expected`` that are not stored; None if there are none.
-        head: the root that they are relative to then.
-        keep: keys that hold a value that cannot be stored, and are to keep it.
-        journal: how many replaced values stay in the journal: the others come back. None: none of them does.
-        tails: how many elements appended to lists that are not loaded stay; only with ``journal``.
-        commits: whether the changes become those of the head, so that the journal is over.
-        position: where the handle stands then, if that changes.
+        head: the root of the head after the move.
+        keep: keys that keep a value that cannot be stored.
+        journal: the length to which the journal is undone: later replaced values come back. None: the journal stays.
+        tails: by key, the number of elements that stay appended to lists that are not loaded; only with ``journal``.
+        commits: whether the move ends a commit, so that the journal is cleared.
+        position: the position of the handle after the move, if that changes.
         key: the one key that moves; None: all of them.
     """
 
@@ -65,11 +65,11 @@ Edit = tuple[bytes, Any, Any, bytes | None, int]
 """A key, and its entry, tail and removed cell before the call that changes it, and the length of the journal."""
 
 DERIVED: Final = ()
-"""The edit of nothing but what can be derived again."""
+"""The record of an edit that changes derived data only: there is nothing to undo."""
 
 
 class Adoption:
-    """An edit that is done again rather than undone: staged changes of an earlier call become those of the head."""
+    """An edit that is done again instead of undone: the staged changes of an earlier call are in the head now."""
 
     __slots__ = ("staged",)
 

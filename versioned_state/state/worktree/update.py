@@ -36,7 +36,7 @@ class Updater:
         self._tracked = tracked
         self._stager = stager
         self._nodes = encoder.nodes
-        self._marker = encoder.fingerprinter
+        self._fingerprinter = encoder.fingerprinter
         self._decoder = decoder
         self._merge = merge
 
@@ -218,18 +218,18 @@ class Updater:
             tracked.untrack(key)
             return
         # By what it must be, before parts of it become parts of the live value: should that come out otherwise, it will show.
-        mark = None if base is not None else tracked.suspects.mark(fresh)
+        fingerprint = None if base is not None else tracked.suspects.fingerprint(fresh)
         if entry is None:
             entry = Entry(fresh, head_cell, None)
         else:
             first = [fresh]
             entry.value = replace_content(
-                entry.value, lambda: first.pop() if first else self._decoder.decode_live(cell)[0], self._marker, claimed
+                entry.value, lambda: first.pop() if first else self._decoder.decode_live(cell)[0], self._fingerprinter, claimed
             )
         entry.cell = head_cell
         if cell == head_cell:
             entry.base = base
-            tracked.hold(key, entry, mark)
+            tracked.hold(key, entry, fingerprint)
         else:
             tracked.stale.discard(key)
             tracked.give(key, entry)

@@ -98,9 +98,9 @@ class Worktree:
             self._begin(key)
             tracked.give(key, entry)
         else:
-            mark = None if base is not None else tracked.suspects.mark(value)
+            fingerprint = None if base is not None else tracked.suspects.fingerprint(value)
             self._begin(key)
-            tracked.hold(key, entry, mark)
+            tracked.hold(key, entry, fingerprint)
         self.unfinished.edit = None
         return entry
 
