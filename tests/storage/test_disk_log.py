@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import fork, join
-from versioned_state.errors import CorruptStoreError, NotAStoreError, StoreNotFoundError
+from versioned_state.errors import CorruptStoreError
 from versioned_state.storage import Disk, DiskCache
 
 WAL = "store.sqlite3-wal"
@@ -82,39 +80,10 @@ def test_a_log_that_others_fold_in_is_no_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), [(Disk, "store.sqlite3"), (DiskCache, "cache.db")])
-def test_an_empty_file_is_made_into_a_store(tmp_path: Path, kind: type[Disk | DiskCache], name: str) -> None:
+def test_an_empty_file_is_not_taken_for_a_new_store(tmp_path: Path, kind: type[Disk | DiskCache], name: str) -> None:
+    """It may be all that is left of a store, and an empty store would hide that."""
     (tmp_path / name).touch()
-    with pytest.raises(StoreNotFoundError, match="empty"):
-        kind(tmp_path, create=False)
-    assert (tmp_path / name).stat().st_size == 0
-    with kind(tmp_path) as store:
-        store.set("k", b"1")
-    with kind(tmp_path, create=False) as store:
-        assert store.get("k") == b"1"
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_an_empty_file_beside_others_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / "store.sqlite3").touch()
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(NotAStoreError):
-        Disk(tmp_path)
-    (tmp_path / "notes.txt").rename(tmp_path / WAL)
-    with pytest.raises(CorruptStoreError, match="log beside it"):
-        Disk(tmp_path)
-    assert (tmp_path / "store.sqlite3").stat().st_size == 0
-
-
-def test_processes_that_find_an_empty_file_make_one_store(tmp_path: Path) -> None:
-    for round_ in range(5):
-        place = tmp_path / str(round_)
-        place.mkdir()
-        (place / "store.sqlite3").touch()
-
-        def write(number: int, place: Path = place) -> None:
-            with Disk(place) as store:
-                store.set(f"k{number}", b"1")
-
-        join(*[fork(partial(write, number)) for number in range(4)])
-        with Disk(place) as store:
-            assert sorted(store.keys()) == ["k0", "k1", "k2", "k3"]
+    for create in (True, False):
+        with pytest.raises(CorruptStoreError, match="is empty"):
+            kind(tmp_path, create=create)
+    assert [(path.name, path.stat().st_size) for path in tmp_path.iterdir()] == [(name, 0)]

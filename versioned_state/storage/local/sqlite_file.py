@@ -33,11 +33,6 @@ from versioned_state.errors import (
     UnsafeStoreError,
 )
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 Durability = Literal["process", "power"]
 
 
@@ -98,14 +93,13 @@ def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
     with _os_errors(directory):
         if file.is_symlink() or (file.exists() and not file.is_file()):
             raise NotAStoreError(f"{file} is not a regular file", remains="it was not touched")
-        if file.exists() and not _is_unmade(file):
+        if file.exists():
+            _check_not_empty(file)
             return file
         if directory.exists() and not directory.is_dir():
             raise NotAStoreError(f"{directory} is not a directory: a store is a directory", remains="it was not touched")
-        if directory.exists() and any(
-            not other.name.startswith(layout.unfinished_prefix) and other != file for other in directory.iterdir()
-        ):
-            if file.is_file() and not _is_unmade(file):
+        if directory.exists() and any(not other.name.startswith(layout.unfinished_prefix) for other in directory.iterdir()):
+            if file.is_file():
                 return file  # another process has made it since
             raise NotAStoreError(
                 f"{directory} holds other files and no store",
@@ -113,8 +107,7 @@ def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
                 hint="a new store wants a directory of its own",
             )
         if not create:
-            cut_short = ": the file there is empty, as a crash leaves it while a store is made" if file.exists() else ""
-            raise StoreNotFoundError(f"there is no store at {directory}{cut_short}", remains="nothing was made")
+            raise StoreNotFoundError(f"there is no store at {directory}", remains="nothing was made")
         _make_directory(directory)
         _make_file(file, layout)
     return file
@@ -410,37 +403,14 @@ def _make_directory(directory: Path) -> None:
             path.mkdir(mode=0o700, exist_ok=True)
 
 
-def _is_unmade(file: Path) -> bool:
-    """Whether the store's file is empty, as a crash may leave it. ``CorruptStoreError`` if a log beside it says that it was not always."""
-    if file.stat().st_size:
-        return False
-    for log in (file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-journal")):
-        if log.exists() and log.stat().st_size and not file.stat().st_size:
-            raise CorruptStoreError(
-                f"{file} is empty, and there is a log beside it",
-                remains="nothing was changed",
-                hint="restore it from a backup or another copy",
-            )
-    return file.stat().st_size == 0
-
-
-def _put_in_place(unfinished: Path, file: Path) -> None:
-    """Give the finished file its name, unless there is a store by that name."""
-    try:
-        os.link(unfinished, file)
-    except FileExistsError:
-        # Of several processes that find an empty file one replaces it. No connection of this process is open on an empty file,
-        # so closing it drops no lock of SQLite's.
-        with open(file, "rb") as empty:  # noqa: PTH123 - as os.replace
-            if fcntl is not None:
-                fcntl.flock(empty, fcntl.LOCK_EX)
-            if os.path.samestat(os.fstat(empty.fileno()), os.stat(file)) and os.fstat(empty.fileno()).st_size == 0:  # noqa: PTH116 - as above
-                os.replace(unfinished, file)  # noqa: PTH105 - as above
-    except OSError:
-        # A file system without links. Between the check and the rename a store made by another process could be lost, which
-        # is then as empty as this one.
-        if not file.exists():
-            unfinished.rename(file)
+def _check_not_empty(file: Path) -> None:
+    """``CorruptStoreError`` for an empty file. A new store gets its name when it is whole, so an empty one was cut off, or is not ours."""
+    if not file.stat().st_size:
+        raise CorruptStoreError(
+            f"{file} is empty: it was cut off, or made by another program",
+            remains="nothing was changed",
+            hint="restore it from a backup; if nothing was ever stored there, delete it",
+        )
 
 
 def _make_file(file: Path, layout: Layout) -> None:
@@ -462,7 +432,15 @@ def _make_file(file: Path, layout: Layout) -> None:
             layout.make_tables(connection)
             connection.execute("PRAGMA journal_mode = WAL")
         _sync(unfinished)
-        _put_in_place(unfinished, file)
+        try:
+            os.link(unfinished, file)
+        except FileExistsError:
+            pass
+        except OSError:
+            # A file system without links. Between the check and the rename a store made by another process could be lost, which
+            # is then as empty as this one.
+            if not file.exists():
+                unfinished.rename(file)
         _sync(file.parent)
     finally:
         unfinished.unlink(missing_ok=True)

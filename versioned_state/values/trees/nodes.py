@@ -162,9 +162,11 @@ class NodeCache(OrderedDict[bytes, Node]):
     Several ``Nodes``, and threads, may share one: a node is never changed.
     """
 
-    def __init__(self, max_bytes: int = 1 << 24) -> None:
+    DEFAULT_BYTES = 1 << 24
+
+    def __init__(self, max_bytes: int | None = None) -> None:
         super().__init__()
-        self.max_bytes = max_bytes
+        self.max_bytes = self.DEFAULT_BYTES if max_bytes is None else max_bytes
         self.size = 0
 
     def keep(self, address: bytes, node: Node, raw_size: int) -> None:
