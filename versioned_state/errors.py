@@ -257,9 +257,10 @@ class UnknownRevisionError(StateError, KeyError):
     """No commit has that name; ``near`` holds similar refs and ids.
 
     ``deleted`` is ``"branch"`` or ``"tag"`` if one of that name was deleted, which its reflog can bring back; otherwise it is empty.
+    ``is_empty`` says whether the repository has no commits at all.
     """
 
-    def __init__(self, revision: str, *, near: Sequence[str] = (), reason: str = "", deleted: str = "") -> None:
+    def __init__(self, revision: str, *, near: Sequence[str] = (), reason: str = "", deleted: str = "", is_empty: bool = False) -> None:
         way_back = f"create({revision!r}, at={revision + '@{1}'!r}) brings it back" if deleted else ""
         super().__init__(
             f"unknown revision {revision!r}" + (f": {reason}" if reason else ""),
@@ -268,6 +269,7 @@ class UnknownRevisionError(StateError, KeyError):
         self.revision = revision
         self.near = tuple(near)
         self.deleted = deleted
+        self.is_empty = is_empty
 
 
 class AmbiguousRevisionError(StateError, KeyError):

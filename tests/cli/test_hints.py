@@ -47,6 +47,10 @@ def test_what_was_deleted_is_brought_back_by_the_hint(vstate: Vstate, own_trip: 
         (["grep", "("], "-F"),
         (["verify", "--key", "x", "--since", "abc"], "vstate verify --help"),
         (["prune"], "vstate prune --help"),
+        (["purge", "--yes"], "vstate purge --help"),
+        (["branch", "idea"], "vstate switch idea"),
+        (["tag", "v1"], "vstate tag -d v1"),
+        (["keys", "nothere"], "vstate keys lists"),
     ],
 )
 def test_the_hint_names_a_command_or_an_option(command: list[str], hint: str, vstate: Vstate, own_trip: Trip):
@@ -65,6 +69,10 @@ ERRORS: list[errors.StateError] = [
     errors.UnmergedBranchError("it's", "a" * 48),
     errors.PickleRefusedError("an object of type X would have to be unpickled, which is refused", policy="refuse", hint="pickle='allow'"),
     errors.WrongKeyError("the store is encrypted with another key", hint="give it in old_keys"),
+    errors.StoreBusyError("it is held by another writer", hint="try again, or open it with a longer timeout"),
+    errors.StoreBusyError("all connections are in use", hint="raise max_connections"),
+    errors.RefExistsError("branch", "it's"),
+    errors.StorageFullError("the disk is full", hint="make room on the disk"),
     errors.StorageFullError("the store is at its size limit", limit=10, hint="open the store with a larger size_limit"),
     errors.UnsafeStoreError("a network file system", hint="use a local folder; allow_network=True if one machine alone opens it"),
     errors.ReadOnlyError("the store cannot be written", hint="open it with Disk(path, read_only=True)"),
@@ -174,3 +182,23 @@ def test_every_hint_of_the_engine_that_speaks_python_has_one_for_the_terminal():
         if speaks_python(f"hint: {hint}") and not is_translated and hint not in known:
             left.add((name, hint))
     assert left == set()
+
+
+@pytest.mark.parametrize("command", ["log", "show", "diff", "get x", "blame", "keys", "keys x", "undo", "grep x", "export", "tag v1"])
+def test_a_store_without_commits_says_how_to_make_the_first(command: str, vstate: Vstate, tmp_path: Path):
+    store = tmp_path / "new"
+    assert vstate("init", str(store)).code == 0
+    assert_error(vstate(*command.split(), store=store), "there are no commits yet", "vstate set PATH VALUE")
+
+
+def test_a_file_that_is_no_patch_names_the_command_that_writes_one(vstate: Vstate, own_trip: Trip, tmp_path: Path):
+    file = tmp_path / "patch.json"
+    file.write_text('[{"role": "user"}]', encoding="utf-8")
+    assert_error(vstate("apply", str(file), store=own_trip.path), "is not a change", "vstate diff A B --patch")
+
+
+def test_a_prune_that_cuts_nothing_says_what_keeps_commits(vstate: Vstate, own_trip: Trip):
+    result = vstate("prune", "--keep-last", "1000", store=own_trip.path)
+    assert result.code == 0
+    assert "0 branches cut" in result.stdout
+    assert "--expire" in result.stderr

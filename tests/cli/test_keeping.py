@@ -50,7 +50,7 @@ def test_prune_as_json(vstate: Vstate, own_trip: Trip):
         (["prune", "main", "--gc"], "--keep-last or --older-than"),
         (["prune", "--keep-last", "0"], "0"),
         (["prune", "--older-than", "soon"], "not an age"),
-        (["purge", "--yes"], "needs a path"),
+        (["purge", "--yes"], "needs a PATH"),
         (["purge", "users["], "bad path"),
         (["purge", "budget"], "--yes"),
     ],
@@ -110,7 +110,7 @@ def test_purge_as_json_maps_old_ids_to_new_ones(vstate: Vstate, own_trip: Trip):
 def test_purge_asks_nobody_where_nobody_is(vstate: Vstate, own_trip: Trip):
     result = vstate("purge", "budget", store=own_trip.path, stdin=b"y\n")
     assert result.code == 2
-    assert "for ever" in result.stderr
+    assert "this cannot be undone" in result.stderr
     assert vstate("get", "budget", store=own_trip.path).code == 0
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.examples import Trip
 from tests.support.terminal import COMMAND, ROOT, complete, environment, run
+from versioned_state import Disk, Versioned
 from versioned_state.cli.commands import catalog
 
 
@@ -78,6 +79,16 @@ def test_a_terminal_that_knows_few_characters(encoding: str, trip: Trip, tmp_pat
     *_, commit = [json.loads(line) for line in run("log", "--json", "-n", "3", cwd=tmp_path, **more).stdout.splitlines()]
     assert commit["author"] == "Bruna Magalhães"
     assert run("log", "∅", cwd=tmp_path, **more).returncode == 1
+
+
+def test_arguments_are_utf_8_in_any_locale(own_trip: Trip, tmp_path: Path):
+    more = {"VSTATE_STORE": str(own_trip.path), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    assert run("set", "größe", '"ü∅"', "--author=Zoë", "-m", "für später", cwd=tmp_path, **more).stderr == b""
+    with Versioned(Disk(own_trip.path)) as state:
+        assert (state.head.author, state.head.message, state["größe"]) == ("Zoë", "für später", "ü∅")
+    assert run("get", "HEAD:größe", cwd=tmp_path, **more).stdout == b"\\xfc\\u2205\n"
+    result = run("--store", str(own_trip.path), "set", "k", '"\udcff"', cwd=tmp_path)
+    assert (result.returncode, result.stderr[:6]) == (2, b"error:")
 
 
 def test_an_unexpected_error_is_one_line_unless_the_traceback_is_asked_for(trip: Trip, tmp_path: Path):

@@ -123,7 +123,10 @@ def test_reprs_are_short_and_say_what_it_is():
     state["a"] = [1]
     commit = state.commit("first", meta={"task": 1, "step": 2})
     assert repr(commit) == f"<Commit {commit.short} 'first' by ada, meta: task, step>"
-    assert repr(state.diff("HEAD~1", "HEAD")) == "<Diff: 1 changes: +1 -0 ~0>"
+    assert repr(state.diff("HEAD~1", "HEAD")) == "<Diff: 1 change: +1 -0 ~0>"
+    assert repr(state.log()) == "<Log: iterate it for its commits, newest first>"
+    assert repr(state.repository.branches).startswith("<Branches in <Memory")
+    assert repr(state.repository.tags).startswith("<Tags in <Memory")
     assert repr(state.repository).startswith("<Repository over <Memory")
     state.repository.store.close()
     assert repr(state.repository)

@@ -20,9 +20,11 @@ from versioned_state.errors import (
     PatchConflictError,
     PickleRefusedError,
     ReadOnlyError,
+    RefExistsError,
     StateError,
     StorageError,
     StorageFullError,
+    StoreBusyError,
     UnknownRevisionError,
     UnmergedBranchError,
     UnsafeStoreError,
@@ -80,6 +82,8 @@ def hint_of(error: StateError) -> str:
 def _of_revision(error: UnknownRevisionError) -> str:
     if error.deleted:
         return _back(error.deleted, error.revision)
+    if error.is_empty:
+        return "vstate set PATH VALUE and vstate import FILE make the first commit"
     if ".." in error.revision:
         return "vstate log, diff, cherry-pick and revert take ranges"
     if error.revision.startswith(("HEAD", "@")) and error.near:
@@ -109,8 +113,20 @@ def _of_refused_pickle(error: PickleRefusedError) -> str:
     return "a program that trusts everybody who writes to the store can read and write it" if error.hint else ""
 
 
+def _of_existing_ref(error: RefExistsError) -> str:
+    if error.kind == "branch":
+        return f"vstate switch {quote(error.name)} makes it the current branch; vstate reset moves the current branch"
+    return f"a tag does not move: vstate tag -d {quote(error.name)} deletes it first"
+
+
 def _of_full_store(error: StorageFullError) -> str:
-    return error.hint if error.limit is None else "vstate prune and vstate gc make room; a program that opens the store can raise its limit"
+    if error.limit is None:
+        return error.hint
+    return "vstate prune and vstate gc make room; a program that opens the store can raise its limit"
+
+
+def _of_busy_store(error: StoreBusyError) -> str:
+    return error.hint if "vstate" in error.hint else "try again"
 
 
 def _of_unsafe_store(error: UnsafeStoreError) -> str:
@@ -132,7 +148,9 @@ _HINTS: Final[dict[type[BaseException], str | Callable[[Any], str]]] = {
     PickleRefusedError: _of_refused_pickle,
     UnserializableValueError: "vstate takes JSON; a program can store any value",
     WrongKeyError: "--key-file, or VSTATE_KEY_FILE, names the file with the key of the store",
+    RefExistsError: _of_existing_ref,
     StorageFullError: _of_full_store,
+    StoreBusyError: _of_busy_store,
     UnsafeStoreError: _of_unsafe_store,
     ReadOnlyError: "vstate can still read it; to change it, your user must be allowed to write to the store",
     StorageError: _of_storage,

@@ -48,6 +48,9 @@ class Refs(Mapping[str, Commit]):
         self._database = database
         self._in_doubt: dict[str, _Move] = {}  # moves whose outcome is not known, by name
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} in {self._database.store!r}>"
+
     def __getitem__(self, name: str) -> Commit:
         return self._database.commits.read(self._head(self._live(name)))
 

@@ -97,7 +97,8 @@ def _head_of(database: Database, rev: str, branch: str | None) -> Commit:
     if ref.head is not None:
         return database.commits.read(ref.head)
     near = tuple(islice(_names(database), _MOST_SHOWN))
-    raise UnknownRevisionError(rev, near=near, reason=f"there is no branch {ref.name!r}" if near else "there are no commits yet")
+    reason = f"there is no branch {ref.name!r}" if near else "there are no commits yet"
+    raise UnknownRevisionError(rev, near=near, reason=reason, is_empty=not near)
 
 
 def _by_name(database: Database, name: str) -> Commit | None:

@@ -168,7 +168,7 @@ class Diff(Sequence[Change]):
 
     def __repr__(self) -> str:
         counts = self.stat()
-        return f"<Diff: {len(self):,} changes: +{counts.added} -{counts.removed} ~{counts.changed}>"
+        return f"<Diff: {len(self):,} change{'' if len(self) == 1 else 's'}: +{counts.added} -{counts.removed} ~{counts.changed}>"
 
 
 def _top(path: StatePath) -> StatePath:

@@ -21,6 +21,9 @@ class Log(Iterator[Commit]):
         self._walk = walk
         self._commits = walk()
 
+    def __repr__(self) -> str:
+        return "<Log: iterate it for its commits, newest first>"
+
     def __iter__(self) -> Self:
         return self
 

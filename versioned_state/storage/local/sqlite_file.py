@@ -229,7 +229,7 @@ _MEANINGS: dict[int, tuple[type[StateError], str, str, str]] = {
         StorageFullError,
         "has no room: the disk is full",
         "nothing was written",
-        "make room on the disk, or collect garbage",
+        "make room on the disk, of which gc too needs a little",
     ),
     sqlite3.SQLITE_CORRUPT: (CorruptStoreError, "is damaged", "nothing was written", "restore it from a backup or another copy"),
     sqlite3.SQLITE_NOTADB: (NotAStoreError, "is not a store, or its first page is damaged", "it was not touched", ""),

@@ -27,7 +27,11 @@ def apply(settings: Settings, file: Any, *, message: str, author: str | None) ->
     """
     patch = _read(file)
     with handle(settings, author) as state:
-        state.apply(patch)
+        try:
+            state.apply(patch)
+        except InvalidArgumentError as error:
+            error.hint = error.hint or _HINT
+            raise
         tell_made(settings.output, state, state.commit(message), nothing="the patch changes nothing: no commit")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from versioned_state.cli.commands.change.undo import NOTHING, explained, steps_argument
-from versioned_state.cli.shared.handle import author_option, handle, tell_move
+from versioned_state.cli.shared.handle import handle, mover_option, tell_move
 from versioned_state.cli.shared.settings import Settings, verb
 
 
 @verb("redo", "Repeat a move that undo took back.", example="vstate redo")
 @steps_argument
-@author_option
+@mover_option
 @click.pass_obj
 def redo(settings: Settings, steps: int, *, author: str | None) -> None:
     """Repeat the last move that vstate undo took back, or the last COUNT moves."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from versioned_state.cli.render.output import Span
-from versioned_state.cli.shared.handle import author_option, handle, tell_move
+from versioned_state.cli.shared.handle import handle, mover_option, tell_move
 from versioned_state.cli.shared.settings import Settings, revision_argument, verb
 
 
@@ -13,7 +13,7 @@ from versioned_state.cli.shared.settings import Settings, revision_argument, ver
 @revision_argument("rev", required=True)
 @click.option("--hard", is_flag=True, hidden=True, expose_value=False)  # git's: a branch has no files that could stay behind
 @click.option("--soft", "--mixed", "unstaged", is_flag=True, hidden=True)
-@author_option
+@mover_option
 @click.pass_obj
 def reset(settings: Settings, rev: str, *, unstaged: bool, author: str | None) -> None:
     """Move the current branch to REV. Commits that only it had are no longer part of it; vstate undo brings them back."""

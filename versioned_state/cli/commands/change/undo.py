@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from versioned_state.cli.shared.handle import author_option, handle, tell_move
+from versioned_state.cli.shared.handle import handle, mover_option, tell_move
 from versioned_state.cli.shared.settings import Settings, verb
 from versioned_state.errors import StateError, UnknownRevisionError
 
@@ -19,7 +19,7 @@ steps_argument = click.argument("steps", type=click.IntRange(min=1), default=1, 
 
 @verb("undo", "Take back the last move of the current branch.", example="vstate undo 2")
 @steps_argument
-@author_option
+@mover_option
 @click.pass_obj
 def undo(settings: Settings, steps: int, *, author: str | None) -> None:
     """Take back the last move of the current branch, or the last COUNT moves: commits, merges, resets, rebases.

@@ -8,7 +8,7 @@ import click
 
 from versioned_state.cli.shared.place import explained, is_path, parse_place, paths_below
 from versioned_state.cli.shared.settings import Settings, json_option, place_argument, verb
-from versioned_state.errors import UnknownRevisionError
+from versioned_state.errors import StateError, UnknownRevisionError
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.render import json_value
 from versioned_state.values.paths.path import Index, Namespace, StatePath
@@ -49,7 +49,9 @@ def _place(repository: Repository, text: str) -> tuple[str, str]:
     except UnknownRevisionError:
         if is_path(repository, text):
             return "HEAD", text
-        raise
+        repository.commit("HEAD")  # the better error if there is no commit at all
+        hint = "vstate keys lists the keys, vstate status branches and tags"
+        raise StateError(f"{text!r} is neither a path in HEAD nor a revision", hint=hint) from None
     return text, ""
 
 

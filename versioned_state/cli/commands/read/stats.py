@@ -25,8 +25,17 @@ _WIDTH, _HEIGHT, _MARGIN = 900, 300, 60
 
 @verb("stats", "Show what takes up space, by branch, path and commit.", example="vstate stats main --depth 2 --plot growth.svg")
 @revision_argument(default="HEAD")
-@click.option("--depth", type=click.IntRange(min=1), default=1, show_default=True, help="Follow paths this deep into values.")
-@click.option("--commits", type=click.IntRange(min=0), default=100, show_default=True, help="Show the growth by the last COUNT commits.")
+@click.option(
+    "--depth", type=click.IntRange(min=1), metavar="COUNT", default=1, show_default=True, help="Follow paths COUNT steps into values."
+)
+@click.option(
+    "--commits",
+    type=click.IntRange(min=0),
+    metavar="COUNT",
+    default=100,
+    show_default=True,
+    help="Show the growth by the last COUNT commits.",
+)
 @limit_option("Show at most COUNT branches and paths.", default=10, show_default=True)
 @click.option("--plot", metavar="FILE", help="Also draw the growth as an SVG image.", shell_complete=completion.file)
 @json_option
@@ -71,9 +80,8 @@ def _print(output: Output, found: Stats, limit: int) -> None:
         sizes = [growth.stored for growth in found.growth]
         mean = sum(sizes) // len(sizes)
         output.print()
-        output.print(
-            Span("growth", "title"), f"  {size(mean)} a commit over the last {plural(len(sizes), 'commit')}, at most {size(max(sizes))}"
-        )
+        figures = f"  {size(mean)} a commit over the last {plural(len(sizes), 'commit')}, at most {size(max(sizes))}"
+        output.wrapped([[Span("growth", "title"), figures]])
         output.print("  ", Span(sparkline(sizes), "added"))
 
 

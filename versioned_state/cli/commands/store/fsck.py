@@ -36,5 +36,5 @@ def fsck(context: click.Context, *, as_json: bool) -> None:
         checked_refs = plural(report.refs, "branch or tag", "branches and tags")
         what = f"{plural(report.objects, 'object')}, {plural(report.commits, 'commit')}, {checked_refs}; {report.dangling:,} dangling"
         faults = len(report.findings) + report.more
-        output.print(f"checked {what}: ", Span(plural(faults, "fault"), "error") if faults else "no fault")
+        output.wrapped([[f"checked {what}: ", Span(plural(faults, "fault"), "error") if faults else "no fault"]])
     context.exit(0 if report.ok else 1)

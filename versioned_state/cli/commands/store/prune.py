@@ -72,6 +72,8 @@ def prune(
     output.print(
         f"{plural(len(report.branches), 'branch', 'branches')} {done}; {plural(report.kept, 'commit')} stay, {report.removed:,} are garbage"
     )
+    if not report.branches:
+        output.note(Span("tags and moves of the reflog keep older commits too: --untag and --expire let them go", "hint"))
     if report.collected is not None:
         output.print(f"freed {plural(report.collected.freed, 'object')}{of_size(report.collected.freed_bytes)}")
 

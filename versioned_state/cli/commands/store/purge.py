@@ -55,6 +55,8 @@ def purge(
 
     With --json: one object, with the new id of each commit by its old one.
     """
+    if not (paths or prefixes or branches or pairs):
+        raise click.UsageError("purge needs a PATH, --prefix, --branch or --replace")
     settings: Settings = context.obj
     output = settings.output
     with settings.changing() as repository:
@@ -74,7 +76,7 @@ def purge(
 
 
 def _is_confirmed(output: Output, dry: PurgeReport) -> bool:
-    output.note(_summary(dry) + ", for ever")
+    output.note(_summary(dry) + "; this cannot be undone")
     if not sys.stdin.isatty():
         raise click.UsageError("purge asks for confirmation, and this is not a terminal: give --yes, or --dry-run to look only")
     return click.confirm("Go on?", err=True)
