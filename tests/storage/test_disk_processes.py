@@ -253,11 +253,11 @@ WRITER = """
 """
 
 
-def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
+def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, *, long_run: bool) -> None:
     place = tmp_path / "store"
     last = {"aa": 0, "bb": 0}
     dice = random.Random(20)
-    for _ in range(20):
+    for _ in range(60 if long_run else 8):
         logs = {name: tmp_path / f"log-{name}" for name in last}
         for log in logs.values():
             log.write_bytes(b"")

@@ -270,7 +270,7 @@ def test_a_keyring_that_is_gone() -> None:
     memory.delete(KEYRING)
     with pytest.raises(NotAStoreError):
         Encrypted(memory, KEY)
-    with pytest.raises(CorruptStoreError, match="gone"):
+    with pytest.raises(CorruptStoreError, match="missing"):
         store.get(ADDRESS)
     with pytest.raises(CorruptStoreError, match="gone"):
         store.reencrypt()

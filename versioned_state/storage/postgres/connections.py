@@ -1,8 +1,8 @@
-"""``Connections``, the open connections of one ``Postgres`` store, and what becomes of a call whose connection fails.
+"""``Connections``: the connection pool of one ``Postgres`` store, its retries, and the translation of errors. Layer: storage.
 
-A pool of its own: psycopg_pool connects in threads of its own and tells a caller who waits for a connection
-only that there is none, not that the password is wrong or the database missing; it also knows nothing of
-forks (docs/design/009-postgresql.md). Only ``Postgres`` imports this module, which needs psycopg.
+psycopg_pool does not fit: it connects in background threads, so a caller learns only that there is no connection, not that the
+password is wrong or the database missing; and it is not safe across forks (docs/design/009-postgresql.md). Only ``Postgres``
+imports this module, which needs psycopg.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from versioned_state.storage.postgres.schema import MAX_VALUE
 
 T = TypeVar("T")
 
-# An idle connection is not used again after this: firewalls forget silent ones after 5 minutes or so, and a
-# write on one that is gone has an outcome that nobody knows.
+# A connection that was idle for longer is not used again: firewalls drop silent ones after about 5 minutes, and the
+# outcome of a write on a dropped connection is unknown.
 _MAX_IDLE_S = 240.0
 
-# The waits between attempts grow from the first to the second, each with jitter.
+# The pauses between attempts double from the first to the longest, each with jitter.
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.5
 
-# Two writers in each other's way; the server undid one of them.
+# Two writers conflicted; the server rolled one of them back.
 _CONFLICTS = {"40001", "40P01"}
-# The server ends, is not yet there, or ended a connection that lay idle.
+# The server is stopping or starting, or ended an idle connection.
 _CLOSED_BY_SERVER = {"57P01", "57P02", "57P03", "57P05", "25P03"}
 _STARTING = "57P03"
 
-# The login is refused before there is a code to tell by: the client library passes on the server's text alone.
-# In another language than English it counts as a server that cannot be reached, text included.
+# A refused login has no SQLSTATE: the client library passes on the server's text alone. If that text is not in English, the
+# error is an UnreachableStoreError that quotes it.
 _REFUSALS = (
     (re.compile(r'database "[^"]*" does not exist|no such database'), "3D000"),
     (
@@ -65,30 +65,29 @@ _REFUSALS = (
     (re.compile(r"too many clients|too many connections|connection slots are reserved|no more connections allowed"), "53300"),
 )
 
-# What links of a parent process are put into after a fork, so that nothing closes them here: that would tell the
-# server goodbye on the parent's own connection.
+# Keeps the parent's links alive after a fork: closing one in the child would end the parent's session on the server.
 _inherited: list[object] = []
 
 
 class Silence(psycopg.OperationalError):
-    """The server said nothing, and took nothing, for the whole timeout."""
+    """The server sent nothing and accepted nothing for the whole timeout."""
 
 
 class Link(psycopg.Connection[TupleRow]):
-    """A connection on which no wait is longer than ``patience`` seconds of silence."""
+    """A connection that waits at most ``patience`` seconds for a silent server."""
 
     patience: float
     home: _Home
     given_back: float
 
-    # Set right before the message that may make a write last. If the connection is lost earlier, it was not done.
+    # Set right before the message that may commit. If the connection is lost earlier, nothing was committed.
     deciding = False
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         return super().wait(_bounded(gen, self.patience), *args, **options)
 
     def is_usable(self) -> bool:
-        """Whether nothing came in while it lay idle: what a server says then is that it closes the connection."""
+        """Whether nothing arrived while the connection was idle: a server that sends something then has closed it."""
         if time.monotonic() - self.given_back > _MAX_IDLE_S:
             return False
         idle = select.poll()
@@ -97,7 +96,7 @@ class Link(psycopg.Connection[TupleRow]):
 
 
 def _bounded(gen: Generator[Any, Any, T], patience: float) -> Generator[Any, Any, T]:
-    """``gen``, an exchange with the server, until it has been silent for too long. psycopg resumes it every 0.1 s, ready or not."""
+    """Run ``gen``, an exchange with the server; ``Silence`` after ``patience`` seconds. psycopg resumes it every 0.1 s, ready or not."""
     heard = time.monotonic()
     try:
         waits_for = next(gen)
@@ -119,15 +118,15 @@ class _Home:
     def __init__(self, limit: int) -> None:
         self.pid = os.getpid()
         self.places = BoundedSemaphore(limit)
-        # list.append and pop are atomic, so giving and taking need no lock. The last one given is the next one taken.
+        # list.append and pop are atomic, so no lock is needed. The link that was given back last is taken first.
         self.idle: list[Link] = []
 
 
 class Connections:
-    """Hands out connections to ``url``, at most ``limit`` at once in each process, and repeats what may be repeated.
+    """Hands out connections to ``url``, at most ``limit`` at once in each process, and retries calls that may be retried.
 
-    ``timeout``, in seconds, bounds each of: the wait for a free connection, for one to open (at least 2 s), for
-    the server's next sign of life, and the time in which attempts are repeated.
+    ``timeout``, in seconds, bounds each of these: the wait for a free connection, for a new one (at least 2 s), for the server's
+    next message, and the time for retries.
 
     A fork is safe: the child opens connections of its own and leaves those of its parent alone.
     """
@@ -145,18 +144,18 @@ class Connections:
         self._closed = False
 
     def read(self, work: Callable[[Link], T]) -> T:
-        """What ``work`` returns, which reads: it is done again on a new connection as long as the server goes away."""
+        """Return the result of ``work``, which reads. If the connection is lost, ``work`` is called again on a new one."""
         return self._repeat(work, repeatable=True)
 
     def write(self, work: Callable[[Link], T], *, repeatable: bool) -> T:
-        """What ``work`` returns, which writes in one transaction and sets ``deciding`` on its connection before it commits.
+        """Return the result of ``work``, which writes in one transaction and sets ``deciding`` on its connection before it commits.
 
-        It is done again where it surely was not done, or is ``repeatable``: where to do it twice is as good as once.
+        ``work`` is called again if its transaction was not committed, or if it is ``repeatable``: if doing it twice is as good as once.
         """
         return self._repeat(work, repeatable=repeatable)
 
     def once(self, work: Callable[[Link], T]) -> T:
-        """What ``work`` returns; a server that is not there is not waited for, unless it is starting at this moment."""
+        """Return the result of ``work``. A server that cannot be reached is not waited for, unless it is starting."""
         return self._repeat(work, repeatable=True, patient=False)
 
     def check_open(self) -> None:
@@ -165,7 +164,7 @@ class Connections:
             raise StoreClosedError("the store is closed")
 
     def close(self) -> None:
-        """Close what is idle now, and what is in use as it comes back. Idempotent."""
+        """Close idle connections now, and each connection in use when it is given back. Idempotent."""
         self._closed = True
         self._close_idle(self._home)
 
@@ -179,23 +178,23 @@ class Connections:
                 return work(link)
             except psycopg.Error as error:
                 failure, transient = self._judge(error, link, repeatable=repeatable, patient=patient)
-                # After silence on a connection there is one more: that used up the time, and may be all that is wrong.
+                # One more attempt after silence, which used up the time: perhaps only that connection was dead.
                 once_more = attempt == 1 and link is not None
                 if not transient or (time.monotonic() + pause > give_up and not once_more):
                     raise failure from error
             finally:
                 if link is not None:
                     self._give(link)
-            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - so that writers which met part; no secret
+            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - so that writers that met spread out; not a secret
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         raise AssertionError  # count() has no end
 
     def _judge(self, error: psycopg.Error, link: Link | None, *, repeatable: bool, patient: bool) -> tuple[StateError, bool]:
-        """What to raise for ``error``, and whether another attempt may do."""
+        """The exception for ``error``, and whether another attempt may succeed."""
         code = _code(error)
         lost = link is None or link.closed or isinstance(error, Silence) or code in _CLOSED_BY_SERVER or code.startswith("08")
         if lost and link is not None and link.deciding and not repeatable:
-            # Even with a farewell from the server: it may come after the commit.
+            # Even if the server announced the end of the connection: the commit may have come before.
             message = f"{self.name}: the connection failed during a write, which was done as a whole or not at all: {_text(error)}"
             return UnknownOutcomeError(message, hint="read what was written, then decide whether to repeat it"), False
         remains = "objects may have been stored" if lost and link is not None and link.deciding else "nothing was written"
@@ -240,7 +239,7 @@ class Connections:
         if home.pid != os.getpid():
             _inherited.append(link)
             return
-        # Anything but idle is in the middle of something: closing it makes the server roll that back.
+        # A link that is not idle is within a transaction: closing it makes the server roll back.
         if link.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             link.given_back = time.monotonic()
             home.idle.append(link)
@@ -263,27 +262,27 @@ class Connections:
 
 
 def _parse(url: str) -> dict[str, Any]:
-    """The driver's options in a URL. ``InvalidArgumentError`` if a password may stand where it would be shown."""
+    """The driver's options in a URL. ``InvalidArgumentError`` for a URL whose password may be read as another part, and shown."""
     place = url.partition("//")[2].partition("?")[0]
     authority, _, path = place.partition("/")
     try:
         options: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(url)
     except psycopg.ProgrammingError:
-        options = {}  # the driver's message quotes the part that it does not understand, which may be the password
-    # libpq ends a password at the first @ or /, and takes the rest for hosts, ports and a database.
+        options = {}  # the driver's message quotes the part that it cannot parse, which may be the password
+    # libpq ends a password at the first @ or /, and reads the rest as hosts, ports and a database.
     ports = str(options.get("port") or "").split(",")
     if not options or authority.count("@") > 1 or "@" in path or not all(port.isdecimal() or not port for port in ports):
         raise InvalidArgumentError(
-            "this is not a URL for PostgreSQL that can be read; it is not shown, as it may hold a password",
+            "malformed URL for PostgreSQL; it is not shown, because it may contain a password",
             hint="postgresql://USER@HOST:PORT/DATABASE; in a password, write %40 for @, %2F for /, %25 for %, and so on",
         )
     return options
 
 
 def _translate(code: str, what: str, remains: str, *, lost: bool) -> StateError:
-    """An error of the driver as one of ours."""
+    """The error of ours for an SQLSTATE."""
     if code in {"53300", "40001", "40P01", "55P03", "57014"}:
-        # Too many connections, writers in each other's way, a lock that was not free in time, a statement cut short.
+        # Too many connections, a conflict of two writers, a lock that was not free in time, a cancelled statement.
         return StoreBusyError(what, remains=remains)
     if code == "53100":
         return StorageFullError(what, remains=remains)
@@ -294,9 +293,9 @@ def _translate(code: str, what: str, remains: str, *, lost: bool) -> StateError:
     if code == "3D000":
         return StoreNotFoundError(what, remains=remains, hint="create the database first: createdb NAME")
     if code in {"3F000", "42P01", "42883"}:
-        return StoreNotFoundError(what, remains=remains, hint="the store's tables were there when it was opened, and are gone")
+        return StoreNotFoundError(what, remains=remains, hint="the store's tables were deleted after it was opened")
     if code in {"28000", "28P01"}:
-        return StorageError(what, remains=remains, hint="check user and password, and the server's pg_hba.conf")
+        return StorageError(what, remains=remains, hint="check the user, the password and the server's pg_hba.conf")
     if code == "54000":
         return LimitExceededError(what, limit=MAX_VALUE)
     if code in {"XX001", "XX002"}:
@@ -315,10 +314,10 @@ def _code(error: psycopg.Error) -> str:
 
 
 def _text(error: psycopg.Error) -> str:
-    """One line of what the driver says; it never holds a password, but what a server adds below may hold values."""
+    """The first line of the driver's message. It never contains a password; the lines after it may contain values."""
     return error.diag.message_primary or str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _name(user: str = "", host: str = "", port: str = "", dbname: str = "") -> str:
-    """The URL without its password."""
+    """The URL, without a password."""
     return f"postgresql://{user}{'@' if user else ''}{host}{':' if port else ''}{port}{'/' if dbname else ''}{dbname}"

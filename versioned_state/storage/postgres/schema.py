@@ -1,11 +1,11 @@
-"""What a store is in a PostgreSQL database: its tables and its function, how they are made, and the checks before they are used.
+"""The tables and the function of a store in a PostgreSQL database: how they are made, and how they are checked. Layer: storage.
 
     objects  key bytea, value bytea     ``o/<hex>``: the key is the hex as bytes
     entries  key bytea, value bytea     everything else: the key as UTF-8
     format   version integer            one row
     apply_batch(...)                    a batch of ``KVStore.apply``, in one call
 
-Keys are bytes, so that no collation or encoding of a database has a say in their order or equality.
+Keys are bytes, so that the collation and encoding of the database affect neither their order nor their equality.
 """
 
 from __future__ import annotations
@@ -21,26 +21,30 @@ if TYPE_CHECKING:
 
     from versioned_state.storage.postgres.connections import Connections, Link
 
-# Changes with the tables and with the function; written by _MAKE.
+# Raise it when the tables or the function change. _MAKE writes it.
 FORMAT = 1
 
-# The longest value of a row, in bytes: 1 GiB, less what the server needs beside it.
+# The longest value of a row, in bytes: 1 GiB, minus the server's overhead.
 MAX_VALUE = 2**30 - 2**16
 
-# Identifiers are quoted as well; these need no thought wherever else an operator types them.
+# Identifiers are quoted anyway; a plain one needs no quotes when an operator types it.
 _NAME = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_]{0,62}")
 
-# Each statement in here sees what was committed before it began, as the isolation is READ COMMITTED: so what is read
-# after a lock was granted is what its last holder left. The order is one for all: the gate, objects by key, locks by
-# number. So no two batches wait for each other.
+# The server keeps this text, and an opener compares it with its own; so its comments are here.
+#
+# - The isolation is READ COMMITTED, so each statement sees everything that was committed before it began: a read after a
+#   lock was granted sees what the lock's last holder wrote.
+# - Every batch locks in one order: the gate, then objects by key, then the numbers of keys. So no two batches deadlock.
+# - A batch that deletes objects holds the gate alone. Otherwise it could delete an object that another batch has found
+#   present and is about to write a ref to: an insert that finds its row takes no lock on it.
+# - Each key that is expected, put or deleted has a lock, whether it exists or not. The lock is shared if the key is only
+#   expected, as every commit expects the record of gc.
 _BODY = """
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'apply_batch needs READ COMMITTED';
     END IF;
     PERFORM set_config('lock_timeout', patience, true);
-    -- A batch that deletes objects is alone: one that found an object present, and wrote a ref to it, cannot be
-    -- half way meanwhile. An insert that finds its row takes no lock on it.
     IF alone THEN
         PERFORM pg_advisory_xact_lock(gate);
     ELSE
@@ -52,8 +56,6 @@ BEGIN
     IF cardinality(odd_keys) > 0 THEN
         INSERT INTO {schema}.entries SELECT * FROM unnest(odd_keys, odd_values) ON CONFLICT DO NOTHING;
     END IF;
-    -- One lock for each key that is expected, put or deleted, whether it is there or not; a shared one where it is
-    -- only expected, as the record of gc is by every commit.
     FOR number IN 1 .. cardinality(locks) LOOP
         IF shared[number] THEN
             PERFORM pg_advisory_xact_lock_shared(locks[number]);
@@ -82,9 +84,9 @@ BEGIN
 END
 """
 
-# Values are compressed already. Up to 8,160 bytes they stay in the row, beyond it they go to the side table: with
-# PostgreSQL's own 2 KB a batch of 300 objects took 2.5 ms to read instead of 2.1, and the table 7% more room.
-# Entries are few and change all the time: pages of which a part is kept free take the new versions of a row.
+# Values are compressed already. A value of up to 8,160 bytes stays in its row, a longer one goes to the side table. With
+# PostgreSQL's default of 2 KB, reading 300 objects took 2.5 ms instead of 2.1, and the table took 7% more room.
+# Entries are few and change often: the free half of each page takes the new versions of its rows.
 _MAKE = """
 CREATE TABLE {schema}.objects (key bytea PRIMARY KEY, value bytea NOT NULL) WITH (toast_tuple_target = 8160);
 ALTER TABLE {schema}.objects ALTER COLUMN value SET STORAGE EXTERNAL;
@@ -100,7 +102,7 @@ CREATE FUNCTION {schema}.apply_batch(
 ) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$@body$body$
 """
 
-# No key of a store: 0xff is in no UTF-8.
+# Not the key of anything: no UTF-8 text contains 0xff.
 _GATE = b"\xff"
 
 _COLUMNS = {
@@ -131,37 +133,36 @@ WHERE n.nspname = %s AND p.proname = 'apply_batch'
 
 
 def checked_name(schema: str) -> str:
-    """``schema`` itself. ``InvalidArgumentError`` unless it is a plain identifier."""
+    """Return ``schema``; ``InvalidArgumentError`` unless it is a plain identifier."""
     if not _NAME.fullmatch(schema) or schema == "information_schema":
-        raise InvalidArgumentError(f"not a name for a schema: {schema!r}", hint="letters, digits and _, up to 63, not starting with pg_")
+        raise InvalidArgumentError(f"bad name for a schema: {schema!r}", hint="letters, digits and _, up to 63, not starting with pg_")
     return schema
 
 
 def statement(text: str, schema: str) -> bytes:
-    """``text`` with the name of the schema, which is a checked one, in place of ``{schema}``."""
+    """``text`` with the name ``schema``, already checked, in place of ``{schema}``."""
     return text.replace("{schema}", f'"{schema}"').encode()
 
 
 def lock_number(schema: str, key: bytes) -> int:
-    """The number of the advisory lock that stands for a key of this store. Two keys that meet would only wait for each other.
+    """The number of the advisory lock for a key of this store. Two keys with one number would only wait for each other.
 
-    A database has one set of such locks for all programs in it, so the number is a hash of 64 bits.
+    All programs in a database share one set of advisory locks, so the number is a hash of 64 bits.
     """
     digest = blake2b(key, digest_size=8, person=b"versioned-state", key=schema.encode()).digest()
     return int.from_bytes(digest, signed=True)
 
 
 def gate_number(schema: str) -> int:
-    """The number of the lock that every batch holds: shared, or alone."""
+    """The number of the gate, the lock that every batch holds: alone if the batch deletes objects, shared otherwise."""
     return lock_number(schema, _GATE)
 
 
 def prepare(connections: Connections, schema: str, *, create: bool) -> bool:
-    """See to it that the store is there and sound; ``create`` makes it where nothing is.
+    """Check the store, or make it if there is none and ``create`` is true. Any number of processes may do this at once.
 
-    Returns whether the server's transactions are READ COMMITTED without being told. Any number of processes
-    may do this at once. Raises ``StoreNotFoundError``, ``NotAStoreError``, ``FormatError`` or ``UnsafeStoreError``;
-    nothing was changed then.
+    Returns whether the server's transactions are READ COMMITTED by default. Raises ``StoreNotFoundError``, ``NotAStoreError``,
+    ``FormatError`` or ``UnsafeStoreError``; nothing was changed then.
     """
 
     def check(link: Link) -> tuple[bool, bool]:
@@ -173,14 +174,14 @@ def prepare(connections: Connections, schema: str, *, create: bool) -> bool:
     if not found:
         if not create:
             raise StoreNotFoundError(f"{connections.name} has no store in schema {schema!r}")
-        # To make it twice is no harm, as the second time finds it.
+        # Repeatable: a second call finds the store and makes nothing.
         connections.write(lambda link: _make(link, schema, connections.name), repeatable=True)
         connections.once(check)
     return plain
 
 
 def _is_sound(link: Link, schema: str, name: str) -> bool:
-    """Whether the store is there, and as this release makes it; False where nothing is. An error for anything else."""
+    """True if the store is as this release makes it, False if there is nothing; raises an error for anything else."""
     tables = {row[0]: row for row in link.execute(_TABLES, (schema,))}
     if not tables:
         return False
@@ -192,7 +193,7 @@ def _is_sound(link: Link, schema: str, name: str) -> bool:
     else:
         versions = []
     if versions != [(FORMAT,)] or not all(_has_shape(tables, table) for table in _COLUMNS):
-        raise NotAStoreError(f"{place} holds tables that are not a store of this library, or lacks some", remains="nothing was changed")
+        raise NotAStoreError(f"{place} has tables that are not a store of this library, or lacks some", remains="nothing was changed")
     for table, (_, _, persistence, altered, *_) in tables.items():
         if persistence != "p":
             raise UnsafeStoreError(f"{place}: the table {table} is unlogged, so that a crash of the server would empty it")
@@ -202,8 +203,8 @@ def _is_sound(link: Link, schema: str, name: str) -> bool:
             )
     functions = link.execute(_FUNCTIONS, (schema,)).fetchall()
     if functions != [(statement(_BODY, schema).decode(), "plpgsql", False, ["search_path=pg_catalog, pg_temp"])]:
-        # It runs with the rights of whoever calls it.
-        raise UnsafeStoreError(f"{place}: the function apply_batch is not the one of this library, or is missing")
+        # The function runs with the rights of its caller.
+        raise UnsafeStoreError(f"{place}: the function apply_batch is missing, or is not the one of this library")
     return True
 
 
@@ -214,12 +215,12 @@ def _has_shape(tables: dict[str, TupleRow], table: str) -> bool:
 
 def _make(link: Link, schema: str, name: str) -> None:
     link.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-    # IF NOT EXISTS is no help against another process that makes the same: both look, then both write.
+    # IF NOT EXISTS does not help against another process that makes the same store: both look, then both write.
     link.execute("SELECT pg_advisory_xact_lock(%s)", (gate_number(schema),))
     if not _is_sound(link, schema, name):
         found = link.execute("SELECT FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,)).fetchone()
         if found is None:
-            # Only where it is missing: the statement wants the right to make schemas even where it does nothing.
+            # Only if it is missing: the statement requires the right to create schemas even if it does nothing.
             link.execute(statement("CREATE SCHEMA {schema}", schema))
         link.execute(statement(_MAKE.replace("@body", _BODY), schema))
     link.execute("COMMIT")

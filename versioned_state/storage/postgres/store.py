@@ -1,8 +1,7 @@
-"""``Postgres``, a store in a PostgreSQL database, for states that machines share.
+"""``Postgres``, a store in a PostgreSQL database, for states that machines share. Layer: storage.
 
-Here are the calls of ``KVStore`` as statements; ``schema`` makes and checks the tables and the function
-that does a batch, ``connections`` holds the connections and says what a failure means.
-docs/design/009-postgresql.md has the races and the figures behind it.
+This module turns the calls of ``KVStore`` into statements. ``schema`` makes and checks the tables and the function that applies a
+batch; ``connections`` owns the connections and the retries. docs/design/009-postgresql.md has the races and the figures.
 """
 
 from __future__ import annotations
@@ -47,37 +46,36 @@ _APPLY = (
 _CHUNK = 1000
 _PAGE = 5000
 
-# A batch up to this is one statement. A larger one is several, in one transaction, as the client and the server each
-# hold a statement several times over.
+# A larger batch is several statements in one transaction, because client and server each hold several copies of a statement.
 _STEP_BYTES = 8 * 1024 * 1024
 _STEP_KEYS = 10_000
 
-# In bytes: a key must fit into a third of a page of its index.
+# In bytes: a key must fit into a third of an index page.
 MAX_KEY = 2600
 
 # The server counts milliseconds in 32 bits. This is eleven days.
 _LONGEST_TIMEOUT_S = 1_000_000.0
 
-# Locks of one transaction. A server has room for 64 times its connections, for all programs in it: a batch of more
-# keys is alone instead.
+# Locks of one transaction. A server has room for 64 locks a connection, shared by all its programs, so a batch of more
+# keys takes the gate alone instead.
 _MAX_LOCKS = 64
 
 
 @dataclass(frozen=True)
 class _Step:
-    """The arguments of one call of the function: a batch, or a part of one."""
+    """The arguments of one call of ``apply_batch``: a batch, or a part of one."""
 
     objects: Sequence[Row] = ()
     odd: Sequence[Row] = ()
     locks: Sequence[tuple[int, bool]] = ()
-    """Numbers, in order, and whether each is shared."""
+    """The numbers of the locks, in order, and whether each is shared."""
     expected: Sequence[tuple[bytes, bytes | None]] = ()
     puts: Sequence[Row] = ()
     gone_objects: Sequence[bytes] = ()
     gone_entries: Sequence[bytes] = ()
 
     def is_small(self) -> bool:
-        """Whether it goes into one statement."""
+        """Whether the step fits into one statement."""
         size = sum(len(key) + len(value or b"") for rows in (self.objects, self.odd, self.expected, self.puts) for key, value in rows)
         count = sum(map(len, (self.objects, self.odd, self.expected, self.puts, self.gone_objects, self.gone_entries)))
         return size <= _STEP_BYTES and count <= _STEP_KEYS
@@ -96,27 +94,26 @@ class _Step:
 
 
 class Postgres(Backend):
-    """The store in schema ``schema`` of the database that ``url`` names: ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``.
+    """The store in schema ``schema`` of the database at ``url``: ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``.
 
-    What a URL leaves out, and options such as ``?sslmode=verify-full``, are the client library's (libpq): it reads
-    ``PGPASSWORD`` and a password file, too. The password is never shown.
+    The client library (libpq) fills in omitted parts and reads options such as ``?sslmode=verify-full``, ``PGPASSWORD`` and a
+    password file. The password is never shown.
 
-    The tables are made if there are none; ``create=False`` raises ``StoreNotFoundError`` instead. Tables that are no
-    store raise ``NotAStoreError``, those of a newer release ``FormatError``, and those that could lose or change what
-    they are given (unlogged, or with triggers, rules or row security) ``UnsafeStoreError``. Nothing was changed then.
+    Opening makes the tables if there are none; with ``create=False`` it raises ``StoreNotFoundError`` instead. Tables of another
+    program raise ``NotAStoreError``, those of a newer release ``FormatError``, and those that could lose or change values (unlogged,
+    or with triggers, rules or row security) ``UnsafeStoreError``. Nothing was changed then.
 
-    A batch is one statement, and one round trip, up to 8 MiB; a larger one is several in one transaction.
-    ``get_many`` is one round trip for each 1,000 keys.
+    A batch of up to 8 MiB is one statement and one round trip; a larger one is several in one transaction. ``get_many`` is one round
+    trip for each 1,000 keys.
 
-    ``timeout``, in seconds: how long the server may be silent, how long other writers are waited for, and how long a
-    call is repeated when the connection is lost, though it is repeated once in any case. To connect may take 2 s at
-    least. A read, and a write that surely was not done, is repeated; then ``UnreachableStoreError``. A write that may
-    have been done raises ``UnknownOutcomeError``.
+    ``timeout``, in seconds, bounds how long the server may be silent, how long to wait for other writers, and how long a call is
+    retried on a lost connection; it is retried at least once. Connecting may take 2 s in any case. Reads, and writes that were not
+    done, are retried, then raise ``UnreachableStoreError``. A write that may have been done raises ``UnknownOutcomeError``.
 
-    At most ``max_connections`` are open at once in each process; further threads wait. Any number of processes and
-    machines may use the schema. A fork is safe, and so is PgBouncer, in transaction mode too: nothing outlives a transaction.
+    Each process opens at most ``max_connections``; further threads wait. Any number of processes and machines may use the schema.
+    A fork is safe. So is PgBouncer, in transaction mode too: no session state outlives a transaction.
 
-    A key of more than 2,600 bytes, or a value of nearly 1 GiB, raises ``LimitExceededError`` when it is written.
+    Writing a key of more than 2,600 bytes, or a value of nearly 1 GiB, raises ``LimitExceededError``.
     """
 
     def __init__(
@@ -129,7 +126,7 @@ class Postgres(Backend):
         max_connections: int = 16,
     ) -> None:
         if not url.startswith(("postgresql://", "postgres://")):
-            raise InvalidArgumentError("a URL of PostgreSQL starts with postgresql:// or postgres://")
+            raise InvalidArgumentError("a PostgreSQL URL starts with postgresql:// or postgres://")
         if not timeout > 0:
             raise InvalidArgumentError(f"timeout must be more than 0: {timeout}")
         if max_connections < 1:
@@ -141,7 +138,7 @@ class Postgres(Backend):
         except ImportError as error:
             raise MissingDependencyError("Postgres", extra="postgres") from error
         connections = self._connections = Connections(url, timeout=timeout, limit=max_connections)
-        # A store that is forgotten is closed when it is collected, or at exit.
+        # Closes a store that its owner did not close, when it is collected or at exit.
         self._finalizer = finalize(self, connections.close)
         try:
             self._plain = prepare(connections, schema, create=create)
@@ -149,7 +146,7 @@ class Postgres(Backend):
             self.close()
             raise
         self._gate = gate_number(schema)
-        # Less than the client's own patience: so the server says that a lock was not free, and nothing is in doubt.
+        # Less than the client's timeout, so that the server reports a lock that was not free, and no outcome is unknown.
         self._lock_patience = f"{max(1, int(timeout * 800))}ms"
         self._get_object, self._get_entry, self._get_objects, self._get_entries, self._apply_batch = (
             statement(text, schema) for text in (_GET_OBJECT, _GET_ENTRY, _GET_OBJECTS, _GET_ENTRIES, _APPLY)
@@ -188,13 +185,13 @@ class Postgres(Backend):
         return found
 
     def _keys(self, prefix: str) -> Iterator[str]:
-        # Page by page, each a query of its own that starts after the last key. As fast as a cursor, and between two
-        # steps no transaction is open, which would keep the server from clearing up, and a connection from others.
+        # Page by page, each a query of its own that starts after the last key. It is as fast as a cursor, and between two
+        # pages no transaction is open, which would hold back VACUUM and occupy a connection.
         for raw in self._pages("entries", *text_range(prefix)):
             try:
                 yield raw.decode()
             except UnicodeDecodeError as error:
-                raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is not text, {raw!r}") from error
+                raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is not UTF-8, {raw!r}") from error
         addresses = address_range(prefix)
         if addresses is not None:
             for raw in self._pages("objects", *addresses):
@@ -210,7 +207,7 @@ class Postgres(Backend):
                 yield raw
             if len(rows) < _PAGE:
                 return
-            start = rows[-1][0] + b"\0"  # the next key there can be
+            start = rows[-1][0] + b"\0"  # the next possible key
 
     def _apply(
         self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
@@ -228,9 +225,9 @@ class Postgres(Backend):
         gone_entries = {key.encode() for key in deletes if raw_key(key) is None}
         changed = {key.encode() for key in puts} | gone_entries
         mutable = changed.union(key.encode() for key in expected)
-        # Deletes of objects are kept apart from batches that may count on them; see the function.
+        # A batch that deletes objects runs alone; see schema._BODY.
         alone = len(mutable) > _MAX_LOCKS or any(key.startswith(OBJECT_PREFIX) for key in deletes)
-        # Sorted, always: two batches that insert the same rows in different orders would wait for each other.
+        # Always sorted: two batches that insert the same rows in different orders would deadlock.
         whole = _Step(
             objects=sorted(hex_rows),
             odd=sorted(odd_rows),
@@ -241,20 +238,20 @@ class Postgres(Backend):
             gone_entries=sorted(gone_entries),
         )
         steps = _split(whole)
-        # Objects are stored once however often they are sent; nothing else is so.
+        # Storing an object twice is as good as once; that holds for nothing else.
         repeatable = not puts and not deletes
         if len(steps) == 1 and self._plain:
             return self._connections.write(lambda link: self._at_once(link, steps[0], alone=alone), repeatable=repeatable)
         return self._connections.write(lambda link: self._in_steps(link, steps, alone=alone), repeatable=repeatable)
 
     def _locks(self, mutable: Collection[bytes], changed: Collection[bytes]) -> list[tuple[int, bool]]:
-        """The lock of each key, in order. What is only expected is locked as by a reader: many batches may expect one key at a time."""
+        """The lock of each key, in order. The lock of a key that is only expected is shared, so that many batches may expect it at once."""
         numbers = {key: lock_number(self.schema, key) for key in mutable}
         own = {numbers[key] for key in changed}
         return [(number, number not in own) for number in sorted(set(numbers.values()))]
 
     def _close(self) -> None:
-        # Calls of other threads that are under way end normally.
+        # Running calls of other threads end normally.
         self._connections.close()
 
     def _at_once(self, link: Link, step: _Step, *, alone: bool) -> bool:
@@ -263,7 +260,7 @@ class Postgres(Backend):
 
     def _in_steps(self, link: Link, steps: list[_Step], *, alone: bool) -> bool:
         link.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-        # What follows a condition that does not hold is left out; the objects went ahead of it.
+        # Stops at the step whose condition does not hold. The objects come before it.
         holds = all(self._call(link, step, alone=alone) for step in steps)
         link.deciding = True
         link.execute("COMMIT")
@@ -298,13 +295,13 @@ def _check_sizes(puts: Mapping[str, bytes], objects: Mapping[str, bytes]) -> Non
         for key, value in items.items():
             if len(value) > MAX_VALUE:
                 raise LimitExceededError(f"a value of {len(value)} bytes", limit=MAX_VALUE, path=key[:100])
-            # No key has more bytes than four times its letters.
+            # UTF-8 takes at most four bytes a character.
             if len(key) * 4 > MAX_KEY and len(raw_key(key) or key.encode()) > MAX_KEY:
-                raise LimitExceededError(f"a key of {len(key)} letters", limit=MAX_KEY, path=key[:100])
+                raise LimitExceededError(f"a key of {len(key)} characters", limit=MAX_KEY, path=key[:100])
 
 
 def _split(whole: _Step) -> list[_Step]:
-    """The batch as steps that are done one after the other: all in one, or objects first, then conditions, then the rest."""
+    """Split a batch into successive steps: one step, or objects first, then conditions, then puts and deletes."""
     if whole.is_small():
         return [whole]
     steps = [
@@ -324,7 +321,7 @@ def _split(whole: _Step) -> list[_Step]:
 
 
 def _portions(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """``rows`` in lists of bounded size, of one row at least."""
+    """Split ``rows`` into lists of bounded size, each of at least one row."""
     portion: list[Row] = []
     size = 0
     for row in rows:

@@ -1,1 +1,1 @@
-"""The store in Redis or Valkey. Layer: storage."""
+"""A store on a Redis or Valkey server. Layer: storage."""

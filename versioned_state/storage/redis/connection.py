@@ -1,7 +1,7 @@
-"""``Link``, the way to one Redis server: connections, what is sent again after a failure and what is not, and errors in our words.
+"""``Link``: the connections to one Redis server, the retries after a failure, and the translation of errors. Layer: storage.
 
-Commands go out in batches, one round trip each. redis-py does the connecting and the protocol; its own retries are off, because
-it cannot know which of our batches may be sent twice.
+A batch of commands is one round trip. redis-py connects and speaks the protocol. Its own retries are off, because it cannot know
+which of our batches may be sent twice.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ if TYPE_CHECKING:
 
 Command = Sequence[bytes | str | int]
 
-# Sockets count in C's types. This is eleven days.
+# Eleven days: a larger timeout overflows the C types of a socket.
 _LONGEST_TIMEOUT_S = 1_000_000.0
 
 _DB_PATH = re.compile(r"/?|/[0-9]+/?")
 _FALSE = ("", "0", "f", "false", "n", "no")
 
-# A pause is drawn from twice the range of the one before, up to this: writers that were cut off together come back apart.
+# The range of the random pause doubles with each attempt, up to the longest, so that writers that were cut off together do not all
+# come back at once.
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
 
 
 class _AgainError(Exception):
-    """The batch was surely not done, and may be sent again; ``error`` is for the caller if there is no time left for that."""
+    """The batch had no effect and may be sent again; the caller gets ``error`` if no time is left for that."""
 
     def __init__(self, error: StorageError, cause: Exception, *, connecting: bool = False, at_once: bool = False) -> None:
         super().__init__(error)
@@ -43,14 +44,14 @@ class _AgainError(Exception):
 
 
 class _ScriptUnknownError(Exception):
-    """The server does not know a script that the batch runs, and so did nothing of it."""
+    """The server does not know a script of the batch, so the batch had no effect."""
 
 
 class Link:
-    """Connections to the server at ``url``, for any number of threads, and for forked children.
+    """Connections to the server at ``url``, for any number of threads and for forked children.
 
-    ``options`` are further ones of redis-py's connections. ``scripts`` are loaded where the server does not know them.
-    ``timeout``: seconds to wait for an answer; after that long nothing is sent again either.
+    ``options`` are passed to redis-py's connections. ``scripts`` are loaded if the server does not know them. ``timeout`` is how many
+    seconds to wait for an answer, and for how long a batch is retried.
     """
 
     def __init__(self, url: str, *, timeout: float, options: Mapping[str, Any], scripts: Sequence[str]) -> None:
@@ -65,13 +66,13 @@ class Link:
         self._options = _connection_options(url, options, self.timeout)
         self._scripts: list[Command] = [("SCRIPT", "LOAD", script) for script in scripts]
         self.place = _place(self._options)
-        # The pool of one process, to one address. A fork may happen while another thread holds the pool's lock, so a child
-        # takes none of what it inherited. Each of the three is replaced as a whole, never changed.
+        # Process, address and pool. A fork may happen while another thread holds the pool's lock, so a child makes a pool of its
+        # own. The tuple is replaced as a whole, never changed.
         self._home: tuple[int, tuple[str, int] | None, ConnectionPool] | None = None
         self._route: tuple[str, int] | None = None
         self._closed = False
         self._pools: list[ConnectionPool] = []
-        # A store that is forgotten is closed when it is collected, or at exit.
+        # Closes a store that its owner did not close, when it is collected or at exit.
         self._finalizer = finalize(self, _disconnect, self._pools)
 
     def check_open(self) -> None:
@@ -80,17 +81,17 @@ class Link:
             raise StoreClosedError("the store is closed")
 
     def close(self) -> None:
-        """Close what is idle now, and what is in use as it comes back. Idempotent."""
+        """Close idle connections now, and each connection in use when it is given back. Idempotent."""
         self._closed = True
         _disconnect(self._pools)
 
     def run(self, commands: Sequence[Command], *, repeatable: bool = True, done: int | None = None, patient: bool = True) -> list[Any]:
-        """The replies to ``commands``, sent in one batch and answered in their order; the first that is an error is raised.
+        """Send ``commands`` in one batch and return their replies in order; the first reply that is an error is raised.
 
-        What surely did not take effect is sent again, with pauses, until ``timeout`` is over, and so is a ``repeatable`` batch: one
-        that may take effect more than once. Of any other a lost reply raises ``UnknownOutcomeError``; all but its last command must
-        be repeatable all the same, and a last reply of ``done`` says that all is well, whatever was said before. Where a server
-        cannot be reached at all, only the ``patient`` wait.
+        A batch that had no effect is sent again, with pauses, until ``timeout`` is over. So is a ``repeatable`` batch, which may take
+        effect more than once. If the reply to any other batch is lost, ``UnknownOutcomeError`` is raised; all its commands but the
+        last must be repeatable too. If the last reply equals ``done``, errors in earlier replies are ignored. Only a ``patient`` call
+        waits for a server that cannot be reached.
         """
         deadline = time.monotonic() + self.timeout
         pause = _FIRST_PAUSE_S
@@ -100,9 +101,9 @@ class Link:
             try:
                 return self._attempt([*loads, *commands], repeatable=repeatable, done=done)[len(loads) :]
             except _ScriptUnknownError:
-                # The server was restarted, or is another one since a failover.
+                # The server was restarted, or a failover put another one in its place.
                 if loads:
-                    raise StorageError(f"{self.place} does not keep the scripts that it is given", remains="nothing was written") from None
+                    raise StorageError(f"{self.place} does not keep the scripts that it loads", remains="nothing was written") from None
                 loads = self._scripts
             except _AgainError as again:
                 wait = 0.0 if again.at_once and pause == _FIRST_PAUSE_S else random.uniform(pause / 2, pause)  # noqa: S311 - no secret
@@ -118,7 +119,7 @@ class Link:
         try:
             self._exchange(connection, commands, replies)
         except (self._redis.BusyLoadingError, self._redis.AuthenticationError) as error:
-            # An answer, although redis-py takes it for a loss of the connection. What came after it was not read.
+            # redis-py treats this answer as a loss of the connection: it did not read the replies after it.
             if repeatable or len(replies) == len(commands) - 1:
                 raise self._refused(error, pool) from error
             raise unknown_outcome(error, self.place) from error
@@ -130,7 +131,7 @@ class Link:
             if len(replies) < len(commands):
                 connection.disconnect()
             pool.release(connection)
-            if self._closed:  # only now that it is given back: close() ended the idle ones, perhaps a moment before
+            if self._closed:  # close() may have ended the idle connections just before this one was given back
                 pool.disconnect(inuse_connections=False)
         if done is None or replies[-1] != done:
             for reply in replies:
@@ -142,7 +143,7 @@ class Link:
         try:
             return pool.get_connection()
         except Exception as error:
-            # The server that a Cluster sent us to may be gone; the one that we were given knows where its data is now.
+            # The Cluster's server that MOVED named may be gone; the server in the URL knows where the keys are now.
             self._route = None
             lost = isinstance(error, (self._redis.ConnectionError, self._redis.TimeoutError))
             if lost and not isinstance(error, self._redis.AuthenticationError):
@@ -155,7 +156,7 @@ class Link:
         try:
             connection.send_packed_command(connection.pack_commands(commands))
         except (self._redis.ConnectionError, self._redis.TimeoutError) as error:
-            # The end of the last command was not handed over, so the server cannot have run that one.
+            # The last command was not sent whole, so the server cannot have run it.
             raise _AgainError(no_connection(error, self.place), error) from error
         while len(replies) < len(commands):
             try:
@@ -182,15 +183,15 @@ class Link:
         return pool
 
     def _refused(self, error: Any, pool: ConnectionPool) -> Exception:
-        """What to raise for an error that the server answered a command with. It did nothing of that command."""
+        """The exception for an error reply. A command that is answered with an error had no effect."""
         word = code(error)
         if word == "NOSCRIPT" or isinstance(error, self._redis.NoScriptError):
             return _ScriptUnknownError()
         if word == "MOVED":
-            # The way of a Redis Cluster to say that another of its servers has the keys, all of which are in one slot.
+            # Another server of the Redis Cluster has the keys; all of them are in one slot.
             self._route = (error.host or self._options.get("host", "localhost"), int(error.port))
         elif word == "READONLY":
-            # A primary that was demoted. A new connection may lead to the one that took its place.
+            # The primary was demoted. A new connection may lead to its successor.
             self._route = None
             pool.disconnect(inuse_connections=False)
         translated = refusal(error, self.place)
@@ -201,12 +202,12 @@ class Link:
 
 def _disconnect(pools: Sequence[ConnectionPool]) -> None:
     for pool in pools:
-        if pool.pid == os.getpid():  # a child leaves what it inherited alone
+        if pool.pid == os.getpid():  # a forked child must not close its parent's connections
             pool.disconnect(inuse_connections=False)
 
 
 def _connection_options(url: str, more: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """What redis-py's pool is made with, out of the URL's parts and options."""
+    """The arguments for redis-py's pool, from the URL and the options."""
     from redis.backoff import NoBackoff
     from redis.connection import parse_url
     from redis.retry import Retry
@@ -216,18 +217,18 @@ def _connection_options(url: str, more: Mapping[str, Any], timeout: float) -> di
         _ = parts.port
         options: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
         db_path = parts.path if parts.scheme != "unix" else ""
-        bad = not _DB_PATH.fullmatch(db_path)  # redis-py would take what is no number for database 0
+        bad = not _DB_PATH.fullmatch(db_path)  # redis-py would read any other path as database 0
     except (ValueError, AttributeError, TypeError):
         bad = True
     if bad:
-        # Not chained: the parser's message may quote a piece of a password.
+        # Not chained: the parser's message may quote part of a password.
         raise InvalidArgumentError(
-            "not a URL of Redis: it has the form redis://[user:password@]host[:port][/db], rediss://... or unix:///path",
-            hint="percent-encode what is special in a password; a database is a number",
+            "not a Redis URL, which has the form redis://[user:password@]host[:port][/db], rediss://... or unix:///path",
+            hint="percent-encode special characters in a password; a database is a number",
         )
     options |= more
     if str(options.pop("decode_responses", False)).lower() not in _FALSE:
-        raise InvalidArgumentError("decode_responses would turn stored bytes into text; a store needs them as they are")
+        raise InvalidArgumentError("decode_responses is not supported: a store needs the stored bytes as they are")
     if options.pop("protocol", 2) not in (2, 3):
         raise InvalidArgumentError("protocol must be 2 or 3")
     for wait in ("socket_timeout", "socket_connect_timeout"):
@@ -235,7 +236,7 @@ def _connection_options(url: str, more: Mapping[str, Any], timeout: float) -> di
     return {
         **options,
         "max_connections": options.get("max_connections") or 100,
-        "protocol": 2,  # has all that is needed, and no messages that nobody asked for
+        "protocol": 2,  # protocol 3 adds push messages, which nothing here needs
         "retry": Retry(NoBackoff(), 0),
         "retry_on_timeout": False,
         "retry_on_error": [],
@@ -243,7 +244,7 @@ def _connection_options(url: str, more: Mapping[str, Any], timeout: float) -> di
 
 
 def _place(options: Mapping[str, Any]) -> str:
-    """The server and its database as a URL, without user, password and options."""
+    """The URL of the server and its database, without user, password and options."""
     from redis.connection import SSLConnection
 
     db = options.get("db", 0)

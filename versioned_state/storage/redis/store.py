@@ -1,13 +1,13 @@
-"""``Redis``, a store on a Redis or Valkey server: the layout of its keys, and the two scripts that run there.
+"""``Redis``, a store on a Redis or Valkey server: the layout of its keys, and its two server-side scripts. Layer: storage.
 
-``connection`` owns the connections and says what is sent again. docs/design/ has the reasons and the figures.
+``connection`` owns the connections and the retries. docs/design has the reasons and the figures.
 
-    {prefix}:o:00 ... :3f    64 hashes: bytes of an address -> object; the name ends with the first 6 bits of the address
-    {prefix}:entries         a hash: key -> value of all other keys
-    {prefix}:names           a sorted set of those keys, which lists them in order, by prefix
+    {prefix}:o:00 ... :3f    64 hashes, bytes of an address -> object; the name ends with the first 6 bits of the address
+    {prefix}:entries         a hash, key -> value, of all other keys
+    {prefix}:names           a sorted set of those keys, to list them by prefix in order
     {prefix}:layout          "1"
 
-What stands in braces is the hash tag of Redis Cluster: it keeps all keys of a repository on one server.
+The braces are a hash tag of Redis Cluster: it keeps all keys of a store on one server.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Persistence = Literal["aof", "snapshots", "none", "unknown"]
 LAYOUT = 1
 OLDEST = (6, 2)
 
-# One run of a script holds up all others on the server: so much takes it a millisecond or two.
+# A script blocks the whole server while it runs. These bound one run to a millisecond or two.
 _SCRIPT_BYTES = 1024 * 1024
 _SCRIPT_OBJECTS = 250
 
-# What is sent in one round trip: a server closes connections whose requests pile up beyond 1 GiB.
+# Bytes sent in one round trip. A server closes a connection whose pending requests exceed 1 GiB.
 _BATCH_BYTES = 8 * 1024 * 1024
 
-# Values fetched in one round trip, keys listed in one.
+# Values fetched, and keys listed, in one round trip.
 _GETS = 1000
 _PAGE = 1000
 _BUCKET_PAGE = 5000
@@ -55,10 +55,10 @@ _BUCKET_PAGE = 5000
 MAX_VALUE_BYTES = 512 * 1024 * 1024
 _MAX_WORDS = 1_000_000
 
-# KEYS: entries, names, layout, then the buckets of objects, which ARGV names by their place.
-# ARGV: the layout, five counts, then objects to add, objects that must be there, expectations, deletes and puts.
-# The server runs a script as one step, and a script that has not written yet stops at its first write where memory is full:
-# so that one is SETNX, or a delete, after which the server lets all others pass. Never is half of it done.
+# KEYS: entries, names, layout, then the buckets of objects; ARGV refers to a bucket by its index in KEYS.
+# ARGV: the layout, five counts, then the objects to add, the objects that must exist, the expectations, the deletes and the puts.
+# The server runs a script as one step. If memory is full, a script fails at its first write, and only there. That write is SETNX
+# or a delete, so a failed script has changed nothing.
 _APPLY = """
 local at = 7
 local function take() at = at + 1; return ARGV[at - 1] end
@@ -95,8 +95,8 @@ end
 return 1
 """
 
-# The addresses in the first of the buckets KEYS, until there are ARGV[1] of them or more; and in how many buckets those are.
-# A bucket is listed in one step, so that none of its keys is repeated or passed over, as SCAN may do while a hash grows.
+# Lists whole buckets of KEYS until there are at least ARGV[1] addresses; returns the number of buckets and the addresses.
+# A bucket is listed in one step: SCAN may repeat or omit keys while a hash grows.
 _LIST = """
 local found = {}
 for number, hash in ipairs(KEYS) do
@@ -108,25 +108,25 @@ return {#KEYS, found}
 
 _APPLY_SHA, _LIST_SHA = (hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest() for script in (_APPLY, _LIST))
 
-# What becomes of a script that was run.
+# What _APPLY returns; it also returns -1 if a required object is missing.
 _DONE, _EXPECTATION_FAILED = 1, 0
 
 
 class Redis(Backend):
     """The store named ``prefix`` on the server at ``url``: ``redis://``, ``rediss://`` (TLS) or ``unix://``, as in redis-py.
 
-    Redis 6.2 or newer, or Valkey. ``options`` are further ones of redis-py's connections, which need not be in a URL: ``password``,
-    ``credential_provider``, ``ssl_ca_certs``, ... On a Redis Cluster give any of its servers; all of a store is on one of them.
+    Redis 6.2 or newer, or Valkey. ``options`` are passed to redis-py's connections: ``password``, ``credential_provider``,
+    ``ssl_ca_certs`` and so on. For a Redis Cluster, name any of its servers; one server holds the whole store.
 
-    ``timeout``: seconds to wait for an answer. Reads, and writes that surely had no effect, are sent again until then; a write
-    whose reply was lost raises ``UnknownOutcomeError``, and is never sent again.
+    ``timeout`` is how many seconds to wait for an answer. Until then, reads and writes that had no effect are sent again. A write
+    whose reply was lost raises ``UnknownOutcomeError`` and is never sent again.
 
-    A server that evicts (its ``maxmemory-policy`` is not ``noeviction``) raises ``UnsafeStoreError``, as does one that is too old; a
-    replica raises ``ReadOnlyError``. This is looked at when the store is opened, and not again. ``create=False`` raises
-    ``StoreNotFoundError`` if nothing was stored yet. Opening writes nothing.
+    Opening checks the server once and writes nothing. A server that is too old, or that evicts (its ``maxmemory-policy`` is not
+    ``noeviction``), raises ``UnsafeStoreError``; a replica raises ``ReadOnlyError``. With ``create=False``, an empty store raises
+    ``StoreNotFoundError``.
 
-    What an acknowledged write survives is the server's own affair: see ``persistence`` and docs/operations.md. Whoever may write to
-    the server can change what is stored, so this store is not ``private``, and pickles are refused by default.
+    The server's configuration decides what an acknowledged write survives: see ``persistence`` and docs/operations.md. Anyone who
+    may write to the server can change the stored values, so this store is not ``private`` and pickles are refused by default.
     """
 
     private = False
@@ -134,7 +134,7 @@ class Redis(Backend):
     def __init__(self, url: str, *, prefix: str = "versioned-state", timeout: float = 10.0, create: bool = True, **options: Any) -> None:
         check_key(prefix)
         if not prefix or "{" in prefix or "}" in prefix:
-            raise InvalidArgumentError(f"a prefix is a text without braces, and not empty: {prefix!r}")
+            raise InvalidArgumentError(f"a prefix must not be empty or contain braces: {prefix!r}")
         self.prefix = prefix
         self._entries, self._names, self._layout = (self._key(name) for name in ("entries", "names", "layout"))
         buckets = [self._key(f"o:{number:02x}") for number in range(64)]
@@ -151,10 +151,12 @@ class Redis(Backend):
 
     @property
     def persistence(self) -> Persistence:
-        """What the server has when it comes back after a crash, asked now.
+        """What the server restores after a crash; asks the server.
 
-        ``"aof"``: all that was acknowledged, or all but the last second or two, by its ``appendfsync``; ``"snapshots"``: what the last
-        snapshot had; ``"none"``: nothing. ``"unknown"``: the server does not tell this user.
+        - ``"aof"``: every acknowledged write, or all but those of the last second or two, depending on its ``appendfsync``;
+        - ``"snapshots"``: the last snapshot;
+        - ``"none"``: nothing;
+        - ``"unknown"``: the server does not tell this user.
         """
         try:
             (info,) = self._link.run([("INFO", "persistence")])
@@ -200,7 +202,7 @@ class Redis(Backend):
             try:
                 yield name.decode()
             except UnicodeDecodeError as error:
-                raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is not text, {name!r}") from error
+                raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is not UTF-8, {name!r}") from error
         if not may_list_objects(prefix):
             return
         digits = prefix[len(OBJECT_PREFIX) :]
@@ -214,7 +216,7 @@ class Redis(Backend):
             buckets = buckets[done:]
 
     def _list_names(self, prefix: str) -> Iterator[bytes]:
-        # Page by page, each from after the last name: a write that falls in between neither repeats one nor hides another.
+        # Page by page, each starting after the last name, so that writes in between neither repeat a name nor hide one.
         first, beyond = text_range(prefix)
         start, end = b"[" + first, b"+" if beyond is None else b"(" + beyond
         while True:
@@ -227,7 +229,7 @@ class Redis(Backend):
     def _apply(
         self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
     ) -> bool:
-        # One round trip if the objects are at most 8 MiB.
+        # One round trip if the objects have at most 8 MiB.
         for values in (puts, objects):
             for key, value in values.items():
                 if len(value) > MAX_VALUE_BYTES:
@@ -237,10 +239,11 @@ class Redis(Backend):
             outcome = self._send(expected, puts, deletes, objects)
             if outcome in (_DONE, _EXPECTATION_FAILED):
                 return outcome == _DONE
-            # Somebody deleted an object between its arrival and the end of the batch. Nothing was put.
+            # Another client deleted an object of this batch before the batch ended. Nothing was put.
             if monotonic() > deadline:
                 raise StoreBusyError(
-                    f"objects are deleted from {self._link.place} as fast as they are written", remains="nothing was published"
+                    f"other clients delete objects from {self._link.place} while they are stored",
+                    remains="nothing was published",
                 )
 
     def _send(
@@ -260,7 +263,7 @@ class Redis(Backend):
         if batch and size + sum(map(len, last.values())) > _BATCH_BYTES:
             self._link.run(batch)
             batch = []
-        # The last run publishes. It asks for what the earlier ones stored: one of them may have failed, or a sweep been there.
+        # The last run publishes. It requires the objects of the earlier runs: one may have failed, or a sweep may have come between.
         batch.append(self._script(last, [key for part in parts for key in part], expected, puts, deletes))
         outcome: int = self._link.run(batch, repeatable=not puts and not deletes, done=_DONE)[-1]
         return outcome
@@ -273,7 +276,7 @@ class Redis(Backend):
         puts: Mapping[str, bytes],
         deletes: Collection[str],
     ) -> Command:
-        """One run of ``_APPLY``, as a command."""
+        """The command that runs ``_APPLY``."""
         names = {self._entries: 1, self._names: 2, self._layout: 3}
         words: list[bytes | int] = [LAYOUT, len(objects), len(required), len(expected), len(deletes), len(puts)]
 
@@ -304,12 +307,12 @@ class Redis(Backend):
         return f"{{{self.prefix}}}:{name}".encode()
 
     def _slot(self, key: str) -> tuple[bytes, bytes]:
-        """The hash that holds ``key``, and its field there. What is an object by contract, but no address, is among the entries."""
+        """The hash that holds ``key``, and its field there. An object whose key is not an address is among the entries."""
         raw = raw_key(key)
         return (self._bucket_of[raw[0]], raw) if raw else (self._entries, key.encode())
 
     def _check(self, *, create: bool) -> None:
-        """Refuse a server that would not keep what it is given, or keys that are not ours. One round trip, which loads the scripts."""
+        """Refuse a server that may lose data, and keys that are not ours. One round trip, which also loads the scripts."""
         info, layout, *kinds, _, _ = self._link.run(
             [
                 ("INFO",),
@@ -323,18 +326,18 @@ class Redis(Backend):
         check_server(_info(info), self._link.place)
         for kind, wanted in zip(kinds, (b"hash", b"zset", b"string"), strict=True):
             if kind not in (wanted, b"none"):
-                raise NotAStoreError(f"{self!r}: there are keys of somebody else's", hint="choose another prefix")
+                raise NotAStoreError(f"{self!r}: the prefix is in use by another program", hint="choose another prefix")
         if layout is None:
             if not create:
-                raise StoreNotFoundError(f"{self!r}: nothing was stored there yet")
+                raise StoreNotFoundError(f"{self!r}: there is no store")
         elif not layout.isdigit():
-            raise NotAStoreError(f"{self!r}: there are keys of somebody else's", hint="choose another prefix")
+            raise NotAStoreError(f"{self!r}: the prefix is in use by another program", hint="choose another prefix")
         elif int(layout) > LAYOUT:
             raise FormatError(int(layout), LAYOUT)
 
 
 def check_server(info: Mapping[str, str], place: str) -> None:
-    """Refuse a server that, by its ``INFO``, is too old, evicts or is a replica."""
+    """Refuse a server that is too old, evicts or is a replica, by its ``INFO``."""
     version = info.get("redis_version", "")
     numbers = tuple(int(number) for number in version.split(".")[:2] if number.isdigit())
     if numbers < OLDEST:
@@ -344,9 +347,9 @@ def check_server(info: Mapping[str, str], place: str) -> None:
         )
     policy = info.get("maxmemory_policy")
     if policy != "noeviction":
-        what = f"has maxmemory-policy {policy}" if policy else "does not say whether it evicts"
+        what = f"has maxmemory-policy {policy}" if policy else "does not report its maxmemory-policy"
         raise UnsafeStoreError(
-            f"{place} {what}: it would throw away what is stored when its memory is full", hint="CONFIG SET maxmemory-policy noeviction"
+            f"{place} {what}: it may delete stored keys when its memory is full", hint="CONFIG SET maxmemory-policy noeviction"
         )
     if info.get("role") == "slave":
         raise ReadOnlyError(f"{place} is a replica, which takes no writes", hint="connect to the primary")
@@ -363,7 +366,7 @@ def _value(reply: object) -> bytes | None:
 
 
 def _parts(objects: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
-    """The objects in parts for one run of the script each; an object that is larger than a part is one of its own."""
+    """Split the objects into parts, one for each run of the script. An object larger than a part is a part of its own."""
     part: dict[str, bytes] = {}
     size = 0
     for key, value in objects.items():

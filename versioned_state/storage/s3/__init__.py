@@ -1,1 +1,1 @@
-"""The store in an S3 bucket. Layer: storage."""
+"""A store in an S3 bucket. Layer: storage."""

@@ -1,7 +1,7 @@
-"""The cells of an ``S3`` store, one at a time: reading, replacing, and what the batches in them came to.
+"""``Cells``: reading and replacing one cell of an ``S3`` store at a time, and deciding the batch that is pending in it. Layer: storage.
 
-Every write here is conditional, so that it is known who wrote what lies there. Above ``client``, which sends requests again whose
-answer was lost; here that is told from a write of another.
+Every write is conditional. ``client`` below sends a request again if its answer was lost; if such a write is refused, this module
+tells whether the cell was changed by an earlier sending of it or by another writer.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from versioned_state.storage.s3.format import Cell, name_of, read_cell, write_ce
 COMMITTED: Final = b"committed"
 ABORTED: Final = b"aborted"
 
-# How long a writer waits for a batch that is in its way before it decides against it, as a part of the timeout: 2 s of 30, time for a
-# live one to be decided, and no more than a pause where its writer died. Large batches take longer.
+# How long a writer waits for a pending batch before it aborts that batch, as a fraction of the timeout: 2 s of 30. A live writer
+# decides its batch within that time; if the writer died, 2 s is only a pause. Large batches are given longer.
 _PATIENCE: Final = 1 / 15
 _PATIENCE_PER_KEY_S: Final = 0.005
 
-# Cells of mutable keys remembered, so that a write to one that this store saw last needs no read before it.
+# Cells of mutable keys that are remembered: a write to a key whose latest cell is remembered needs no read before it.
 _SEEN: Final = 4096
 _SEEN_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A cell as it was stored, and the ETag that a write must name to replace it."""
+    """A stored cell, and the ETag that a write must name to replace it."""
 
     etag: str
     cell: Cell
@@ -43,8 +43,8 @@ class Seen:
 class Cells:
     """Cells by key. Safe for threads.
 
-    A method that replaces something raises ``UnknownOutcomeError`` where nobody can tell whether it did, and any other error only
-    where it did not.
+    A method that replaces a cell raises ``UnknownOutcomeError`` if it cannot be told whether the cell was replaced, and any other error
+    only if it was not.
     """
 
     def __init__(self, client: Client, *, timeout: float) -> None:
@@ -56,16 +56,16 @@ class Cells:
     # Reading
 
     def read(self, key: str) -> Seen | None:
-        """The cell of a key, as it is now; None if nothing lies there."""
+        """The current cell of a key; None if there is none."""
         seen = self.read_name(name_of(key))
         if seen is not None and seen.cell.key != key:
-            raise CorruptStoreError(f"{self._client.place}: in the place of {key!r} lies {seen.cell.key!r}")
+            raise CorruptStoreError(f"{self._client.place}: the cell of {key!r} holds the key {seen.cell.key!r}")
         if not is_object(key):
             self._remember(key, seen)
         return seen
 
     def read_name(self, name: str) -> Seen | None:
-        """The cell under a name of the bucket, whatever its key."""
+        """The cell stored under a name, whatever its key."""
         found = self._client.get(name)
         if found is None:
             return None
@@ -76,19 +76,19 @@ class Cells:
             raise CorruptStoreError(what, hint="restore it from a backup or another copy") from error
 
     def value(self, key: str) -> bytes | None:
-        """The value of a key now, or None."""
+        """The current value of a key, or None."""
         return self.value_in(self.read(key))
 
     def value_in(self, seen: Seen | None) -> bytes | None:
-        """The value in a cell that was read; what a batch in it wants counts once that is decided. Never writes."""
+        """The value in a cell that was read: the pending value if its batch was committed, else the cell's own. Never writes."""
         while seen is not None:
             pending = seen.cell.pending
             if pending is None:
                 return seen.cell.value
             if self._decision(pending.batch) == COMMITTED:
                 return pending.value
-            # Either there was no such decision until now, or all is done and it was removed (and another, who was late, decided
-            # against what is done). The cell tells.
+            # Either the batch was not committed until now, or it was finished and its decision removed. (Then a late writer may even
+            # have aborted the finished batch, without effect.) If it was finished, the cell has changed.
             again = self.read(seen.cell.key)
             if again is not None and again.etag == seen.etag:
                 return seen.cell.value
@@ -97,26 +97,26 @@ class Cells:
 
     # Replacing
 
-    def before(
+    def base_for(
         self, key: str, expected: Mapping[str, bytes | None], wanted: bytes | None, *, read: bool
     ) -> tuple[Seen | None, bytes | None]:
-        """The cell that a write of ``wanted`` is to replace, and its value.
+        """The cell that a write of ``wanted`` would replace, and its value.
 
-        If not asked to read: as it was last seen, or none for a key that never was, if such a write could then go on. The write
-        itself finds out where that is stale. That there is nothing to do, or that it may not be done, is never said without a read.
+        Without ``read`` it may be the cell last seen, or None for a key that was never seen, if that allows the write; the conditional
+        write fails if it is stale. The answers "nothing to do" and "the expectation does not hold" always come from a read.
         """
         if not read:
             with self._lock:
                 last = self._seen.get(key)
-            seen, value = self.settled(last)
+            seen, value = self.decided(last)
             if value == expected.get(key, value) and not (value is None and wanted is None):
                 return seen, value
-        return self.settled(self.read(key))
+        return self.decided(self.read(key))
 
-    def settled(self, seen: Seen | None) -> tuple[Seen | None, bytes | None]:
-        """A cell and its value for somebody who is about to replace it: if a batch is in it, that is decided by then.
+    def decided(self, seen: Seen | None) -> tuple[Seen | None, bytes | None]:
+        """A cell that is about to be replaced, and its value, once the batch pending in it is decided.
 
-        A batch that is under way is waited for. One that takes too long, because its writer died or is stuck, is decided against.
+        Waits for a batch that is under way. A batch that takes too long, because its writer died or is stuck, is aborted.
         """
         start = time.monotonic()
         batch = b""
@@ -135,11 +135,11 @@ class Cells:
                 try:
                     self.decide(batch, ABORTED)
                 except UnknownOutcomeError as error:
-                    # Unknown is the other batch; of ours nothing was written.
+                    # Only the outcome of the other batch is unknown; this call has written nothing.
                     raise UnreachableStoreError(error.what, remains="nothing of this call was written") from error
             else:
                 pause(min(attempt, 3))
-            # The batch may have been done, and its decision removed, since the cell was read.
+            # Since the cell was read, the batch may have been finished and its decision removed.
             again = self.read(seen.cell.key)
             if decision == ABORTED and again is not None and again.etag == seen.etag:
                 return seen, seen.cell.value
@@ -147,10 +147,10 @@ class Cells:
         return seen, None if seen is None else seen.cell.value
 
     def swap(self, base: Seen | None, cell: Cell) -> Seen | None:
-        """Replace a cell if it is still ``base`` (None: nothing lies there): the cell then, or None if it was not.
+        """Replace a cell if it is still ``base`` (None: no cell); returns the new cell, or None if it was not ``base``.
 
-        Where a write is refused, whose write lies there tells: a refused one may have been done before, its answer lost, and
-        another's may lie on top of it already.
+        A refused write may have been done by an earlier sending whose answer was lost, and another write may have followed it. The
+        history of writes in the cell tells.
         """
         key = cell.key
         lost = False
@@ -167,26 +167,26 @@ class Cells:
                 if found is not None and found.cell.remembers(cell.write):
                     return found
                 if (found and found.etag) == (base and base.etag):
-                    continue  # refused for a write that came to nothing
+                    continue  # refused because of a write that failed in the end
                 if lost and not _tells(found, base):
                     raise UnknownOutcomeError(
-                        f"{self._client.place}: so many wrote to {key!r} since that it cannot be told whether a write was done"
+                        f"{self._client.place}: too many others have written to {key!r} to tell whether a write was done"
                     )
                 return None
         except UnknownOutcomeError:
             raise
         except StateError as error:
             if lost:
-                raise UnknownOutcomeError(error.what, remains="whether an earlier sending was done is not known") from error
+                raise UnknownOutcomeError(error.what, remains="it is not known whether an earlier sending was done") from error
             raise
         raise AssertionError("unreachable: attempts end with an error")
 
     # Decisions
 
     def decide(self, batch: bytes, wanted: bytes) -> bytes:
-        """Decide a batch, once and for all; what it was decided, by us or by who came first.
+        """Decide a batch once and for all; returns the decision, which another writer may have made first.
 
-        Only its own writer decides for it, so one that finds that word after a lost answer reads its own.
+        Only the batch's own writer commits it. So if that writer finds ``COMMITTED`` after a lost answer, the decision is its own.
         """
         lost = False
         try:
@@ -202,16 +202,16 @@ class Cells:
             raise
         except StateError as error:
             if lost:
-                raise UnknownOutcomeError(error.what, remains="whether a batch was decided is not known") from error
+                raise UnknownOutcomeError(error.what, remains="it is not known whether the batch was decided") from error
             raise
         raise AssertionError("unreachable: attempts end with an error")
 
     def forget(self, batch: bytes) -> None:
-        """Remove the decision of a batch that is in no cell any more."""
+        """Remove the decision of a batch that is pending in no cell any more."""
         self._client.remove(_decision_name(batch))
 
     def _decision(self, batch: bytes) -> bytes | None:
-        """What a batch was decided; None while it is open, and after all its cells are plain again."""
+        """The decision of a batch; None while the batch is open, and after it was finished."""
         name = _decision_name(batch)
         found = self._client.get(name)
         if found is not None and found.body not in (COMMITTED, ABORTED):
@@ -221,19 +221,19 @@ class Cells:
     # Helpers
 
     def attempts(self) -> Iterator[int]:
-        """0, 1, 2 … until the timeout, then ``StoreBusyError``; from the second on with a pause before the next."""
+        """Yields 0, 1, 2 … until the timeout, then raises ``StoreBusyError``. Pauses before each attempt after the second."""
         start = time.monotonic()
         for attempt in count():
             yield attempt
             if time.monotonic() - start > self._timeout:
                 raise StoreBusyError(
-                    f"{self._client.place}: other writers were faster for {self._timeout:g} s", remains="nothing was written"
+                    f"{self._client.place}: other writers came first for {self._timeout:g} s", remains="nothing was written"
                 )
             if attempt:
                 pause(attempt)
 
     def clear(self) -> None:
-        """Forget what was seen."""
+        """Forget the remembered cells."""
         with self._lock:
             self._seen.clear()
 
@@ -247,7 +247,7 @@ class Cells:
 
 
 def _tells(found: Seen | None, base: Seen | None) -> bool:
-    """Whether a write that was to replace ``base`` and is not among those of ``found`` was surely not done."""
+    """Whether ``found`` proves that a write over ``base`` that it does not remember was not done."""
     return found is not None and (found.cell.remembers_all or (base is not None and found.cell.remembers(base.cell.write)))
 
 

@@ -1,8 +1,8 @@
-"""Requests to S3 through obstore: repeated within a bound where that is safe, their failures translated. Knows nothing of cells.
+"""``Client``: requests to S3 through obstore, with bounded retries and translated errors. Knows nothing of cells. Layer: storage.
 
-A request is sent again, the same bytes on the same condition, until the server gives an answer that settles it. That is safe for
-reads, for conditional writes whose body tells its writer (``S3`` looks whose write is there when one is refused), and for removals.
-The driver's own retries are switched off: they hide that a request was sent twice.
+A request is sent again, with the same bytes and condition, until the server gives a final answer. That is safe for reads, for
+removals, and for conditional writes whose body identifies its writer (if one is refused, ``Cells`` looks whose write is stored).
+The driver's own retries are off, because they hide that a request was sent twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A page of a listing is what S3 gives at most.
+# The most names that S3 returns in one page of a listing.
 PAGE: Final = 1000
 
 FORK_HINT: Final = 'start processes that use S3 with the start method "spawn" or "forkserver"'
@@ -49,18 +49,18 @@ _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 
 
 class Outcome(Enum):
-    """What a failed request came to."""
+    """Why a request failed; the value is the text of the error."""
 
     REFUSED = "its condition does not hold"
-    CONFLICT = "another write of the same key was under way; nothing was done"
-    MISSING = "there is no such key"
-    NO_BUCKET = "there is no such bucket"
-    DENIED = "these credentials may not do that"
+    CONFLICT = "another write of the same key was under way"
+    MISSING = "the key does not exist"
+    NO_BUCKET = "the bucket does not exist"
+    DENIED = "the credentials do not permit this"
     FULL = "there is no room"
-    INVALID = "the server does not take the request"
-    BUSY = "the server asks to slow down; nothing was done"
-    NOT_SENT = "there is no connection"
-    LOST = "the server did not say what became of it"
+    INVALID = "the server rejects the request"
+    BUSY = "the server asks to slow down"
+    NOT_SENT = "the server cannot be reached"
+    LOST = "the server did not answer"
 
 
 _BY_CODE: Final = {
@@ -82,8 +82,8 @@ _BY_STATUS: Final = {
     507: Outcome.FULL,
 }
 
-# Asking again would give the same answer. (Refusals are answers too, where the request has a condition.)
-_SETTLED: Final = frozenset((Outcome.NO_BUCKET, Outcome.DENIED, Outcome.FULL, Outcome.INVALID, Outcome.MISSING, Outcome.REFUSED))
+# Final answers: the same request would get the same answer again.
+_FINAL: Final = frozenset((Outcome.NO_BUCKET, Outcome.DENIED, Outcome.FULL, Outcome.INVALID, Outcome.MISSING, Outcome.REFUSED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ class Found:
 
 
 class Put(NamedTuple):
-    """How a conditional write ended: with the new ETag, or refused (None).
+    """The result of a conditional write: the new ETag, or None if it was refused.
 
-    ``lost``: an earlier sending of it was not answered, so that what refused it may be itself.
+    ``lost``: an earlier sending was not answered, so the write may have been refused because of itself.
     """
 
     etag: str | None
@@ -105,7 +105,7 @@ class Put(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A line of a listing; the name is below the store's prefix."""
+    """One entry of a listing. The name is relative to the store's prefix."""
 
     name: str
     size: int
@@ -129,16 +129,16 @@ class Client:
         self.place = f"s3://{bucket}/{prefix}"
         check_options(options)
         provider = options.pop("credential_provider", None)
-        # A request that hangs leaves time for two more, which settle what became of it.
+        # A request that hangs leaves time for two more, which find out whether it was done.
         limits: dict[str, Any] = {"timeout": f"{timeout / 3 * 1000:.0f}ms", "connect_timeout": f"{min(5.0, timeout / 3) * 1000:.0f}ms"}
         if str(options.get("endpoint", "")).startswith("http://"):
             limits["allow_http"] = "true"
-        # Limits in the configuration leave those of the environment alone; client_options replace both.
+        # Limits in config= leave the environment's settings in force; client_options= replaces both.
         client = options.pop("client_options", None)
         try:
             self._store = S3Store(
                 bucket,
-                # Single DELETE requests are what every server has.
+                # Every server supports single DELETE requests.
                 config=cast("S3Config", {"disable_bulk_delete": "true", **({} if client else limits), **options}),
                 client_options=cast("ClientConfig", {**limits, "allow_http": "allow_http" in limits, **client}) if client else None,
                 retry_config={"max_retries": 0},
@@ -148,7 +148,7 @@ class Client:
             # The driver's message may repeat an option, and with it a secret.
             told = not any(isinstance(value, str) and len(value) > 3 and value in str(error) for value in options.values())
             reason = str(error).partition("\n")[0] if told else f"one of {', '.join(sorted(options))}"
-            raise InvalidArgumentError(f"{self.place}: the driver does not take its options: {reason}") from (error if told else None)
+            raise InvalidArgumentError(f"{self.place}: the driver rejects its options: {reason}") from (error if told else None)
 
     def get(self, name: str) -> Found | None:
         """One object, or None if there is none."""
@@ -157,37 +157,39 @@ class Client:
             answer = self._driver.get(self._store, self._prefix + name)
             return Found(self._etag(answer.meta["e_tag"]), bytes(answer.bytes()))
 
-        found, _ = self._settle(read, refusals=(Outcome.MISSING,))
+        found, _ = self._send(read, refusals=(Outcome.MISSING,))
         return found
 
     def put(self, name: str, body: bytes, *, etag: str | None) -> Put:
-        """Write an object where the one with that ETag lies, or, with None, if there is none."""
-        # What an update was to replace may be missing: that is a refusal, too.
+        """Replace the object that has this ETag; with None, create it. The write is refused if another object is stored.
+
+        An update whose object is missing counts as refused too.
+        """
         mode: PutMode = "create" if etag is None else {"e_tag": etag}
 
         def write() -> str:
             answer = self._driver.put(self._store, self._prefix + name, body, mode=mode, use_multipart=False)
             return self._etag(answer["e_tag"])
 
-        return Put(*self._settle(write, refusals=(Outcome.REFUSED, Outcome.MISSING), writes=True))
+        return Put(*self._send(write, refusals=(Outcome.REFUSED, Outcome.MISSING), writes=True))
 
     def remove(self, name: str) -> None:
-        """Remove an object, whoever wrote it last; for what is written once and never again."""
-        self._settle(lambda: self._driver.delete(self._store, self._prefix + name), refusals=(Outcome.MISSING,))
+        """Remove an object without a condition; only for objects that are never replaced."""
+        self._send(lambda: self._driver.delete(self._store, self._prefix + name), refusals=(Outcome.MISSING,))
 
     def page(self, folder: str, after: str) -> list[Listed]:
-        """The next objects of a folder, in the order of their names, up to ``PAGE``. Fewer: there are no more."""
+        """The next objects of a folder in the order of their names: ``PAGE`` of them, or fewer on the last page."""
         start = self._prefix + after if after else None
 
         def read() -> list[Listed]:
             pages = self._driver.list(self._store, self._prefix + folder, offset=start, chunk_size=PAGE)
             return [Listed(found["path"][len(self._prefix) :], found["size"]) for found in next(pages, ())]
 
-        found, _ = self._settle(read)
+        found, _ = self._send(read)
         return found or []
 
-    def _settle(self, request: Callable[[], T], *, refusals: tuple[Outcome, ...] = (), writes: bool = False) -> tuple[T | None, bool]:
-        """Send a request until its answer settles it: its result, or None for a refusal; and whether a sending was lost."""
+    def _send(self, request: Callable[[], T], *, refusals: tuple[Outcome, ...] = (), writes: bool = False) -> tuple[T | None, bool]:
+        """Send a request until the answer is final. Returns its result (None: refused), and whether a sending was not answered."""
         start = time.monotonic()
         lost = False
         attempt = 0
@@ -200,8 +202,8 @@ class Client:
                     return None, lost
                 lost = lost or outcome is Outcome.LOST
                 waited = time.monotonic() - start
-                # Where nobody listens, a name or a port is wrong more often than a server is about to start.
-                if outcome in _SETTLED or waited > (self._timeout / 3 if outcome is Outcome.NOT_SENT else self._timeout):
+                # An address where nothing listens is more often wrong than about to be served, so it is tried for less long.
+                if outcome in _FINAL or waited > (self._timeout / 3 if outcome is Outcome.NOT_SENT else self._timeout):
                     raise self._error(outcome, detail, writes=writes, lost=lost) from error
             if attempt or outcome is not Outcome.LOST:
                 pause(attempt)
@@ -209,16 +211,16 @@ class Client:
 
     def _etag(self, etag: str | None) -> str:
         if not etag:
-            raise UnsafeStoreError(f"{self.place}: the server gives no ETags, without which a write cannot be made on a condition")
+            raise UnsafeStoreError(f"{self.place}: the server returns no ETags, which conditional writes need")
         return etag
 
     def _error(self, outcome: Outcome, detail: str, *, writes: bool, lost: bool) -> StateError:
         what = f"{self.place}: {outcome.value}{f' ({detail})' if detail else ''}"
         if writes and lost:
-            return UnknownOutcomeError(what, remains="whether the write was done is not known")
+            return UnknownOutcomeError(what, remains="it is not known whether the write was done")
         remains = "nothing was written" if writes else ""
         if outcome is Outcome.NO_BUCKET:
-            return StoreNotFoundError(what, remains=remains, hint="create the bucket first; this library does not")
+            return StoreNotFoundError(what, remains=remains, hint="create the bucket first; this library does not create it")
         if outcome is Outcome.FULL:
             return StorageFullError(what, remains=remains)
         if outcome is Outcome.BUSY or outcome is Outcome.CONFLICT:
@@ -233,46 +235,46 @@ class Client:
 
 
 def _check_fork() -> None:
-    """``StorageError`` in a child of a process that used the driver: its threads are not there, and the first request would hang."""
-    global _driver_pid  # noqa: PLW0603 - the driver's threads belong to the process, too
+    """``StorageError`` in a forked child of a process that used the driver, whose threads are gone: a request would hang."""
+    global _driver_pid  # noqa: PLW0603 - the driver's threads belong to the process too
     if _driver_pid is None:
         _driver_pid = os.getpid()
     if _driver_pid != os.getpid():
-        raise StorageError("this process was forked from one that used S3, which the driver of S3 does not survive", hint=FORK_HINT)
+        raise StorageError("this process was forked from one that used S3; the S3 driver does not work after a fork", hint=FORK_HINT)
 
 
 def pause(attempt: int) -> None:
-    """Wait before another attempt: random, so that writers spread, and longer each time, to 2 s."""
+    """Wait before another attempt: for a random time, so that writers spread, from a range that grows to 2 s."""
     time.sleep(random.uniform(0, min(2.0, 0.02 * 2 ** min(attempt, 10))))  # noqa: S311 - spreading, not secrecy
 
 
 def check_options(options: dict[str, Any]) -> None:
-    """``InvalidArgumentError`` for options that the driver does not survive, or that could not be shown in a message."""
+    """``InvalidArgumentError`` for options that make the driver panic, or that a message must not show."""
     for name, value in options.items():
         if isinstance(value, str) and not value.isprintable():
-            raise InvalidArgumentError(f"option {name} has a control character in it, perhaps the end of the line that it was read from")
+            raise InvalidArgumentError(f"option {name} contains a control character, perhaps the end of the line that it was read from")
     endpoint = options.get("endpoint")
     if endpoint is not None:
         url = urlsplit(endpoint) if isinstance(endpoint, str) else None
         if url is None or url.scheme not in ("http", "https") or "@" in url.netloc:
-            raise InvalidArgumentError("endpoint is a URL such as https://s3.example.org, without a name or password in it")
+            raise InvalidArgumentError("endpoint must be a URL without a user name or password, such as https://s3.example.org")
 
 
 def _outcome(error: Exception) -> tuple[Outcome, str]:
-    """What a failure of the driver means, and what the server called it. What is not recognised counts as lost, the worst case.
+    """The outcome behind an error of the driver, and the server's name for it. An unknown error counts as lost, the worst case.
 
-    The driver's types do not tell a conflict (409) from a refusal (412), nor a missing bucket from a missing key: its message,
-    which quotes the server, does.
+    The driver's types tell neither a conflict (409) from a refusal (412) nor a missing bucket from a missing key. Its message, which
+    quotes the server, does.
     """
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
     number = int(status[1]) if status else 0
     name = code[1] if code else ""
     if "169.254.169.254" in text or "/latest/api/token" in text:
-        # The driver was given no credentials, and asked the machine for its role.
+        # Without credentials the driver asks the machine for its role.
         return Outcome.DENIED, "no credentials were found"
     if "kind: Builder" in text:
-        return Outcome.INVALID, "an endpoint without TLS needs http:// in endpoint=, or AWS_ALLOW_HTTP=true"
+        return Outcome.INVALID, "an endpoint without TLS requires http:// in endpoint=, or AWS_ALLOW_HTTP=true"
     if number == 0 and "kind: Connect" in text:
         return Outcome.NOT_SENT, ""
     other = Outcome.INVALID if 300 <= number < 500 else Outcome.LOST

@@ -1,8 +1,8 @@
-"""What ``S3`` keeps under each key: a cell, with its bytes; and the name of the S3 object that it lies in. Pure functions.
+"""The format of an ``S3`` store: the bytes of a cell, and the name of the S3 object that holds it. Pure functions. Layer: storage.
 
-A cell is replaced by conditional PUT only. It holds the value, or that there is none; the ids of the writes that led to it, by
-which a writer whose answer was lost finds out; and, while a batch of several keys is under way, the value that the batch wants.
-docs/design has the protocol.
+A cell holds the value of a key or the fact that there is none; the ids of the latest writes, which tell a writer whose answer was
+lost whether its write was done; and, while a batch of several keys is under way, the pending value. A cell is replaced by
+conditional PUT only. docs/design/010-s3.md has the protocol.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from versioned_state.storage.base import OBJECT_PREFIX
 # Names
 
 
-# These stand for themselves. A slash becomes "-", which keeps names readable in a listing of the bucket, and never makes a folder;
-# of anything else each byte becomes "." and two digits. So a prefix of a key gives a prefix of its name.
+# These characters stand for themselves. A slash becomes "-", which is readable in a listing of the bucket and makes no folder; each
+# byte of any other character becomes "." and two digits. So a prefix of a key gives a prefix of its name.
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "_")
 
-# Ends each name: lower than whatever a name goes on with, so that a listing that starts after a prefix has every name that begins
-# with it.
+# Ends each name. It sorts before every character of a name, so a listing that starts after a prefix includes every name that
+# begins with the prefix.
 _END: Final = "!"
 
-# S3 takes names of 1024 bytes, of which up to 300 may be the store's prefix. Longer names are cut, and end in a hash of the key.
+# S3 allows names of 1024 bytes, of which up to 300 may be the store's prefix. A longer name is shortened, and ends in a hash of the
+# key.
 _LONGEST: Final = 600
 _HEAD: Final = 500
 
 
 def name_of(key: str) -> str:
-    """The name under which a key lies, below the store's prefix. It tells objects, in ``o/``, from mutable entries, in ``e/``."""
+    """The name of a key's cell, relative to the store's prefix: in ``o/`` for an object, in ``e/`` for a mutable key."""
     folder, text = _split(key)
     name = "".join(map(_escape, text))
     if len(name) > _LONGEST:
@@ -43,10 +44,10 @@ def name_of(key: str) -> str:
 
 
 def names_below(prefix: str) -> list[str]:
-    """What the names of all keys with that prefix begin with; some names of other keys may, where the prefix is very long."""
+    """The beginnings of the names of all keys with that prefix. If the prefix is very long, names of other keys may share them."""
     folder, text = _split(prefix)
     name = "".join(map(_escape, text))
-    # A key that begins with a long prefix may have a name of either kind, which share a head.
+    # A key with a long prefix may have a full or a shortened name; both begin with the same head.
     starts = [folder + (_head(text) if len(name) > _HEAD else name)]
     if OBJECT_PREFIX.startswith(prefix) and prefix != OBJECT_PREFIX:
         starts.append(OBJECT_PREFIX)
@@ -54,7 +55,7 @@ def names_below(prefix: str) -> list[str]:
 
 
 def key_in(name: str) -> str | None:
-    """The key that lies under a name; None if only the cell itself can tell. Raises ``ValueError`` for a name that is not ours."""
+    """The key of a name; None if only the cell itself can tell. Raises ``ValueError`` for a name that is not a cell's."""
     folder, text = name[:2], name[2:]
     body, end, digest = text.partition(_END)
     if not end or "/" in text or folder not in ("o/", "e/"):
@@ -101,8 +102,8 @@ def _head(text: str) -> str:
 
 WRITE_SIZE: Final = 8
 
-# How many earlier writes a cell remembers. A writer whose answer was lost tells its own success from another's as long as fewer
-# have written since. It asks again at once, and 64 writes to one key, of 15 ms and more each, take S3 a second. They cost half a kilobyte.
+# How many earlier writes a cell remembers. A writer whose answer was lost can tell whether its write was done if fewer writes
+# followed. It asks again at once, and 64 writes to one key, of at least 15 ms each, take a second. They cost half a kilobyte.
 HISTORY: Final = 64
 
 _MAGIC: Final = b"vs3\x01"
@@ -114,12 +115,12 @@ _HAS_VALUE, _HAS_PENDING, _HAS_NEXT = 1, 2, 4
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a batch of several keys wants a cell to hold: it does once the batch is decided so.
+    """The value that a batch of several keys gives to a cell once the batch is committed.
 
     Attributes:
-        batch: 16 random bytes, which name its decision.
-        value: None: the key is to be deleted.
-        size: how many keys the batch has; others wait longer for a large one.
+        batch: 16 random bytes that name the batch's decision.
+        value: None if the batch deletes the key.
+        size: how many keys the batch has; others wait longer for a large batch.
     """
 
     batch: bytes
@@ -129,12 +130,12 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is stored for a key.
+    """The record of one key.
 
     Attributes:
-        value: None where the key does not exist, or no longer.
-        write: 8 random bytes of this very write. They also make every version's ETag its own.
-        past: the writes before it, the latest first.
+        value: None if the key does not exist.
+        write: 8 random bytes that identify this write. They also make the ETag of every version unique.
+        past: the ids of the writes before it, the latest first.
     """
 
     key: str
@@ -144,32 +145,32 @@ class Cell:
     pending: Pending | None = None
 
     def remembers(self, write: bytes) -> bool:
-        """Whether that write is this one, or one that led to it, as far as is known."""
+        """Whether ``write`` is this cell's write or one of the earlier writes that it remembers."""
         return write == self.write or write in self.past
 
     @property
     def remembers_all(self) -> bool:
-        """Whether no write of the cell was forgotten."""
+        """Whether the cell remembers all its writes."""
         return len(self.past) < HISTORY
 
 
 def next_cell(key: str, before: Cell | None, value: bytes | None, pending: Pending | None = None) -> Cell:
-    """The cell that is to replace ``before``."""
+    """The cell that replaces ``before``."""
     past = () if before is None else (before.write, *before.past)[:HISTORY]
     return Cell(key, value, os.urandom(WRITE_SIZE), past, pending)
 
 
-# A listing shows sizes, not contents, so the size says what a cell is: its rest modulo 4.
+# A listing shows sizes and not contents, so the size modulo 4 tells the kind of a cell.
 PRESENT, ABSENT, UNDECIDED = 0, 1, 2
 
 
 def kind_of(size: int) -> int:
-    """``PRESENT``, ``ABSENT``, or ``UNDECIDED``: the cell must be read."""
+    """``PRESENT``, ``ABSENT``, or ``UNDECIDED`` if the cell must be read."""
     return size % 4
 
 
 def write_cell(cell: Cell) -> bytes:
-    """A cell as bytes: about 80, the key and the value; 8 for each write remembered."""
+    """A cell as bytes: the key, the value, 8 bytes for each remembered write, and about 80 more."""
     flags = 0 if cell.value is None else _HAS_VALUE
     value, more, tail = cell.value or b"", b"", b""
     kind = PRESENT if flags else ABSENT
@@ -180,17 +181,17 @@ def write_cell(cell: Cell) -> bytes:
         more = _PENDING.pack(cell.pending.batch, cell.pending.size, len(tail))
     key = cell.key.encode()
     head = _HEADER.pack(_MAGIC, flags, len(cell.past), len(key), len(value)) + cell.write + b"".join(cell.past) + key + more
-    # Values are checked by the layer above; the checksum is over what it does not see.
+    # The layer above verifies values, so the checksum covers only the rest.
     body = head + _CHECKSUM.pack(crc32(head)) + value + tail
     return body + bytes((kind - len(body)) % 4)
 
 
 def read_cell(body: bytes) -> Cell:
-    """The cell in those bytes. Raises ``ValueError`` where they are damaged, or no cell."""
+    """The cell in ``body``. Raises ``ValueError`` if the bytes are damaged or not a cell."""
     try:
         magic, flags, count, key_size, value_size = _HEADER.unpack_from(body)
         if magic != _MAGIC:
-            raise ValueError("it is not one of ours, or a newer release's")
+            raise ValueError("it is not a cell, or a newer release wrote it")
         at = _HEADER.size
         writes = [body[at + WRITE_SIZE * i : at + WRITE_SIZE * (i + 1)] for i in range(count + 1)]
         at += WRITE_SIZE * (count + 1)

@@ -1,8 +1,8 @@
-"""``S3``, a store in a bucket of S3, or of a server that speaks its protocol with conditional writes, through obstore.
+"""``S3``, a store in a bucket of S3, or of another server with its protocol and conditional writes, through obstore. Layer: storage.
 
-Each key has an S3 object of its own, a cell (``cells``), which is only ever replaced by conditional PUT. A batch of one key is one
-such PUT. A batch of several plants what it wants in each of their cells, and is then decided, for all of them at once, by the
-creation of one small object, its decision. The note on S3 in docs/design says why, and what happens at each failure.
+Each key has an S3 object of its own, its cell (``cells``), which is replaced by conditional PUT only. A batch of one key is one
+such PUT. A batch of several keys first plants a pending value in each cell; then the creation of one small object, the decision,
+commits all of them at once. docs/design/010-s3.md has the reasons and the failures.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from versioned_state.storage.s3.format import ABSENT, PRESENT, Pending, key_in, 
 K = TypeVar("K")
 T = TypeVar("T")
 
-# Written by the first writer, to try out conditions on; read by every opener, to see that the bucket is there.
+# A writer tries out conditional writes on it. Every opener reads it, to see that the bucket is there.
 _PROBE: Final = "t/conditions!"
-_PROBE_TEXT: Final = b"Writers try out here whether the server honours the conditions of writes.\n"
+_PROBE_TEXT: Final = b"Writers test here whether the server honours conditional writes.\n"
 
 
 class S3(Backend):
     """The store under ``prefix`` in a bucket that exists.
 
     ``options`` are those of obstore's ``S3Store``: ``endpoint``, ``region``, ``access_key_id``, ``secret_access_key``, ``client_options``,
-    ``credential_provider`` and so on; what is not given the driver takes from the environment (``AWS_…``) or from the machine's role.
-    Opening costs one request, and the first write two: they try whether the server honours conditions. One that does not raises
-    ``UnsafeStoreError``, before anything of ours is written.
+    ``credential_provider`` and so on. The driver takes missing ones from the environment (``AWS_…``) or from the machine's role.
+    Opening costs one request. The first write costs two more, which test whether the server honours conditional writes; if it does
+    not, ``UnsafeStoreError`` is raised before anything is stored.
 
-    ``timeout``: seconds, about, for which a request is sent again after failures; one sending has a third of it. ``concurrency``: requests
-    under way at a time, on threads of the store's own.
+    ``timeout``: for about how many seconds a failed request is retried; one sending has a third of that. ``concurrency``: how many
+    requests run at once, on the store's own threads.
 
-    Each key that is read or written is a request (5 to 50 ms on S3): ``get_many`` and the objects of a batch go in parallel. A batch
-    on one mutable key is published by one request, after its objects; on n keys it takes 2n + 2, of which the n go in parallel.
-    What is deleted leaves a cell of about 100 bytes, without a value. A fork is not survived by the driver: a child gets
-    ``StorageError``.
+    Each key that is read or written is one request (5 to 50 ms on S3). ``get_many``, and the objects of a batch, run in parallel. A
+    batch with one mutable key is published by one request, after its objects. A batch with n mutable keys takes 2n + 2 requests,
+    most of them in parallel. A deleted key leaves a cell of about 100 bytes. The driver does not work after a fork: in a forked
+    child every call raises ``StorageError``.
     """
 
     max_expected = 1
@@ -69,7 +69,7 @@ class S3(Backend):
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="versioned-state-s3")
         self._conditions_hold = False
         self._pid = os.getpid()
-        # A missing bucket, a wrong endpoint and credentials that may not read show here, and not as an empty store.
+        # A missing bucket, a wrong endpoint or insufficient credentials fail here, instead of looking like an empty store.
         self._client.get(_PROBE)
 
     def __repr__(self) -> str:
@@ -87,8 +87,8 @@ class S3(Backend):
         mutable = [key for key in keys if not is_object(key)]
         missing = [key for key in mutable if key not in found]
         if missing and len(missing) < len(mutable):
-            # A batch that creates several keys may have been decided between the read of one and that of another. Those that were
-            # missing are asked again now that the others were seen, so that no such batch shows in part.
+            # A batch that creates several keys may have been committed between two of these reads. Reading the missing keys again,
+            # after the others were found, keeps such a batch from showing in part.
             found |= {key: value for key, value in self._together(self._pair, missing) if value is not None}
         return found
 
@@ -97,7 +97,7 @@ class S3(Backend):
         return self._list(prefix)
 
     def _list(self, prefix: str) -> Iterator[str]:
-        # Page by page, each a request of its own that starts after the last name: nothing is open between two steps.
+        # Page by page, each a request of its own that starts after the last name: nothing stays open between two pages.
         for start in names_below(prefix):
             folder, after = start[:2], start if len(start) > 2 else ""
             while True:
@@ -117,7 +117,7 @@ class S3(Backend):
         try:
             key = key_in(name)
         except ValueError:
-            return None  # a file that somebody else put there
+            return None  # not a cell of this store
         if kind_of(size) == ABSENT:
             return None
         if key is None or kind_of(size) != PRESENT:
@@ -142,7 +142,7 @@ class S3(Backend):
         try:
             self._together(self._add_object, objects.items())
         except UnknownOutcomeError as error:
-            # It is the puts and deletes that the caller asks about, and those were not sent.
+            # The outcome that matters to the caller is that of the puts and deletes, and those were not sent.
             raise UnreachableStoreError(error.what, remains="no put and no delete of the batch was done") from error
         if not changes:
             return all(self._cells.value(key) == value for key, value in expected.items())
@@ -155,39 +155,39 @@ class S3(Backend):
         self._threads.shutdown(wait=False)
 
     def _check_conditions(self) -> None:
-        """See for ourselves that the server refuses what a condition forbids: some accept such requests, and overwrite."""
+        """Test that the server honours conditional writes. Some servers accept the conditions and ignore them."""
         if self._conditions_hold:
             return
         try:
-            # Where the first creates it, the second must be refused.
+            # If the first creates the probe, the second must be refused.
             refused = any(self._client.put(_PROBE, _PROBE_TEXT, etag=None).etag is None for _ in range(2))
             refused = refused and self._client.put(_PROBE, _PROBE_TEXT, etag=f'"{"0" * 32}"').etag is None
         except UnknownOutcomeError as error:
             raise UnreachableStoreError(error.what, remains="nothing else was written") from error
         if not refused:
             raise UnsafeStoreError(
-                f"{self._client.place}: the server ignores the conditions of writes, so that writers would overwrite each other; "
-                "nothing was written",
-                hint="it must honour If-None-Match and If-Match of PUT, as Amazon S3 does",
+                f"{self._client.place}: the server ignores the conditions of writes, so writers would overwrite each other",
+                remains="nothing was written",
+                hint="use a server that honours If-None-Match and If-Match of PUT, as Amazon S3 does",
             )
         self._conditions_hold = True
 
     def _add_object(self, item: tuple[str, bytes]) -> None:
-        """Store an object if it is absent. One request, as nearly all objects are new; a second where there is something."""
+        """Store an object if it is absent: one request, as nearly all objects are new, and a second if there is a cell."""
         key, value = item
         cell = next_cell(key, None, value)
         for _ in self._cells.attempts():
             if self._client.put(name_of(key), write_cell(cell), etag=None).etag is not None:
                 return
-            seen, present = self._cells.settled(self._cells.read(key))
-            # Nothing there: what refused it came to nothing, or was deleted.
+            seen, present = self._cells.decided(self._cells.read(key))
+            # No cell: the write that refused this one failed in the end. Try again.
             if present is not None or (seen is not None and self._cells.swap(seen, next_cell(key, seen.cell, value))):
                 return
 
     def _change_one(self, key: str, expected: Mapping[str, bytes | None], wanted: bytes | None) -> bool:
-        """Publish a batch of one key: one request where this store saw the key last."""
+        """Publish a batch of one key: one request if this store remembers the key's latest cell."""
         for attempt in self._cells.attempts():
-            seen, value = self._cells.before(key, expected, wanted, read=attempt > 0)
+            seen, value = self._cells.base_for(key, expected, wanted, read=attempt > 0)
             if value != expected.get(key, value):
                 return False
             if value is None and wanted is None:
@@ -199,10 +199,10 @@ class S3(Backend):
     # Batches of several keys
 
     def _change_several(self, expected: Mapping[str, bytes | None], changes: Mapping[str, bytes | None]) -> bool:
-        """Plant what the batch wants in each cell, decide it, then make the cells plain again.
+        """Plant the pending values of the batch in their cells, decide the batch, then make the cells plain again.
 
-        One key goes first, the one on which there is a condition, or the least: of two batches on the same keys one waits there
-        for the other, and where the condition does not hold nothing else was touched.
+        The key with a condition goes first, or else the least key. So of two batches on the same keys one waits for the other at their
+        first key, and if the condition does not hold no other cell was touched.
         """
         first, *others = sorted({*expected, *changes}, key=lambda key: (key not in expected, key))
         for _ in self._cells.attempts():
@@ -225,7 +225,7 @@ class S3(Backend):
             except UnreachableStoreError:
                 raise
             except StateError:
-                # It is not decided, and will not be. The server answers, so others need not find that out by waiting.
+                # The batch will not be committed. The server answers, so abort it now: others need not wait for it.
                 self._finish(batch, planted, ABORTED)
                 raise
             self._finish(batch, planted, decision)
@@ -234,27 +234,27 @@ class S3(Backend):
         return False
 
     def _plant(self, key: str, expected: Mapping[str, bytes | None], pending: Pending) -> Seen | None:
-        """Put what a batch wants into the cell of a key, beside its value. None: the expectation does not hold."""
+        """Put the pending value of a batch into the cell of a key, beside its value. None if the expectation does not hold."""
         for attempt in self._cells.attempts():
-            seen, value = self._cells.before(key, expected, pending.value, read=attempt > 0)
+            seen, value = self._cells.base_for(key, expected, pending.value, read=attempt > 0)
             if value != expected.get(key, value):
                 return None
             try:
                 planted = self._cells.swap(seen, next_cell(key, seen.cell if seen else None, value, pending))
             except UnknownOutcomeError as error:
-                # Without a decision it never counts, even if it arrives yet.
+                # Without a decision the pending value never counts, even if the write arrives later.
                 raise UnreachableStoreError(error.what, remains="no put and no delete of the batch was done") from error
             if planted is not None:
                 return planted
         return None
 
     def _finish(self, batch: bytes, planted: Mapping[str, Seen], decision: bytes) -> None:
-        """Make the cells of a decided batch plain, and remove its decision, which nothing names then.
+        """Make the cells of a decided batch plain, then remove its decision.
 
-        The batch is done, or will not be, whatever happens here: if this is cut off, cells and decision stay, and mean the same.
+        The outcome of the batch is fixed by now. If this is interrupted, the cells and the decision stay and mean the same.
         """
 
-        def settle(item: tuple[str, Seen]) -> None:
+        def finish(item: tuple[str, Seen]) -> None:
             key, seen = item
             pending = seen.cell.pending
             if pending is not None and pending.batch == batch:
@@ -262,13 +262,13 @@ class S3(Backend):
                 self._cells.swap(seen, next_cell(key, seen.cell, value))
 
         with suppress(StateError):
-            self._together(settle, planted.items())
+            self._together(finish, planted.items())
             self._cells.forget(batch)
 
     # Helpers
 
     def _together(self, work: Callable[[K], T], items: Collection[K]) -> list[T]:
-        """The results of many, in parallel. After a failure no other is begun, and none is under way any more."""
+        """Call ``work`` for each item in parallel; returns the results in order. When it raises, no call is running any more."""
         if len(items) < 2:
             return [work(item) for item in items]
         try:
@@ -289,14 +289,14 @@ class S3(Backend):
             raise_closed()
         if os.getpid() != self._pid:
             raise StorageError(
-                f"{self._client.place} was opened before this process was forked, which its driver does not survive",
+                f"{self._client.place} was opened before this process was forked, and the S3 driver does not work in a forked process",
                 hint=FORK_HINT,
             )
 
 
 def _check_place(bucket: str, prefix: str) -> None:
     if type(bucket) is not str or not bucket or not all(char.isalnum() or char in "-._" for char in bucket):
-        # Not shown: in a malformed URL a password stands in its place.
+        # Not shown: in a malformed URL a password may stand in its place.
         raise InvalidArgumentError("bad name for a bucket", hint="letters, digits and - . _")
     parts = prefix.split("/") if type(prefix) is str and prefix else []
     plain = type(prefix) is str and prefix.isascii() and all(char.isalnum() or char in "-._=/" for char in prefix)

@@ -255,7 +255,7 @@ class KVStoreContract:
         assert stays <= set(seen)
 
     def test_everything_can_be_deleted_while_it_is_listed(self, store: KVStore) -> None:
-        everything = [f"k/{number}" for number in range(1200)] + [f"o/{number:06x}" for number in range(1200)]
+        everything = [f"k/{number}" for number in range(1050)] + [f"o/{number:06x}" for number in range(1050)]
         store.set_many(dict.fromkeys(everything, b"v"))
         for key in store.keys():  # noqa: SIM118 - a store is no dict
             store.delete(key)
@@ -329,8 +329,8 @@ class KVStoreContract:
         assert list(store.keys()) == []
 
     def test_large_batch(self, store: KVStore) -> None:
-        objects = {f"o/{number:048x}": b"%d" % number * 50 for number in range(3000)}
-        mutable = {f"k/{number}": b"%d" % number for number in range(500)}
+        objects = {f"o/{number:048x}": b"%d" % number * 50 for number in range(2100)}
+        mutable = {f"k/{number}": b"%d" % number for number in range(300)}
         assert store.apply({"ref": None}, {**mutable, "ref": b"1"}, objects=objects)
         assert store.get_many([*objects, *mutable]) == {**objects, **mutable}
         assert store.apply({"ref": b"1"}, {"ref": b"2"}, [*objects, *mutable])

@@ -1,1 +1,1 @@
-"""Stores over a store. Layer: storage."""
+"""Stores that wrap another store. Layer: storage."""

@@ -1,7 +1,7 @@
-"""``Cache``, which keeps recently used objects of another store in memory.
+"""``Cache``, which keeps recently used objects of another store in memory. Layer: storage.
 
-Objects only: an object's value is a function of its key, so a copy is never stale. A ref is never
-kept, nor that a key is absent: two caches over one store must not show a stale head.
+It keeps only objects: an object's value is a function of its key, so a copy is never stale. It never keeps a ref or the absence of
+a key, so two caches over one store never show a stale head.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from versioned_state.storage.base import KVStore, is_object
 from versioned_state.storage.call_lock import CallLock
 from versioned_state.storage.wrapper import Wrapper
 
-# What an entry costs beside its key and value: two object headers, a slot and links of the ordered
-# dict. Without it a million tiny objects would take ten times the bound.
+# The memory of an entry beside its key and value: two object headers, a slot and links of the ordered
+# dict. If it were not counted, a million tiny objects would take ten times the bound.
 _ENTRY_BYTES = 250
 
 
 class Cache(Wrapper):
-    """Least recently used objects of ``store``, up to ``max_bytes`` in all.
+    """Keeps the most recently used objects of ``store``, up to ``max_bytes`` in all.
 
-    ``in`` asks the store itself, so that what another process collected does not pass for present.
-    ``hits`` and ``misses`` count objects asked for.
+    ``in`` always asks the store, because another process may have collected a cached object. ``hits`` and ``misses`` count requested
+    objects.
     """
 
     def __init__(self, store: KVStore, max_bytes: int = 64 * 1024 * 1024) -> None:
@@ -37,13 +37,13 @@ class Cache(Wrapper):
         self._lock = CallLock()
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0
-        # How often something was removed. A read that began before a removal and ends after it must
-        # not bring the object back.
+        # The number of removals. A read that began before a removal and ends after it must not cache
+        # the removed object again.
         self._removals = 0
 
     @property
     def size(self) -> int:
-        """Bytes held now, with an estimate of what the entries themselves cost."""
+        """Bytes in the cache, including an estimate of the memory of the entries themselves."""
         return self._size
 
     def get(self, key: str) -> bytes | None:
@@ -75,8 +75,7 @@ class Cache(Wrapper):
             self.hits += len(found)
             self.misses += sum(map(is_object, rest))
             removals = self._removals
-        # A call with nothing left to ask costs no round trip, but a closed store must still say so:
-        # close() empties the cache, so there is something left to ask then.
+        # A call that the cache answers in full costs no round trip. It still fails on a closed store: close() empties the cache.
         if rest or not wanted:
             fetched = self.store.get_many(rest)
             self._keep({key: value for key, value in fetched.items() if is_object(key)}, removals)
@@ -139,7 +138,7 @@ class Cache(Wrapper):
                 raise
 
     def _clear(self) -> None:
-        # After an interrupt between two steps the size may be wrong. A cache may forget.
+        # An interrupt between two steps may have left the size wrong. A cache may forget its entries.
         self._kept.clear()
         self._size = 0
 

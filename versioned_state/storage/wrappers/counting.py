@@ -1,4 +1,4 @@
-"""``Counting``, which measures what a piece of work asks of its store."""
+"""``Counting``, which counts the calls, objects and bytes that pass through a store. Layer: storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from versioned_state.storage.wrapper import Wrapper
 
 @dataclass(frozen=True)
 class Counts:
-    """What went through a store. Bytes are those of values, not of keys."""
+    """Calls, objects and bytes that passed through a store. The bytes are those of values, without keys."""
 
     gets: int = 0
     sets: int = 0
@@ -26,11 +26,11 @@ class Counts:
 
     @property
     def round_trips(self) -> int:
-        """Calls of any kind: on a store across a network each is a round trip, or several for a long listing."""
+        """Calls of any kind. On a network store each is a round trip; a long listing is several."""
         return self.gets + self.sets + self.get_manys + self.listings + self.applies
 
     def __str__(self) -> str:
-        """All of it in one line, for a log: ``2 round trips (get_many 1, apply 1); read …``."""
+        """All counts in one line, for a log: ``2 round trips (get_many 1, apply 1); read …``."""
         calls = {"get": self.gets, "get_many": self.get_manys, "keys": self.listings, "set": self.sets, "apply": self.applies}
         made = ", ".join(f"{name} {count:,}" for name, count in calls.items() if count)
         return (
@@ -41,7 +41,7 @@ class Counts:
 
 
 class Counting(Wrapper):
-    """Counts calls, objects and bytes; a call that raises is counted, with the bytes it was sent."""
+    """Counts calls, objects and bytes. A call that raises counts too, with the bytes passed to it."""
 
     def __init__(self, store: KVStore) -> None:
         super().__init__(store)
@@ -50,11 +50,11 @@ class Counting(Wrapper):
 
     @property
     def counts(self) -> Counts:
-        """The counts since the start, or since ``reset()``; a value that does not change any more."""
+        """The counts since the start or the last ``reset()``, as an immutable value."""
         return self._counts
 
     def reset(self) -> Counts:
-        """Start from zero again; returns what was counted until now."""
+        """Start from zero again; returns the counts until now."""
         with self._lock:
             counts, self._counts = self._counts, Counts()
         return counts
@@ -106,5 +106,5 @@ class Counting(Wrapper):
 
 
 def _size(values: Iterable[object]) -> int:
-    # A value of a wrong type is for the store to refuse, so only bytes are measured.
+    # The store refuses a value of another type, so only bytes are counted.
     return sum(len(value) for value in values if isinstance(value, bytes))

@@ -1,7 +1,6 @@
-"""``Faulty``, a store that fails on purpose, for tests of everything that stands on a store.
+"""``Faulty``, a store that fails on purpose, for tests of code that uses a store. Layer: storage.
 
-The loop that such a test runs: fail at the first call, the second, and so on, until the work is done
-without a fault having fired::
+Such a test fails at the first call, then at the second, and so on, until the work ends without a fault::
 
     for k in itertools.count(1):
         store = Memory()
@@ -9,8 +8,8 @@ without a fault having fired::
         try:
             work(faulty)
         except InjectedFaultError:
-            ...                     # what must hold after a failure
-        ...                         # what must hold of ``store`` in any case
+            ...                     # assert what must hold after a failure
+        ...                         # assert what must hold of ``store`` in any case
         if not faulty.fired:
             break
 """
@@ -33,32 +32,31 @@ class Fault(Enum):
     """How far a failing call gets."""
 
     BEFORE = "before"
-    """Nothing was done."""
+    """The call did nothing."""
 
     AFTER = "after"
-    """All was done, and the answer is lost: the caller cannot know."""
+    """The call did everything, and its answer was lost: the caller cannot know the outcome."""
 
     PARTIAL = "partial"
-    """``apply`` stored its objects, and no put and no delete. A call without objects: as ``BEFORE``."""
+    """``apply`` stored its objects and did no put and no delete. A call without objects fails as with ``BEFORE``."""
 
 
 class InjectedFaultError(UnknownOutcomeError):
-    """The failure that ``Faulty`` raises: as when a connection is lost, the caller cannot know how far the call got."""
+    """The failure that ``Faulty`` raises. As after a lost connection, the caller cannot know how far the call got."""
 
 
 class InjectedCrash(BaseException):
-    """The death of the process, as far as a test can have it: no ``except Exception`` gets to see it."""
+    """A simulated death of the process; ``except Exception`` does not catch it."""
 
 
 class Faulty(Wrapper):
-    """Fails at its ``at``-th call, counted from 1; with None it only counts.
+    """Fails at call number ``at``, counted from 1; with None it only counts.
 
-    A call is one of ``get``, ``set``, ``get_many``, ``keys``, ``apply``, ``in`` (and so whatever is built on
-    these); ``close()`` is not counted and never fails. Without ``crash`` that one call raises
-    ``InjectedFaultError`` and later ones work. With ``crash`` it raises ``InjectedCrash``, and so does every
-    call after it, ``close()`` apart: the dead do not tidy up. What they left is in ``store``.
+    ``get``, ``set``, ``get_many``, ``sizes``, ``keys``, ``apply``, ``in`` and the methods built on them count as calls; ``close()`` does
+    not, and never fails. Without ``crash`` that one call raises ``InjectedFaultError`` and later calls work. With ``crash`` that call
+    and every later one raise ``InjectedCrash``, because a dead process cannot clean up; ``store`` holds what it left.
 
-    ``calls`` is the number of calls so far, ``fired`` whether the fault has happened.
+    ``calls`` is the number of calls so far. ``fired`` tells whether the fault has happened.
     """
 
     def __init__(self, store: KVStore, *, at: int | None = None, fault: Fault = Fault.BEFORE, crash: bool = False) -> None:
@@ -67,7 +65,7 @@ class Faulty(Wrapper):
         self.arm(at, fault=fault, crash=crash)
 
     def arm(self, at: int | None, *, fault: Fault = Fault.BEFORE, crash: bool = False) -> None:
-        """Start counting from zero again, towards another fault."""
+        """Start counting from zero again, for another fault."""
         with self._lock:
             self.at = at
             self.fault = fault
@@ -88,12 +86,12 @@ class Faulty(Wrapper):
         return self._call(lambda: self.store.sizes(keys))
 
     def keys(self, prefix: str = "") -> Iterator[str]:
-        """With ``Fault.AFTER`` the listing is cut short: it yields half of the keys before it fails."""
+        """List the keys. With ``Fault.AFTER`` the listing yields half of them before it fails."""
         if not self._is_due():
             return self.store.keys(prefix)
         if self.fault is not Fault.AFTER:
             raise self._error()
-        return self._cut_short(list(self.store.keys(prefix)))
+        return self._yield_half(list(self.store.keys(prefix)))
 
     def apply(
         self,
@@ -120,7 +118,7 @@ class Faulty(Wrapper):
             partly()
         raise self._error()
 
-    def _cut_short(self, keys: list[str]) -> Iterator[str]:
+    def _yield_half(self, keys: list[str]) -> Iterator[str]:
         yield from keys[: len(keys) // 2]
         raise self._error()
 

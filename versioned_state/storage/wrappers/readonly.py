@@ -1,4 +1,4 @@
-"""``ReadOnly``, a store that can be read and not changed. Layer: storage."""
+"""``ReadOnly``, which refuses every write to a store. Layer: storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from versioned_state.storage.wrapper import Wrapper
 
 
 class ReadOnly(Wrapper):
-    """Passes reads; ``apply``, and every write built on it, raises ``ReadOnlyError``."""
+    """Passes reads on; ``apply``, and every write built on it, raises ``ReadOnlyError``."""
 
     def apply(
         self,

@@ -1,8 +1,8 @@
-"""What an encrypted store derives from a key: sealed values, stored names, and the key's own id. Knows no store.
+"""Sealing the values and names of an encrypted store, and the id of a key. Knows no store. Layer: storage.
 
-Everything here is deterministic, so that equal values under one name and key are equal bytes: that is what lets a
-compare-and-set on encrypted bytes work. Every part is authenticated: what was not written by a holder of the key raises
-``ValueError``, and so does a value that was moved to another name.
+Sealing is deterministic: equal values under one name and key give equal bytes, so a compare-and-set works on encrypted bytes.
+Everything sealed is authenticated: bytes that no holder of the key wrote raise ``ValueError``, and so does a value that was moved to
+another name. (``wrap`` alone is not deterministic.)
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from versioned_state.storage.base import OBJECT_PREFIX
 KEY_SIZE: Final = 32
 ID_SIZE: Final = 4
 NAME_KEY_SIZE: Final = 64
-"""AES-256-SIV takes two keys of 256 bits."""
+"""Bytes: AES-256-SIV takes two keys of 256 bits."""
 
 ENTRY_PREFIX: Final = "e/"
 
 BUCKET_LETTERS: Final = 3
-"""Objects whose keys share so many letters share a bucket, so that those that begin with an abbreviated id are found by a listing
-of 1/4096 of the store. Fewer would list more, and more would tell more about which addresses begin alike."""
+"""Objects whose keys share their first 3 letters share a bucket, so resolving an abbreviated id lists 1/4096 of the objects. Fewer
+letters would list more; more letters would reveal more about which addresses begin alike."""
 
 _INFO: Final = b"versioned-state encrypted store 1"
 _NONCE_SIZE: Final = 12
@@ -42,7 +42,7 @@ _HEX: Final = re.compile(r"(?:[0-9a-f]{2})+")
 class Cipher:
     """One key, in one store: values under AES-256-GCM, names of objects under AES-256-SIV (RFC 5297). Threads may share it.
 
-    ``salt`` is the store's own, so one key gives other bytes and another ``id`` in every store.
+    ``salt`` belongs to the store, so one key gives different bytes and a different ``id`` in every store.
     """
 
     def __init__(self, key: bytes, salt: bytes) -> None:
@@ -70,26 +70,26 @@ class Cipher:
     def seal(self, key: str, value: bytes) -> bytes:
         """The stored bytes of a value: the key's id, a nonce, and the sealed value with its tag; 32 bytes more than the value.
 
-        The nonce is a function of name and value. Two different values meet in a nonce with a chance of 2⁻³³ after 2³² of them,
-        which is what random nonces would give as well.
+        The nonce is a function of name and value. After 2³² values the chance that two of them share a nonce is 2⁻³³, the same as with
+        random nonces.
         """
         name = key.encode()
         nonce = hmac.digest(self._nonces, len(name).to_bytes(4, "big") + name + value, "sha256")[:_NONCE_SIZE]
         return self.id + nonce + self._values.encrypt(nonce, value, self.id + name)
 
     def open(self, key: str, stored: bytes) -> bytes:
-        """The value in stored bytes. Raises ``ValueError`` unless they were sealed with this key, for this name."""
+        """The value in stored bytes. Raises ``ValueError`` unless they were sealed with this key for this name."""
         try:
             return self._values.decrypt(stored[ID_SIZE:_HEADER_SIZE], stored[_HEADER_SIZE:], self.id + key.encode())
         except (self._invalid, ValueError) as error:
-            raise ValueError("it was not written there by a holder of the key") from error
+            raise ValueError("no holder of the key wrote it there") from error
 
     # Names of objects
 
     def object_name(self, key: str) -> str:
         """The name under which the object ``key`` is stored: bucket, id and sealed key; 47 bytes in hex for an address of 24."""
         text = key[len(OBJECT_PREFIX) :]
-        # An address is taken as bytes, not as twice as many digits.
+        # The bytes of an address are half as long as its digits.
         plain = b"\x01" + bytes.fromhex(text) if _HEX.fullmatch(text) else b"\0" + text.encode()
         return self._bucket(text) + self._names.encrypt(plain, None).hex()
 
@@ -100,29 +100,29 @@ class Cipher:
         except self._invalid as error:
             raise ValueError("not the name of an object") from error
         key = OBJECT_PREFIX + (plain[1:].hex() if plain[0] else plain[1:].decode())
-        if self.object_name(key) != name:  # written another way, or in another bucket: it would be listed twice
+        if self.object_name(key) != name:  # a second spelling, or another bucket: the object would be listed twice
             raise ValueError("not the name of an object")
         return key
 
     def listing(self, prefix: str) -> str:
-        """What the stored names of all objects whose key starts with ``prefix`` begin with, and of as few others as can be told."""
+        """A beginning that the stored names of all objects whose key starts with ``prefix`` share, and few others."""
         text = prefix[len(OBJECT_PREFIX) :]
         return self._bucket(text) if len(text) >= BUCKET_LETTERS else OBJECT_PREFIX
 
     def _bucket(self, text: str) -> str:
         bucket = hmac.digest(self._buckets, text[:BUCKET_LETTERS].encode(), "sha256")[:_BUCKET_SIZE]
-        # The bucket comes first: a store may spread its objects by the first bytes of their keys, and the id is the same in all.
+        # The bucket comes first, because a store may spread objects by the first bytes of their keys, and all share the id.
         return OBJECT_PREFIX + (bucket + self.id).hex()
 
     # The key of entries' names
 
     def wrap(self, name_key: bytes) -> bytes:
-        """``name_key``, sealed with this key."""
+        """Seal ``name_key`` with this key."""
         nonce = secrets.token_bytes(_NONCE_SIZE)
         return nonce + self._wrapping.encrypt(nonce, name_key, None)
 
     def unwrap(self, wrapped: bytes) -> bytes:
-        """What was wrapped. Raises ``ValueError``."""
+        """The key in ``wrapped``. Raises ``ValueError``."""
         try:
             return self._wrapping.decrypt(wrapped[:_NONCE_SIZE], wrapped[_NONCE_SIZE:], None)
         except self._invalid as error:
@@ -130,15 +130,15 @@ class Cipher:
 
 
 def id_in(name: str) -> str:
-    """The id, in hex, of the key under which the object of that stored name is; of a name that is not ours, anything."""
+    """The id, in hex, of the key that sealed the object's stored name ``name``. Any text if ``name`` is not a stored name."""
     return name[_ID_START:_ID_END]
 
 
 class EntryNames:
-    """The stored names of mutable keys: each part between slashes is sealed on its own, so that a folder can be listed.
+    """The stored names of mutable keys. Each part between slashes is sealed on its own, so that a folder can be listed.
 
-    Equal parts in different folders differ. The key is the store's own and outlives a change of keys, since an entry must
-    have one name for all who compare-and-set it.
+    Equal parts in different folders are sealed differently. ``name_key`` belongs to the store and outlives a change of keys, because
+    all writers that compare-and-set an entry must use one name for it.
     """
 
     def __init__(self, name_key: bytes) -> None:
@@ -149,7 +149,7 @@ class EntryNames:
         self._names = AESSIV(name_key)
 
     def name(self, key: str) -> str:
-        """The name under which the entry ``key`` is stored: 16 bytes more for each part, in base64."""
+        """The name under which the entry ``key`` is stored: each part with 16 bytes more, in base64."""
         sealed = []
         before = 0
         for part in key.split("/"):
@@ -168,11 +168,11 @@ class EntryNames:
                 key = before + self._names.decrypt(raw, [before.encode()]).decode()
             except self._invalid as error:
                 raise ValueError("not the name of an entry") from error
-        if self.name(key) != name:  # base64 can be written in several ways
+        if self.name(key) != name:  # base64 allows several spellings
             raise ValueError("not the name of an entry")
         return key
 
     def listing(self, prefix: str) -> str:
-        """What the stored names of all entries whose key starts with ``prefix`` begin with: its folder's."""
+        """The beginning of the stored names of all entries whose key starts with ``prefix``: the name of its folder."""
         folder, slash, _ = prefix.rpartition("/")
         return self.name(folder) + "/" if slash else ENTRY_PREFIX

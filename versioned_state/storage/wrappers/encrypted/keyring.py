@@ -1,6 +1,7 @@
-"""The keyring of an encrypted store: the one record that is not encrypted, which says with which keys the store can be opened.
+"""The keyring of an encrypted store: its one record that is not encrypted, which tells which keys open the store. Layer: storage.
 
-It holds the store's salt and, for each key in use, the key's id and the key of entries' names, wrapped with it. A key is never in it.
+It holds the store's salt and, for each key in use, the key's id and the key of the entries' names, wrapped with that key. It never
+holds a key itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, Self
 from versioned_state.errors import CorruptStoreError, FormatError
 
 KEYRING: Final = "encryption"
-"""Its key in the store. The names of what is encrypted start with ``o/`` or ``e/``."""
+"""The record's key in the store. The names of encrypted objects and entries start with ``o/`` or ``e/``."""
 
 VERSION: Final = 1
 
@@ -24,14 +25,14 @@ _SALT_SIZE: Final = 32
 
 @dataclass(frozen=True)
 class Keyring:
-    """``wrapped``: the key of entries' names under each key in use, by the id of that key."""
+    """The salt of the store, and the key of the entries' names wrapped with each key in use, by that key's id."""
 
     salt: bytes
     wrapped: Mapping[bytes, bytes]
 
     @classmethod
     def read(cls, stored: bytes) -> Self:
-        """The keyring in a record. Raises ``FormatError`` for one of a newer release, ``CorruptStoreError``."""
+        """The keyring in a record. Raises ``FormatError`` for a newer release's record, ``CorruptStoreError`` for a damaged one."""
         try:
             if not stored.startswith(_MAGIC):
                 raise ValueError("it does not begin as one")
@@ -55,5 +56,5 @@ class Keyring:
 
 
 def new_salt() -> bytes:
-    """The salt of a new store."""
+    """A random salt for a new store."""
     return secrets.token_bytes(_SALT_SIZE)

@@ -1,7 +1,7 @@
-"""``Encrypted``, a store whose values and keys mean nothing to whoever holds the store under it.
+"""``Encrypted``, which encrypts the values and keys that it keeps in another store. Layer: storage.
 
-``cipher`` says what becomes of a value and of a name; here is how that is kept in a store: opened with the right key, read
-and written in as many round trips as without encryption, and moved to another key beside readers and writers.
+``cipher`` seals values and names. This module opens a store with the right key, reads and writes in as few round trips as without
+encryption, and moves a store to another key beside readers and writers.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from versioned_state.storage.wrappers.encrypted.cipher import (
 from versioned_state.storage.wrappers.encrypted.keyring import KEYRING, Keyring, new_salt
 
 _BATCH: Final = 64
-"""Values that ``reencrypt`` holds in memory at once: 256 KB of objects of 4 KB, 64 MB of the largest that there are."""
+"""Values that ``reencrypt`` holds in memory at once: 256 KB for objects of 4 KB, 64 MB for the largest objects."""
 
 _UNCHANGED: Final = "nothing was changed"
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A part of a listing: stored names to list, those under which keys are not meant, and whether they may move meanwhile."""
+    """A part of a listing: the beginning of the stored names, the key ids to skip, and whether objects may move meanwhile."""
 
     start: str
     skip: Collection[str] = ()
@@ -53,29 +53,28 @@ class _Step:
 
 
 class Encrypted(Backend, Wrapper):
-    """Keeps everything in ``store`` encrypted and authenticated with ``key``, 32 bytes. An empty store is made an encrypted one.
+    """Encrypts and authenticates everything in ``store`` with ``key``, 32 random bytes. An empty store becomes an encrypted one.
 
-    Values are sealed with AES-256-GCM, each bound to its key in the store; keys with AES-256-SIV. Whoever can write to the store
-    cannot forge a value, nor put one in the place of another: that raises ``CorruptObjectError`` or ``CorruptStoreError`` when it is
-    read. They can delete, and put back what was stored under the same key before, up to the whole store; this is not noticed here.
+    Values are sealed with AES-256-GCM, each bound to its key in the store; keys are sealed with AES-256-SIV. A person who can write
+    to the store cannot forge a value or swap two values: reading such a value raises ``CorruptObjectError`` or ``CorruptStoreError``.
+    That person can delete values, and can restore older bytes of the same key, even of the whole store, unnoticed.
 
-    What is not hidden: how many objects and entries there are, and the sizes of their values (32 bytes more than they have, and
-    below the engine's compression); when each is read and written; that an object or entry has the value that it had before; how
-    many parts, between slashes, an entry's key has, how long they are, and which entries share a folder; which objects have keys
-    whose first 3 digits are equal.
+    The store still reveals: the number of objects and entries; the sizes of their values (plus 32 bytes each, after the engine's
+    compression); when each is read and written; whether an object or entry has the same value as before; how many parts an entry's
+    key has, how long they are, and which entries share a folder; which objects have keys with the same first 3 digits.
 
-    New values are written under ``key``. ``old_keys`` are other keys under which values may be stored: to change a key, give every
-    process the new one too, as an old key; then make it the first everywhere; then run ``reencrypt()`` once. Without ``old_keys``
-    every call costs the round trips that it costs without encryption, but for a read of an object that is not there, which costs
-    one more; with them, a compare-and-set of what is stored under an old key costs two more. ``max_expected`` is that of ``store``.
+    New values are sealed with ``key``; ``old_keys`` open older values. To change the key, first give every process the new key as an
+    old one; then make it the first everywhere; then run ``reencrypt()`` once. Without ``old_keys``, calls cost as many round trips as
+    without encryption, except that reading a missing object costs one more. With them, a compare-and-set of a value under an old key
+    costs two more. ``max_expected`` is that of ``store``.
 
-    ``private`` is that of ``store``: what is read was written by a holder of the key, but it may be an older value put back by
-    somebody else. Where others can write, unpickling stays a decision of the caller's (``pickle=``, ``pickle_key=``).
+    ``private`` is that of ``store``. A holder of the key wrote every value, but somebody else may have restored an older one. If
+    others can write to the store, the caller still decides about unpickling (``pickle=``, ``pickle_key=``).
 
     Raises:
-        WrongKeyError: none of the keys opens the store, or values are stored under one that was not given. Nothing was changed.
-        NotAStoreError: the store holds something that is not encrypted; it was not touched.
-        StoreNotFoundError: it is empty, and read-only.
+        WrongKeyError: none of the keys opens the store, or values are sealed with a key that was not given. Nothing was changed.
+        NotAStoreError: the store holds values that are not encrypted; it was not touched.
+        StoreNotFoundError: the store is empty and read-only.
     """
 
     def __init__(self, store: KVStore, key: bytes, *, old_keys: Iterable[bytes] = ()) -> None:
@@ -83,12 +82,12 @@ class Encrypted(Backend, Wrapper):
         for each in keys:
             if type(each) is not bytes or len(each) != KEY_SIZE:
                 raise InvalidArgumentError(
-                    f"a key of an encrypted store is {KEY_SIZE} random bytes",
-                    hint=f"make one with secrets.token_bytes({KEY_SIZE}), and keep it where the store is not",
+                    f"the key of an encrypted store must be {KEY_SIZE} random bytes",
+                    hint=f"make one with secrets.token_bytes({KEY_SIZE}), and keep it apart from the store",
                 )
         super().__init__(store)
         while not self._unlock(keys):
-            pass  # another process changed the keyring in between; each time it is one that got ahead
+            pass  # another process changed the keyring first; each failure means that one of them succeeded
 
     # Opening
 
@@ -101,7 +100,9 @@ class Encrypted(Backend, Wrapper):
         self._cipher = next(iter(self._ciphers.values()))
         opener = next((cipher for id, cipher in self._ciphers.items() if id in ring.wrapped), None)
         if opener is None:
-            raise WrongKeyError("the store is encrypted with another key", remains=_UNCHANGED, hint="give the key that it was made with")
+            raise WrongKeyError(
+                "the store is encrypted with another key", remains=_UNCHANGED, hint="use the key that the store was made with"
+            )
         self._check_ring(ring)
         try:
             name_key = opener.unwrap(ring.wrapped[opener.id])
@@ -110,29 +111,29 @@ class Encrypted(Backend, Wrapper):
             raise CorruptStoreError(f"the keyring of the encrypted store is damaged: {error}", remains=_UNCHANGED) from error
         if self._cipher.id in ring.wrapped:
             return True
-        # The first write under a new key must not come before the record that says so.
+        # The keyring must name a new key before the first write under it.
         added = replace(ring, wrapped={**ring.wrapped, self._cipher.id: self._cipher.wrap(name_key)})
         with suppress(ReadOnlyError):
             return self.store.compare_and_set(KEYRING, stored, added.write())
         return True
 
     def _create(self, key: bytes) -> bool:
-        # Keys without a keyring may be those of a process that made one since it was looked for.
+        # If there are keys, another process may have made the keyring since it was looked up.
         if next(iter(self.store.keys()), None) is not None:
             if self.store.get(KEYRING) is not None:
                 return False
             raise NotAStoreError(
-                "the store holds what is not encrypted",
+                "the store holds values that are not encrypted",
                 remains="it was not touched",
-                hint="open it without a key; an encrypted store begins as an empty one",
+                hint="open it without a key; only an empty store can become an encrypted one",
             )
         cipher = Cipher(key, salt := new_salt())
         ring = Keyring(salt, {cipher.id: cipher.wrap(secrets.token_bytes(NAME_KEY_SIZE))})
         try:
             self.store.compare_and_set(KEYRING, None, ring.write())
         except ReadOnlyError as error:
-            raise StoreNotFoundError("the store is empty, and is open for reading only") from error
-        return False  # read it back: the one that counts may be another's
+            raise StoreNotFoundError("the store is empty and read-only") from error
+        return False  # read it back: another process may have made it first
 
     def _check_ring(self, ring: Keyring) -> None:
         unknown = [id.hex() for id in ring.wrapped if id not in self._ciphers]
@@ -140,12 +141,12 @@ class Encrypted(Backend, Wrapper):
             raise WrongKeyError(
                 f"the store is encrypted with a key that was not given (id {', '.join(unknown)})",
                 remains=_UNCHANGED,
-                hint="give it as well, in old_keys; reencrypt() ends the use of old keys",
+                hint="add it to old_keys; reencrypt() ends the use of old keys",
             )
 
     def _checked_ring(self, stored: bytes | None) -> tuple[bytes, Keyring]:
         if stored is None:
-            raise CorruptStoreError(f"the keyring of the encrypted store, under {KEYRING!r}, is gone", hint="restore it from a backup")
+            raise CorruptStoreError(f"the keyring of the encrypted store, under {KEYRING!r}, is missing", hint="restore it from a backup")
         ring = Keyring.read(stored)
         self._check_ring(ring)
         return stored, ring
@@ -174,28 +175,28 @@ class Encrypted(Backend, Wrapper):
         return None if sealed is None else {names[name]: max(size - SEAL_SIZE, 0) for name, size in sealed.items()}
 
     def _look_again(self, keys: Collection[str]) -> dict[str, bytes]:
-        # An object that was not there may have been stored under a key that came since, or have gone from an old name to a
-        # new one between the two reads: the copy comes before the deletion, so that it is found now. Missing is not absent.
+        # The object may be sealed with a key that was added since, which _checked_ring reports. Or it was moved from an old name
+        # to a new one between the two reads; a copy precedes the deletion, so now it is found.
         names = {name: key for key in keys for name in self._stored_names(key)}
         stored = self.store.get_many([*names, KEYRING])
         self._checked_ring(stored.pop(KEYRING, None))
         return {names[name]: self._open(names[name], value) for name, value in stored.items()}
 
     def _keys(self, prefix: str) -> Iterator[str]:
-        """As in ``KVStore``, at the cost of what is listed where a prefix of entries ends with a slash, or else of its folder.
+        """As in ``KVStore``. Listing entries costs as much as the prefix's folder; a prefix that ends with a slash is a folder.
 
-        A prefix of objects with fewer than 3 digits costs that of all objects; with more, 1/4096 of it. While old keys are in use,
-        what is listed under them is remembered, at about 100 bytes an object.
+        A prefix of objects with fewer than 3 digits costs a listing of all objects; a longer one costs 1/4096 of that. While old keys
+        are in use, the objects listed under them are remembered, at about 100 bytes each.
         """
         steps = []
         if may_list_objects(prefix):
-            # Old names first: an object that is moved meanwhile is then met under its new name, if not under the old.
+            # Old names first: an object that is moved meanwhile is then listed under its new name, if not under the old.
             old, new = self._old_ciphers, self._cipher
             steps = [_Step(start, {new.id.hex()}, moving=True) for start in dict.fromkeys(cipher.listing(prefix) for cipher in old)]
             steps.append(_Step(new.listing(prefix), {cipher.id.hex() for cipher in old}))
         if not prefix.startswith(OBJECT_PREFIX):
             steps.append(_Step(self._entries.listing(prefix)))
-        # The first listing begins now, so that a closed store says so; the others once the one before has ended.
+        # The first listing begins now, so that a closed store raises here; each of the others begins when the previous one ends.
         return self._list(prefix, steps, self.store.keys(steps[0].start))
 
     def _list(self, prefix: str, steps: list[_Step], names: Iterator[str]) -> Iterator[str]:
@@ -228,7 +229,7 @@ class Encrypted(Backend, Wrapper):
         if self.store.apply(conditions, written, removed, objects=sealed):
             return True
         while len(self._ciphers) > 1:
-            # What is expected may be what is stored, under an old key; then the stored bytes themselves are the condition.
+            # The expected value may be stored under an old key. Then the stored bytes become the condition.
             current = self.store.get_many(conditions)
             for key, value in expected.items():
                 stored = current.get(entry(key))
@@ -244,15 +245,15 @@ class Encrypted(Backend, Wrapper):
     # Another key
 
     def reencrypt(self) -> int:
-        """Move everything that is stored under old keys to the first key, which alone opens the store then; how many values were moved.
+        """Seal every value under the first key, which alone opens the store afterwards; returns how many values were moved.
 
-        Beside readers and writers that were given all of these keys, and have the new one first. What was cut off is taken up by
-        another call. Objects go in batches, each copied before the old one is deleted; entries one by one. The keys of entries
-        keep their names, so whoever has an old key and an old copy of the store can still read those: after a key has leaked, copy
-        what matters into a new store.
+        Runs beside readers and writers that have all of these keys, with the new one first. After an interrupt, call it again.
+        Objects move in batches, each copied before the old one is deleted; entries move one by one. The stored names of entries do not
+        change, so a holder of an old key and an old copy of the store can still read them: if a key has leaked, copy the data into a
+        new store instead.
 
         Raises:
-            WrongKeyError: something is stored under a key that was not given; nothing was changed.
+            WrongKeyError: a value is sealed with a key that was not given; nothing was changed.
         """
         self._checked_ring(self.store.get(KEYRING))
         moved = self._move_objects()
@@ -271,7 +272,7 @@ class Encrypted(Backend, Wrapper):
             found = [(self._key(name), stored) for name, stored in self.store.get_many(batch).items()]
             seal, name_of = self._cipher.seal, self._cipher.object_name
             self.store.apply({}, {}, objects={name_of(key): seal(key, self._open(key, stored)) for key, stored in found})
-            # They are durable by now, so that whoever finds none under the old name finds one under the new.
+            # The copies are durable by now, so a reader that misses the old name finds the new one.
             self.store.delete_many(batch)
             moved += len(found)
         return moved
@@ -290,7 +291,7 @@ class Encrypted(Backend, Wrapper):
         return tuple(self._ciphers.values())[1:]
 
     def _stored_names(self, key: str) -> list[str]:
-        """Where a key may be stored: an entry in one place, an object in one for each key, the first key's first."""
+        """The names under which a key may be stored: one for an entry; for an object one for each cipher, the current one first."""
         if is_object(key):
             return [cipher.object_name(key) for cipher in self._ciphers.values()]
         return [self._entries.name(key)]
@@ -302,22 +303,22 @@ class Encrypted(Backend, Wrapper):
             cipher = self._ciphers.get(bytes.fromhex(id_in(name)))
             if cipher is not None:
                 return cipher.object_key(name)
-            self._checked_ring(self.store.get(KEYRING))  # a key that came since is not damage
+            self._checked_ring(self.store.get(KEYRING))  # a key that was added since is not damage
             raise ValueError("it names a key that is not in use")
         except ValueError as error:
-            raise CorruptStoreError(f"the encrypted store holds a key that no holder of its keys has made: {name!r}") from error
+            raise CorruptStoreError(f"the encrypted store holds a name that no holder of its keys made: {name!r}") from error
 
     def _open(self, key: str, stored: bytes) -> bytes:
         cipher = self._ciphers.get(stored[:ID_SIZE])
         try:
             if cipher is not None:
                 return cipher.open(key, stored)
-            self._checked_ring(self.store.get(KEYRING))  # a key that came since is not damage
+            self._checked_ring(self.store.get(KEYRING))  # a key that was added since is not damage
             raise ValueError("it names a key that is not in use")
         except ValueError as error:
             if is_object(key):
                 raise CorruptObjectError(key[len(OBJECT_PREFIX) :], str(error)) from error
             raise CorruptStoreError(
                 f"the value of {key!r} is damaged: {error}",
-                hint="somebody else changed the store, or it is damaged; restore it from a backup",
+                hint="restore it from a backup",
             ) from error
