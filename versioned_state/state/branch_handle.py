@@ -260,8 +260,8 @@ class BranchHandle:
         """Ask the store for an outcome, and end an interrupted step. Raises ``StorageError``; the next call tries again."""
         if self._finishing:
             return
-        self._finishing = True
         try:
+            self._finishing = True
             unfinished = self.unfinished
             question = unfinished.question
             if unfinished.move is None:

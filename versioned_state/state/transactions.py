@@ -34,21 +34,25 @@ class _Open:
 
     Attributes:
         savepoint: the way back.
+        landings: the handle's number of commits when it was entered. A higher number says that its own commit was made.
         block: dead once the block can no longer end; None if that is not known.
+        has_left: its block was left, and the end failed.
         doomed: it was rolled back already with one that was left too early, and so is everything that its block still does.
     """
 
-    __slots__ = ("block", "doomed", "options", "savepoint")
+    __slots__ = ("block", "doomed", "has_left", "landings", "options", "savepoint")
 
-    def __init__(self, options: CommitOptions, savepoint: Savepoint, block: ReferenceType[Any] | None) -> None:
+    def __init__(self, options: CommitOptions, savepoint: Savepoint, landings: int, block: ReferenceType[Any] | None) -> None:
         self.options = options
         self.savepoint = savepoint
+        self.landings = landings
         self.block = block
+        self.has_left = False
         self.doomed = False
 
     @property
     def is_abandoned(self) -> bool:
-        return self.block is not None and self.block() is None
+        return self.has_left or (self.block is not None and self.block() is None)
 
 
 class Transactions:
@@ -91,10 +95,10 @@ class Transactions:
         )
 
     def drop_abandoned(self) -> None:
-        """Roll back the transactions whose block is gone without having ended, with all that they enclose."""
+        """End the transactions whose block is gone, but whose end failed or never ran, with all that they enclose."""
         for opened in self.open:
             if opened.is_abandoned:
-                self._roll_back(opened)
+                self._abandon(opened)
                 return
 
     def enter(self, options: CommitOptions, block: ReferenceType[Any] | None) -> _Open:
@@ -105,7 +109,7 @@ class Transactions:
             owner = _current_owner()
             if self.open and self._owner != owner:
                 raise self._foreign("cannot enter a transaction:")
-            opened = _Open(options, self._handle.worktree.save(), block)
+            opened = _Open(options, self._handle.worktree.save(), self._handle.landings, block)
             try:
                 self._owner = owner
                 self.open.append(opened)
@@ -122,15 +126,13 @@ class Transactions:
             StateError: as ``commit``. The transaction was rolled back.
         """
         with self._lock:
-            landings = self._handle.landings
             try:
                 self._leave(opened, failed=failed)
             except BaseException:
+                opened.has_left = True  # if the store fails here too, the next call does the rest
                 self._handle.finish()  # an interrupt may have come into it
-                if self._handle.landings != landings:
-                    self._forget(opened)  # the commit was made by then
-                elif opened in self.open:
-                    self._roll_back(opened)
+                if opened in self.open:
+                    self._abandon(opened)
                 raise
 
     def _leave(self, opened: _Open, *, failed: bool) -> None:
@@ -162,6 +164,13 @@ class Transactions:
                 error.hint = "refresh(), and do it again; or give it policies="
             raise
         self._forget(opened)
+
+    def _abandon(self, opened: _Open) -> None:
+        """Roll back a transaction that did not end well, unless its commit was made all the same."""
+        if self._handle.landings != opened.landings:
+            self._forget(opened)
+        else:
+            self._roll_back(opened)
 
     def _roll_back(self, opened: _Open) -> None:
         self._handle.roll_back(opened.savepoint)
