@@ -143,9 +143,19 @@ class MergeConflictError(StateError):
         self.conflicts = tuple(conflicts)
         self._merge = merge
 
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._merge is None:
+            return super().__reduce__()
+        # A merge belongs to a state of this process: the other side gets the conflicts, and cannot resolve them.
+        error = MergeConflictError(self.branch, self.conflicts, remains=self.remains)
+        for note in getattr(self, "__notes__", ()):
+            if note != f"hint: {self.hint}":
+                error.add_note(note)
+        return error.__reduce__()
+
     @property
     def can_resolve(self) -> bool:
-        """Whether ``merge`` can resolve the conflicts: not after a transaction, which was rolled back."""
+        """Whether ``merge`` can resolve the conflicts: not after a transaction, which was rolled back, nor in another process."""
         return self._merge is not None
 
     @property

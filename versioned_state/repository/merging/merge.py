@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from versioned_state.errors import InvalidArgumentError, LimitExceededError, PickleRefusedError, UnserializableValueError
+from versioned_state.errors import InvalidArgumentError, LimitExceededError, PickleRefusedError, StateError, UnserializableValueError
 from versioned_state.repository.merging.policies import NUMBERS, Policies, Policy
 from versioned_state.values.cells import Code, code_of, is_array
 from versioned_state.values.changes.diff import diff_maps
@@ -38,6 +38,9 @@ class Missing:
     def __repr__(self) -> str:
         return "<missing>"
 
+    def __reduce__(self) -> str:
+        return "MISSING"
+
 
 MISSING: Final = Missing()
 
@@ -54,13 +57,24 @@ class Conflict:
         both_appended: whether both sides put elements into a list, which the policy ``append`` would merge.
     """
 
-    __slots__ = ("_decoder", "both_appended", "path", "sides")
+    __slots__ = ("_decode", "both_appended", "path", "sides")
 
-    def __init__(self, path: StatePath, sides: Sides, decoder: Decoder, *, both_appended: bool) -> None:
+    def __init__(self, path: StatePath, sides: Sides, decode: Callable[[bytes], Any], *, both_appended: bool) -> None:
         self.path = path
         self.sides = sides
         self.both_appended = both_appended
-        self._decoder = decoder
+        self._decode = decode
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The store stays behind, so the values go along. One that cannot be read leaves its error in its place.
+        values: dict[bytes, Any] = {}
+        for cell in (self.sides.base, self.sides.ours, self.sides.theirs):
+            if cell is not None:
+                try:
+                    values[cell] = self._decode(cell)
+                except StateError as error:
+                    values[cell] = _Unreadable(error)
+        return _restore_conflict, (self.path, self.sides, values, self.both_appended)
 
     @property
     def base(self) -> Any:
@@ -78,10 +92,34 @@ class Conflict:
         return self._read(self.sides.theirs)
 
     def _read(self, cell: bytes | None) -> Any:
-        return MISSING if cell is None else self._decoder.decode(cell)
+        return MISSING if cell is None else self._decode(cell)
 
     def __repr__(self) -> str:
         return f"<Conflict at {self.path}>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """Stands for a value that could not be read before its conflict went to another process."""
+
+    error: StateError
+
+
+class _Values:
+    """Decodes the cells of a conflict that came from another process."""
+
+    def __init__(self, values: dict[bytes, Any]) -> None:
+        self._values = values
+
+    def decode(self, cell: bytes) -> Any:
+        value = self._values[cell]
+        if isinstance(value, _Unreadable):
+            raise value.error
+        return value
+
+
+def _restore_conflict(path: StatePath, sides: Sides, values: dict[bytes, Any], both_appended: bool) -> Conflict:  # noqa: FBT001
+    return Conflict(path, sides, _Values(values).decode, both_appended=both_appended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +346,7 @@ class _Decider:
         """Take note of a conflict that no policy resolves."""
         lists = [cell is not None and self._is_list(cell) for cell in (sides.ours, sides.theirs)]
         both_appended = all(lists) and (sides.base is None or self._is_list(sides.base))
-        self.conflicts.append(Conflict(path, sides, self._composer.decoder, both_appended=both_appended))
+        self.conflicts.append(Conflict(path, sides, self._composer.decoder.decode, both_appended=both_appended))
 
     def _drop_below(self, path: StatePath) -> None:
         """Forget the conflicts of the parts of a value that is resolved as a whole."""
