@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from functools import wraps
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,8 +16,9 @@ from versioned_state.cli.render import text
 from versioned_state.cli.render.ages import AGE
 from versioned_state.cli.shared.settings import path_option
 from versioned_state.errors import InvalidArgumentError
-from versioned_state.repository.inspect.log_filters import Filters, When, compiled, instants
-from versioned_state.values.changes.pickaxe import Needle
+
+if TYPE_CHECKING:  # loaded by the options that need them
+    from versioned_state.repository.inspect.log_filters import Filters, When
 
 _LITERALLY: Final = "a backslash before a character takes it literally: \\( and \\["
 
@@ -41,6 +42,8 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         if path is not None:
             filters["path"] = path
         if changed is not None:
+            from versioned_state.values.changes.pickaxe import Needle
+
             filters["changed"] = Needle.parse(changed)
         return command(*args, filters=filters, **rest)
 
@@ -63,6 +66,8 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def regex(text: str, flags: int = 0, *, hint: str) -> re.Pattern[str]:
     """A regular expression. Raises ``InvalidArgumentError`` with this hint if it does not parse."""
+    from versioned_state.repository.inspect.log_filters import compiled
+
     try:
         return compiled(text, flags)
     except InvalidArgumentError as error:
@@ -74,6 +79,8 @@ def _when(given: str) -> When:
     """A date or time as given, or an age as the time it was then."""
     with suppress(click.BadParameter):
         return text.now() - AGE.convert(given, None, None) // timedelta(microseconds=1)
+    from versioned_state.repository.inspect.log_filters import instants
+
     try:
         instants(given)
     except InvalidArgumentError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgpack
 
@@ -13,9 +13,11 @@ from versioned_state.errors import CorruptObjectError, InvalidArgumentError
 from versioned_state.objects.keys import MERGE_POLICIES
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.storage import KVStore
-from versioned_state.values.changes.merge import Side
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.paths.pattern import Pattern
+
+if TYPE_CHECKING:
+    from versioned_state.values.changes.merge import Side
 
 PolicyName = Literal["ours", "theirs", "union", "append", "sum", "max", "min", "text"]
 """The policies that a repository can keep.

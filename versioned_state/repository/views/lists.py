@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.inspect.blame import Blame
-from versioned_state.repository.views.html import blame_table, commits_table
+
+if TYPE_CHECKING:  # a log in a terminal needs neither
+    from versioned_state.repository.inspect.blame import Blame
 
 
 class Log(Iterator[Commit]):
@@ -31,11 +32,15 @@ class Log(Iterator[Commit]):
         return next(self._commits)
 
     def _repr_html_(self) -> str:
+        from versioned_state.repository.views.html import commits_table
+
         return commits_table(self._walk(), caption="log")
 
 
-class BlameList(list[Blame]):
+class BlameList(list["Blame"]):
     """The parts of a value in their order, each with its commit."""
 
     def _repr_html_(self) -> str:
+        from versioned_state.repository.views.html import blame_table
+
         return blame_table(self)

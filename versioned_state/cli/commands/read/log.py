@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,10 +21,12 @@ from versioned_state.cli.shared.settings import Settings, full_option, json_opti
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.history.graph import walk
-from versioned_state.repository.inspect.log_filters import Filters, select
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.change import Change
+
+if TYPE_CHECKING:
+    from versioned_state.repository.inspect.log_filters import Filters
 
 
 @verb("log", "Show commits, newest first.", example="vstate log main -n 10 --stat")
@@ -76,7 +78,7 @@ def log(  # noqa: PLR0913 - an option each
             else repository.log(rev, first_parent=first_parent)
         )
         if as_json:
-            for commit in islice(select(repository.database, commits, filters, first_parent=first_parent), limit):
+            for commit in islice(_selected(repository, commits, filters, first_parent=first_parent), limit):
                 output.json(commit_json(commit, names) | _changes_json(repository, commit, filters, stat=stat, patch=patch))
             return
 
@@ -89,12 +91,21 @@ def log(  # noqa: PLR0913 - an option each
             drawn = _drawn(repository, commits, filters, first_parent=first_parent, whole=not is_range)
             _print_graph(output, ((lines_of(commit), commit.id, parents) for commit, parents in islice(drawn, limit)), oneline=oneline)
             return
-        for count, commit in enumerate(islice(select(repository.database, commits, filters, first_parent=first_parent), limit)):
+        for count, commit in enumerate(islice(_selected(repository, commits, filters, first_parent=first_parent), limit)):
             if count and not oneline:
                 output.print()
             _print(output, lines_of(commit), oneline=oneline)
             if patch:
                 print_changes(output, _changes_of(repository, commit, filters), full=full, indent="    ")
+
+
+def _selected(repository: Repository, commits: Iterable[Commit], filters: Filters, *, first_parent: bool) -> Iterable[Commit]:
+    """The commits that the filters let through."""
+    if not filters:
+        return commits
+    from versioned_state.repository.inspect.log_filters import select
+
+    return select(repository.database, commits, filters, first_parent=first_parent)
 
 
 def _revision(place: str, filters: Filters, *, all_refs: bool) -> tuple[str, bool]:
@@ -160,7 +171,7 @@ def _drawn(
         return ((commit, parents_of(commit)) for commit in commits)
     # The next commit of a lane may be as far back as history goes.
     history = list(commits)
-    shown = list(select(repository.database, history, filters, first_parent=first_parent))
+    shown = list(_selected(repository, history, filters, first_parent=first_parent))
     parents = shown_parents([(commit.id, parents_of(commit)) for commit in history], {commit.id for commit in shown})
     return ((commit, parents[commit.id]) for commit in shown)
 
