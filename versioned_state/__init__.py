@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from versioned_state.repository.views.change import Change
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.snapshot import Snapshot
-    from versioned_state.state.commit_options import OnMoved
+    from versioned_state.state.branch.commit_options import OnMoved
     from versioned_state.state.live import Live
     from versioned_state.state.open import open as open  # noqa: A004 - read as versioned_state.open; the alias exports it
     from versioned_state.state.sequence import StateSequence
@@ -87,7 +87,7 @@ __getattr__, __dir__ = lazy_names(
         "Change": "repository.views.change",
         "Diff": "repository.views.diff",
         "Snapshot": "repository.views.snapshot",
-        "OnMoved": "state.commit_options",
+        "OnMoved": "state.branch.commit_options",
         "Live": "state.live",
         "open": "state.open",
         "StateSequence": "state.sequence",

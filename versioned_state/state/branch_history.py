@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
 from versioned_state.state.keyspace import KeySpace
-from versioned_state.state.locking import locked
+from versioned_state.state.state import locked
 from versioned_state.values.keys import path_of
 from versioned_state.values.paths.path import StatePath
 

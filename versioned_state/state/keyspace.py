@@ -11,9 +11,8 @@ from itertools import islice
 from threading import RLock
 from typing import Any, Final
 
-from versioned_state.state.locking import locked
 from versioned_state.state.sequence import StateSequence
-from versioned_state.state.state import State
+from versioned_state.state.state import State, locked
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.keys import NAMESPACE, USER, user_key
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from threading import RLock
 from typing import Any
 
-from versioned_state.state.key_order import KeyOrder
-from versioned_state.state.locking import locked
 from versioned_state.state.sequence import LiveSequence
-from versioned_state.state.state import State
+from versioned_state.state.state import State, locked
+from versioned_state.state.worktree.key_order import KeyOrder
 from versioned_state.values.keys import namespace_prefix, user_key
 
 

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
+from functools import wraps
 from threading import RLock
-from typing import Any, Final, Self
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
-from versioned_state.errors import UnknownPathError
-from versioned_state.state.locking import locked
+from versioned_state.errors import StateError, UnknownPathError
 from versioned_state.state.sequence import StateSequence
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.keys import user_key
 from versioned_state.values.paths.path import Key, Namespace, StatePath, Step, as_path
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _NONE: Final = object()
+
+
+def locked(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A method of a state: one call at a time, and none after ``close()``."""
+
+    @wraps(method)
+    def wrapper(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lock:
+            self._check_open()
+            try:
+                return method(self, *args, **kwargs)
+            except BaseException:
+                with suppress(StateError):
+                    self._check_open()  # an interrupted call is ended before its exception goes on
+                raise
+
+    return cast("Callable[Concatenate[Any, P], R]", wrapper)
 
 
 class State(MutableMapping[str, Any]):

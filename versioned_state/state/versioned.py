@@ -18,13 +18,14 @@ from versioned_state.repository.arguments import check_text, count
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import check_name
 from versioned_state.repository.repository import Repository
-from versioned_state.state import operations
-from versioned_state.state.branch_handle import UNCHANGED, BranchHandle, Resolving
+from versioned_state.state.branch import operations
+from versioned_state.state.branch.branch_handle import BranchHandle
+from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, OnMovedOption, check_policies
+from versioned_state.state.branch.resolving import UNCHANGED, Resolving
+from versioned_state.state.branch.transactions import Transaction, Transactions
 from versioned_state.state.branch_history import BranchHistory
-from versioned_state.state.commit_options import CommitOptions, OnMoved, OnMovedOption, check_policies
-from versioned_state.state.locking import locked
 from versioned_state.state.namespace import Namespace
-from versioned_state.state.transactions import Transaction, Transactions
+from versioned_state.state.state import locked
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.keys import namespace_prefix, path_of
 from versioned_state.values.paths.path import StatePath, as_path

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
-from versioned_state.state.key_order import OrderedKeyDict, OrderedKeySet
 from versioned_state.state.worktree.entries import IMMUTABLE, Entry, LazyTail, Staged
+from versioned_state.state.worktree.key_order import OrderedKeyDict, OrderedKeySet
 from versioned_state.state.worktree.suspects import Suspects
 from versioned_state.state.worktree.unfinished import Unfinished
 from versioned_state.values.detection.fingerprinter import Fingerprinter

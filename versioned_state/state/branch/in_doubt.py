@@ -14,7 +14,7 @@ from versioned_state.repository.refs.ref import Ref, ref_at
 from versioned_state.state.worktree.entries import Staged
 
 if TYPE_CHECKING:
-    from versioned_state.state.branch_handle import BranchHandle
+    from versioned_state.state.branch.branch_handle import BranchHandle
 
 GIVEN_UP: Final = "commit given up"
 """The reflog's words for a record of a branch that was replaced to bar a late commit; the branch did not move."""

@@ -26,10 +26,11 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.refs.reflog import Position
-from versioned_state.state.branch_handle import BranchHandle, Resolving
-from versioned_state.state.commit_options import CommitOptions, OnMoved, check_meta
-from versioned_state.state.in_doubt import GIVEN_UP
-from versioned_state.state.summary import summarize
+from versioned_state.state.branch.branch_handle import BranchHandle
+from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, check_meta
+from versioned_state.state.branch.in_doubt import GIVEN_UP
+from versioned_state.state.branch.resolving import Resolving
+from versioned_state.state.branch.summary import summarize
 from versioned_state.state.worktree.entries import UNSTORABLE, Staged
 from versioned_state.values.keys import path_of, user_key
 from versioned_state.values.trees.nodes import Nodes

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from weakref import ReferenceType, ref
 
 from versioned_state.errors import STAGED, MergeConflictError, StateError, TransactionError
-from versioned_state.state import operations
-from versioned_state.state.branch_handle import BranchHandle, Resolving
-from versioned_state.state.commit_options import CommitOptions
+from versioned_state.state.branch import operations
+from versioned_state.state.branch.branch_handle import BranchHandle
+from versioned_state.state.branch.commit_options import CommitOptions
+from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.worktree.entries import Savepoint
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ After any failure the staged changes are still there.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from versioned_state.errors import (
     BranchMovedError,
@@ -31,11 +31,12 @@ from versioned_state.errors import (
 )
 from versioned_state.repository.database import backoff
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
-from versioned_state.repository.merging.policies import Policies, Policy, read_policies
+from versioned_state.repository.merging.policies import Policies, read_policies
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
-from versioned_state.state.commit_options import OnMoved
-from versioned_state.state.in_doubt import CommitInDoubt, MoveInDoubt, find_commit, find_move
+from versioned_state.state.branch.commit_options import OnMoved
+from versioned_state.state.branch.in_doubt import CommitInDoubt, MoveInDoubt, find_commit, find_move
+from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.worktree.entries import Savepoint, Staged
 from versioned_state.state.worktree.unfinished import Move
 from versioned_state.state.worktree.worktree import Worktree
@@ -43,27 +44,8 @@ from versioned_state.values.keys import path_of
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
 
-if TYPE_CHECKING:
-    from versioned_state.repository.merging.merge import Resolutions
-
-UNCHANGED: Final = "nothing was changed"
-"""What remains after most calls fail."""
-
 _ATTEMPTS: Final = 1000
 """Merges onto a branch that keeps moving, before a commit gives up. With the backoff this is the better part of a minute."""
-
-
-@dataclass(slots=True)
-class Resolving:
-    """How one call resolves conflicts: its policies, the resolutions by hand, and a function that runs the call again with more of them.
-
-    ``remains`` says what is left after the call fails; its errors show it.
-    """
-
-    policies: Mapping[str, Policy] = field(default_factory=dict)
-    resolutions: Resolutions = ()
-    again: Callable[[Resolutions], Commit] | None = None
-    remains: str = UNCHANGED
 
 
 class Position(NamedTuple):
