@@ -9,6 +9,7 @@ import pytest
 from tests.support.command_line import Vstate, assert_error
 from tests.support.examples import Trip
 from versioned_state import Memory, Repository, Versioned
+from versioned_state.cli.commands import catalog
 from versioned_state.cli.shared.place import paths_below
 from versioned_state.storage import Counting
 
@@ -156,3 +157,11 @@ def test_a_command_that_only_git_or_a_shell_has_names_ours(command: str, vstate:
     result = vstate(command, "x")
     assert_error(result, f"no such command '{command}'", code=2)
     assert "--help" not in result.stderr
+
+
+@pytest.mark.parametrize("name", catalog.names())
+def test_the_types_of_arguments_are_functions_or_those_of_click(name: str):
+    """A class derived from ``click.ParamType[...]`` cannot be made with every click that pyproject.toml admits."""
+    command = catalog.load(name)
+    assert command is not None
+    assert {type(param.type).__module__ for param in command.params} == {"click.types"}

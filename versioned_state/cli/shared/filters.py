@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from versioned_state.cli.render import text
-from versioned_state.cli.render.ages import AGE
+from versioned_state.cli.render.ages import parse_age
 from versioned_state.cli.shared.settings import path_option
 from versioned_state.errors import InvalidArgumentError
 
@@ -78,7 +78,7 @@ def regex(text: str, flags: int = 0, *, hint: str) -> re.Pattern[str]:
 def _when(given: str) -> When:
     """A date or time as given, or an age as the time it was then."""
     with suppress(click.BadParameter):
-        return text.now() - AGE.convert(given, None, None) // timedelta(microseconds=1)
+        return text.now() - parse_age(given) // timedelta(microseconds=1)
     from versioned_state.repository.inspect.log_filters import instants
 
     try:

@@ -13,7 +13,7 @@ import click
 from versioned_state.cli.render.changes import stat_line
 from versioned_state.cli.render.output import Line, Output, Span
 from versioned_state.cli.render.text import first_line
-from versioned_state.cli.shared.settings import TEXT, Settings
+from versioned_state.cli.shared.settings import Settings, parse_text
 from versioned_state.cli.shared.store import Recorder
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.history.graph import first_parents
@@ -21,11 +21,11 @@ from versioned_state.state.versioned import Versioned
 
 _AUTHOR = "[default: $VSTATE_AUTHOR, or your login name]"
 
-author_option = click.option("--author", type=TEXT, metavar="NAME", help=f"The author of the commit.  {_AUTHOR}")
+author_option = click.option("--author", type=parse_text, metavar="NAME", help=f"The author of the commit.  {_AUTHOR}")
 
-mover_option = click.option("--author", type=TEXT, metavar="NAME", help=f"Who moves the branch, for the reflog.  {_AUTHOR}")
+mover_option = click.option("--author", type=parse_text, metavar="NAME", help=f"Who moves the branch, for the reflog.  {_AUTHOR}")
 
-message_option = click.option("-m", "--message", type=TEXT, default="", metavar="TEXT", help="The message of the commit.")
+message_option = click.option("-m", "--message", type=parse_text, default="", metavar="TEXT", help="The message of the commit.")
 
 _NAMED = 20
 """Commits that are listed one by one; more are counted."""

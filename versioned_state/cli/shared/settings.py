@@ -194,19 +194,12 @@ class Verb(click.Command):
         return [*rewritten, *rest]
 
 
-class _Text(click.ParamType[str]):
-    """Text in UTF-8, also in a locale in which Python takes its bytes for lone surrogates."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return value.encode("utf-8", "surrogateescape").decode("utf-8")
-        except UnicodeError:
-            self.fail("it is not text in UTF-8", param, ctx)
-
-
-TEXT: Final = _Text()
+def parse_text(value: str) -> str:
+    """The type of an argument: text in UTF-8, also in a locale in which Python takes its bytes for lone surrogates."""
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        raise click.BadParameter("it is not text in UTF-8") from None
 
 
 class Verbs(click.Group):
@@ -235,16 +228,16 @@ def limit_option(text: str, **options: Any) -> Callable[[Callable[..., Any]], Ca
 
 def path_option(text: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """``--path PATH``, which the shell completes."""
-    return click.option("--path", type=TEXT, metavar="PATH", help=text, shell_complete=completion.path, **options)
+    return click.option("--path", type=parse_text, metavar="PATH", help=text, shell_complete=completion.path, **options)
 
 
 def revision_argument(name: str = "rev", *, required: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An argument that names a revision; the shell completes branches and tags."""
     shown = options.pop("metavar", name.upper() if required else f"[{name.upper()}]")
-    return click.argument(name, type=TEXT, metavar=shown, required=required, shell_complete=completion.revision, **options)
+    return click.argument(name, type=parse_text, metavar=shown, required=required, shell_complete=completion.revision, **options)
 
 
 def place_argument(name: str = "place", *, metavar: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An argument that is ``REV:PATH``, or one of the two alone: a path if ``metavar`` says ``[REV:]PATH``, else a revision."""
     complete = completion.path_or_place if "[REV:]PATH" in metavar else completion.revision_or_place
-    return click.argument(name, type=TEXT, metavar=metavar, shell_complete=complete, **options)
+    return click.argument(name, type=parse_text, metavar=metavar, shell_complete=complete, **options)

@@ -12,15 +12,15 @@ import click
 from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made
 from versioned_state.cli.shared.hints import not_json
-from versioned_state.cli.shared.settings import TEXT, Settings, verb
+from versioned_state.cli.shared.settings import Settings, parse_text, verb
 from versioned_state.errors import InvalidArgumentError, UnknownPathError
 from versioned_state.state.state import State, key_of
 from versioned_state.values.paths.path import Index, Key, Namespace, StatePath
 
 
 @verb("set", "Set one value and commit it.", example="vstate set prefs.theme '\"dark\"' -m 'Prefer dark'")
-@click.argument("path", type=TEXT, shell_complete=completion.path)
-@click.argument("value", type=TEXT)
+@click.argument("path", type=parse_text, shell_complete=completion.path)
+@click.argument("value", type=parse_text)
 @click.option("--text", is_flag=True, help="Take VALUE as a string, not as JSON.")
 @message_option
 @author_option

@@ -19,26 +19,22 @@ from versioned_state.repository.views.render import json_value, one_line
 _Span = tuple[int | None, int | None]
 
 
-class _Range(click.ParamType[_Span]):
-    """``START:END`` as in a slice of Python's; either may be left out."""
-
-    name = "range"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _Span:
-        if isinstance(value, tuple):
-            return value
-        match = re.fullmatch(r"(-?\d{1,15})?:(-?\d{1,15})?", value, re.ASCII)
-        if match is None:
-            self.fail(f"{value!r} is not START:END, such as 10:20, -50: or :5", param, ctx)
-        start, end = (None if part is None else int(part) for part in match.groups())
-        return start, end
+def _parse_range(value: str) -> _Span:
+    """The type of an argument: ``START:END`` as in a slice of Python's; either may be left out."""
+    match = re.fullmatch(r"(-?\d{1,15})?:(-?\d{1,15})?", value, re.ASCII)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not START:END, such as 10:20, -50: or :5")
+    start, end = (None if part is None else int(part) for part in match.groups())
+    return start, end
 
 
 @verb("blame", "Show which commit each part of a value comes from.", example="vstate blame main:messages -n 50")
 @place_argument(default="", metavar="[[REV:]PATH]")
 @revision_argument("rev", default=None)
 @click.option("-n", "--last", type=click.IntRange(min=1), metavar="COUNT", help="Show only the last COUNT parts.")
-@click.option("-L", "--range", "span", type=_Range(), metavar="START:END", help="Show only these parts, counted from 0; -5: is the last 5.")
+@click.option(
+    "-L", "--range", "span", type=_parse_range, metavar="START:END", help="Show only these parts, counted from 0; -5: is the last 5."
+)
 @json_option
 @click.pass_obj
 def blame(settings: Settings, place: str, rev: str | None, *, last: int | None, span: _Span | None, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import click
 
-from versioned_state.cli.render.ages import AGE
+from versioned_state.cli.render.ages import parse_age
 from versioned_state.cli.render.text import of_size, plural, size
 from versioned_state.cli.shared.progress import progress_bar
 from versioned_state.cli.shared.settings import Settings, json_option, verb
@@ -15,7 +15,7 @@ from versioned_state.repository.arguments import DEFAULT_EXPIRE
 
 
 @verb("gc", "Delete objects that nothing refers to.", example="vstate gc --expire 7d --compact")
-@click.option("--expire", type=AGE, metavar="AGE", help="Ignore reflog entries older than AGE.  [default: 30d]")
+@click.option("--expire", type=parse_age, metavar="AGE", help="Ignore reflog entries older than AGE.  [default: 30d]")
 @click.option("--compact", is_flag=True, help="Rewrite the store afterwards, so that its file shrinks.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @click.option("--force", is_flag=True, help="Take over from another gc whose process has died.")

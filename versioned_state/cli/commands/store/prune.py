@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from versioned_state.cli.render.ages import AGE
+from versioned_state.cli.render.ages import parse_age
 from versioned_state.cli.render.output import Span
 from versioned_state.cli.render.text import first_line, of_size, plural
 from versioned_state.cli.shared.settings import Settings, json_option, verb
@@ -18,9 +18,9 @@ from versioned_state.repository.maintenance.prune import PruneReport
 @verb("prune", "Prune old history.", example="vstate prune 'user/*' --keep-last 100 --gc")
 @click.argument("branches", nargs=-1, metavar="[PATTERN]...")
 @click.option("--keep-last", type=click.IntRange(min=1), metavar="COUNT", help="Keep the last COUNT commits of each branch.")
-@click.option("--older-than", type=AGE, metavar="AGE", help="Keep commits younger than AGE: 90d, 12h, 30m.")
+@click.option("--older-than", type=parse_age, metavar="AGE", help="Keep commits younger than AGE: 90d, 12h, 30m.")
 @click.option("--untag", is_flag=True, help="Tags keep only their own commit.")
-@click.option("--expire", type=AGE, metavar="AGE", help="Ignore reflog entries older than AGE.  [default: 30d]")
+@click.option("--expire", type=parse_age, metavar="AGE", help="Ignore reflog entries older than AGE.  [default: 30d]")
 @click.option("--gc", "collect", is_flag=True, help="Run vstate gc afterwards.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be pruned.")
 @json_option
