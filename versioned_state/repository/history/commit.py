@@ -8,7 +8,7 @@ merge lies, so that a line without one is known to be a line.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -144,6 +144,18 @@ class Commit:
         return sorted(set(object.__dir__(self)) - _INTERNAL)
 
 
+_Draft: Final = make_dataclass("_Draft", [(each.name, Any) for each in fields(Commit)], slots=True, eq=False, repr=False)
+"""A commit that is not frozen yet: a frozen instance takes three times as long to make, since each field goes through ``__setattr__``."""
+
+
+def _commit_of(address: Address, stored: _Fields, signature: bytes | None) -> Commit:
+    """The commit of these fields."""
+    commit: Any = _Draft(address, *stored, (), False, signature)
+    commit.__class__ = Commit
+    made: Commit = commit
+    return made
+
+
 def new_commit(
     tree: Tree,
     parents: tuple[Commit, ...],
@@ -176,12 +188,12 @@ def new_commit(
         generation = 1 + max((parent.generation for parent in parents), default=-1)
         height = merge_height = parents[0].height + 1 if parents else 0
         addresses = tuple(parent.address for parent in parents)
-    fields = (addresses, time, author, message, generation, tree, height, merge_height, jump, meta_cell)
-    raw = _write(fields)
+    stored = (addresses, time, author, message, generation, tree, height, merge_height, jump, meta_cell)
+    raw = _write(stored)
     signature = None if sign is None else sign(raw)
     if signature is not None:
         raw = raw[:1] + _SIGNED + raw[2:] + _SIGNATURE_HEADER + signature
-    return Commit(address_of(raw), *fields, signature=signature), raw
+    return _commit_of(address_of(raw), stored, signature), raw
 
 
 def _check_length(what: str, text: str) -> None:
@@ -202,9 +214,9 @@ _Fields = tuple[tuple[Address, ...], int, str | None, str, int, Tree, int, int, 
 """The stored fields of a ``Commit`` in its order, from the parents to the meta."""
 
 
-def _write(fields: _Fields) -> bytes:
+def _write(stored: _Fields) -> bytes:
     """The raw bytes of a commit without a signature."""
-    parents, time, author, message, generation, tree, height, merge_height, jump, meta_cell = fields
+    parents, time, author, message, generation, tree, height, merge_height, jump, meta_cell = stored
     body = [
         tree.count,
         tree.top if isinstance(tree.top, bytes) else [write_node(tree.shape, tree.top)],
@@ -257,8 +269,8 @@ def read_commit(address: Address, raw: bytes) -> Commit:
         tree = read_tree(Shape.MAP, [count, top])
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptObjectError(address.hex(), f"it does not decode as a commit: {error}") from error
-    fields = (addresses, time, author, message, generation, tree, height, merge_height, None if jump is None else Address(jump), meta)
-    return Commit(address, *fields, signature=signature[0] if signature else None)
+    stored = (addresses, time, author, message, generation, tree, height, merge_height, None if jump is None else Address(jump), meta)
+    return _commit_of(address, stored, signature[0] if signature else None)
 
 
 def _is_signature(field: Any, raw: bytes) -> bool:

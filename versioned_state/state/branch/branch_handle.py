@@ -214,9 +214,9 @@ class BranchHandle:
 
     def adopt_commit(self, commit: Commit, ref: Ref, staged: Staged) -> None:
         """Make a published commit the head. It holds the staged changes, alone or merged with those of others."""
-        self._land(commit, ref, staged)
+        position = self._land(commit, ref, staged)
         self.worktree.adopt(staged, staged.tree)
-        self.set_position(ref, commit)
+        self.position = position
         self.landings += 1
         if same(staged.tree, commit.tree) and not staged.replaced:
             self.worktree.tree = commit.tree
@@ -226,12 +226,13 @@ class BranchHandle:
 
     # Steps that an exception interrupted
 
-    def _land(self, commit: Commit, ref: Ref, staged: Staged) -> None:
-        """Record that a commit landed, before the live values follow."""
+    def _land(self, commit: Commit, ref: Ref, staged: Staged) -> Position:
+        """Record that a commit landed, before the live values follow. Returns where the handle then stands."""
         keep = staged.failed.keys() - staged.replaced if staged.failed else ()
         position = Position(self.position.branch, ref, commit)
         self.unfinished.move = Move(commit.tree, commit.tree, staged.staging, keep=keep, commits=True, position=position)
         self.unfinished.question = None
+        return position
 
     def _leave_for(self, target: Commit, position: Position) -> None:
         """Record a move to another commit that drops uncommitted changes, before the live values follow."""

@@ -122,6 +122,8 @@ def _stage_and_land(
 
 def _but_for(staged: Staged, commit: Commit) -> Commit:
     """A commit that says what was left out of it."""
+    if not staged.failed:
+        return commit
     skipped = tuple(error.path for key, error in staged.failed.items() if error is not None and key not in staged.replaced)
     return replace(commit, skipped=skipped) if skipped else commit
 

@@ -47,7 +47,7 @@ class Suspects:
     def add(self, key: bytes, entry: Entry, fingerprint: Fingerprint) -> None:
         """Compare the value of an entry from now on, by its baseline or by this fingerprint."""
         if entry.base is not None:
-            if not isinstance(entry.base, Pinned):
+            if type(entry.base) is not Pinned:
                 self._large.add(key)
         elif type(entry.value) not in IMMUTABLE:
             self._single[key] = fingerprint

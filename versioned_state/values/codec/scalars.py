@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
@@ -60,17 +60,24 @@ def is_plain(value: Any, depth: int = 0) -> bool:
         return False
     if depth >= MAX_DEPTH:
         raise TooDeepError
-    if _only_scalars(map(type, parts)):
-        return True
-    depth += 1
+    return _only_scalars(map(type, parts)) or _are_plain(parts, depth + 1)
+
+
+def _are_plain(parts: Iterable[Any], depth: int) -> bool:
+    """The same for values at a depth that are not all scalars."""
     for part in parts:
         cls = type(part)
         if cls in _SCALARS:
             continue
-        # Most are flat records, which need no call of their own.
-        if cls is dict and depth < MAX_DEPTH and _only_str(map(type, part)) and _only_scalars(map(type, part.values())):
-            continue
-        if not is_plain(part, depth):
+        if cls is list:
+            inside = part
+        elif cls is dict and _only_str(map(type, part)):
+            inside = part.values()
+        else:
+            return False
+        if depth >= MAX_DEPTH:
+            raise TooDeepError
+        if not _only_scalars(map(type, inside)) and not _are_plain(inside, depth + 1):
             return False
     return True
 

@@ -47,9 +47,9 @@ class Fingerprinter:
         """Whether a run is surely unchanged since it got this fingerprint."""
         if fingerprint is None:
             return False
-        if isinstance(fingerprint, tuple):
+        if type(fingerprint) is tuple:
             return self._pack_as_leaves(fingerprint, run) is not None
-        if fingerprint >= 0:
+        if fingerprint >= 0:  # type: ignore[operator]
             try:
                 return hash_bytes(self._pack(run)) == fingerprint
             except _CANNOT_PACK:
@@ -134,13 +134,15 @@ class Fingerprinter:
             return self.is_unchanged(elements[start], child)
         fingerprint = groups.fingerprints[group]
         run = elements[start : start + groups.sizes[group]]
-        if fingerprint is None or (isinstance(fingerprint, int) and fingerprint < 0):
-            return self.same(fingerprint, run)
-        if isinstance(fingerprint, tuple):
+        if fingerprint is None:
+            return False
+        if type(fingerprint) is tuple:
             packed = self._pack_as_leaves(fingerprint, run)
             if packed is None:
                 return False
             groups.hashed(group, hash_bytes(packed), len(packed))
+        elif fingerprint < 0:  # type: ignore[operator]
+            return self.same(fingerprint, run)
         else:
             try:
                 packed = self._pack(run)
@@ -170,13 +172,13 @@ class Fingerprinter:
         cls: type = type(value)  # of its own, so that the check narrows nothing
         if cls is not base.type:
             return False
-        if isinstance(base, Pinned):
+        if type(base) is Pinned:
             return value is base.value
-        if isinstance(base, Whole):
-            return self.same(base.fingerprint, [value])
-        if isinstance(base, Elements):
+        if type(base) is Elements:
             return not self.find_runs(base.groups, value)
-        if isinstance(base, Entries):
+        if type(base) is Whole:
+            return self.same(base.fingerprint, [value])
+        if type(base) is Entries:
             return self.same(base.keys_fingerprint, list(value)) and not self.find_runs(base.groups, list(value.values()))
         assert isinstance(base, Buffer)
         try:

@@ -7,7 +7,9 @@ changed, or cannot tell, the run is encoded again.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest
@@ -27,14 +29,13 @@ always encoded again."""
 _SEED: Final = int.from_bytes(os.urandom(8), "big")
 
 
-def hash_bytes(data: bytes | memoryview) -> int:
-    """A hash of bytes, at some 10 GB/s. It means nothing in another process."""
-    return xxh3_64_intdigest(data, _SEED)
+hash_bytes: Final[Callable[[bytes | memoryview], int]] = partial(xxh3_64_intdigest, seed=_SEED)
+"""A hash of bytes, at some 10 GB/s. It means nothing in another process."""
 
 
 def is_plain_fingerprint(fingerprint: Fingerprint) -> bool:
     """Whether the values under a fingerprint are of JSON types."""
-    return isinstance(fingerprint, tuple) or (fingerprint is not None and fingerprint >= 0)
+    return fingerprint is not None and (type(fingerprint) is tuple or fingerprint >= 0)  # type: ignore[operator]
 
 
 @dataclass(slots=True)
@@ -111,7 +112,11 @@ class Groups:
     def _packed_of(self, group: int) -> int:
         # Six bytes are the longest header and a kind, which leaves that stand for a fingerprint have each.
         fingerprint = self.fingerprints[group]
-        if not is_plain_fingerprint(fingerprint):
+        if type(fingerprint) is tuple:
+            headers = 6 * len(fingerprint)
+        elif fingerprint is None or fingerprint < 0:  # type: ignore[operator]
             return 0
-        headers = 6 * len(fingerprint) if isinstance(fingerprint, tuple) else 5
-        return max(self.weights[group] - headers, 0)
+        else:
+            headers = 5
+        weight = self.weights[group]
+        return weight - headers if weight > headers else 0

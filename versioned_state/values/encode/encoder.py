@@ -73,13 +73,12 @@ class Encoder(InlineEncoder):
         """
         self.reset()
         try:
-            encoded = self.update(value, base, ENTRY_INLINE)
+            return self.update(value, base, ENTRY_INLINE)
         except (TooDeepError, RecursionError, NotStorableError):
             pass  # again, to find the path, or with a value that contains itself as an object
-        else:
+        finally:
             if self._pickled:
                 self._pickled.clear()
-            return encoded
         return self.guarded(partial(self.update, value, base, ENTRY_INLINE), value, partial(_show, path))
 
     def encode_small(self, value: Any) -> bytes | None:
@@ -118,7 +117,7 @@ class Encoder(InlineEncoder):
                 return self._large_object(value, limit)
             base = base if base is not None and base.type is cls else None
             runs: list[Run] | None = None
-            if isinstance(base, Elements | Entries):
+            if type(base) is Elements or type(base) is Entries:
                 # Before anything else: most values have not changed, and most that have are surely still large.
                 runs = find_list_runs(self, value, base) if isinstance(base, Elements) else find_dict_runs(self, value, base)
                 if not runs:
@@ -146,9 +145,9 @@ class Encoder(InlineEncoder):
         if (cls in CONTAINERS or cls in _SIZED) and len(value) > limit:
             raise LimitExceededError(f"a {cls.__name__} of {len(value)}", limit=limit)
         if cls is list:
-            return edit_list(self, value, base, runs) if runs and isinstance(base, Elements) else encode_list(self, value)
+            return edit_list(self, value, base, runs) if runs and type(base) is Elements else encode_list(self, value)
         if cls is dict:
-            return edit_dict(self, value, base, runs) if runs and isinstance(base, Entries) else encode_dict(self, value)
+            return edit_dict(self, value, base, runs) if runs and type(base) is Entries else encode_dict(self, value)
         if cls is str or cls is bytes:
             return encode_text(self.nodes, value, base if isinstance(base, Pinned) else None)
         if cls is bytearray:

@@ -58,12 +58,21 @@ class SequenceLeafChunker(Chunker):
         self.pending = 0
         self._weight = 0
 
+    def resume(self, items: list[bytes]) -> bool:
+        """Begin behind the items of the last node of a level, which has no boundary before its end. Returns whether that node is open."""
+        weight = sum(map(len, items))
+        last = items[-1]
+        if weight >= LEAF_GREATEST or (weight >= LEAF_LEAST and xxh3_64_intdigest(last) < len(last) * _PER_BYTE):
+            return False
+        self.pending, self._weight = len(items), weight
+        return True
+
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
         ends = list(accumulate(map(len, items), initial=self._weight))
         boundaries: list[int] = []
         start = first = 0  # the weight and the index at which the open node begins
         while True:
-            index = bisect_left(ends, start + LEAF_LEAST, max(first, 1))
+            index = bisect_left(ends, start + LEAF_LEAST, first or 1)
             while index < len(ends):
                 cell = items[index - 1]
                 if ends[index] - start >= LEAF_GREATEST or xxh3_64_intdigest(cell) < len(cell) * _PER_BYTE:

@@ -30,6 +30,9 @@ class Shape(Enum):
 
 _LEAF_KIND: Final = {Shape.SEQUENCE: Kind.SEQUENCE_LEAF, Shape.MAP: Kind.MAP_LEAF, Shape.BLOB: Kind.CHUNK}
 _NODE_KIND: Final = {Shape.SEQUENCE: Kind.SEQUENCE_NODE, Shape.MAP: Kind.MAP_NODE, Shape.BLOB: Kind.SEQUENCE_NODE}
+_SEQUENCE_LEAF, _SEQUENCE_NODE = bytes((Kind.SEQUENCE_LEAF,)), bytes((Kind.SEQUENCE_NODE,))
+_MAP_LEAF, _MAP_NODE = bytes((Kind.MAP_LEAF,)), bytes((Kind.MAP_NODE,))
+
 _MAX_LEVEL: Final = 64
 """No honest tree is taller: every level at least halves the one below."""
 
@@ -74,15 +77,14 @@ def _write(shape: Shape, node: Node) -> bytes:
         if node.keys is not None:
             body.append(node.keys)
         packed: bytes = pack(body)
-        return bytes((_NODE_KIND[shape],)) + packed
+        return (_MAP_NODE if shape is Shape.MAP else _SEQUENCE_NODE) + packed
     if shape is Shape.MAP:
         assert node.keys is not None
-        parts = [bytes((Kind.MAP_LEAF,)), map_header(len(node.items))]
+        parts = [_MAP_LEAF, map_header(len(node.items))]
         for key, cell in zip(node.keys, node.items, strict=True):
-            parts.append(pack(key))
-            parts.append(cell)
+            parts += (pack(key), cell)
         return b"".join(parts)
-    return bytes((Kind.SEQUENCE_LEAF,)) + array_header(len(node.items)) + b"".join(node.items)
+    return _SEQUENCE_LEAF + array_header(len(node.items)) + b"".join(node.items)
 
 
 def read_node(shape: Shape, raw: bytes) -> Node:

@@ -97,12 +97,8 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tr
 
 
 def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> Tree:
-    """The same for a tree of one leaf, as most states are: all of it is chunked anew."""
+    """The same for a tree of one leaf, as most states are: all of it is chunked anew. The leaf may be one that no chunker has seen."""
     items, keys = leaf.items.copy(), None if leaf.keys is None else leaf.keys.copy()
-    if keys is not None and all(edit.keys == keys[edit.start : edit.end] for edit in edits):
-        for edit in edits:
-            items[edit.start : edit.end] = edit.items
-        return grow(nodes, shape, [Node(0, items, None, keys)])  # the same keys have the same boundaries
     for edit in reversed(edits):
         items[edit.start : edit.end] = edit.items
         if keys is not None and edit.keys is not None:
@@ -123,6 +119,7 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
     """
     shape, node, start, end = tree.shape, top, edit.start, edit.end
     path = []
+    keys: list[bytes] | None = None
     at_end = True  # nothing follows the node on its level
     while node.level:
         counts = node.counts
@@ -137,9 +134,12 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
         node = nodes.child(shape, node, index)
     if end > node.count:
         return None
-    items = [*node.items[:start], *edit.items, *node.items[end:]]
-    keys = None if node.keys is None or edit.keys is None else [*node.keys[:start], *edit.keys, *node.keys[end:]]
-    row = _split_at_boundaries(shape, 0, items, None, keys, at_end=at_end)
+    if at_end and start == node.count and shape is Shape.SEQUENCE:
+        row = _appended(node.items, edit.items)
+    else:
+        items = [*node.items[:start], *edit.items, *node.items[end:]]
+        keys = None if node.keys is None or edit.keys is None else [*node.keys[:start], *edit.keys, *node.keys[end:]]
+        row = _split_at_boundaries(shape, 0, items, None, keys, at_end=at_end)
     for parent, index, is_last in reversed(path):
         if not row:
             return None
@@ -151,6 +151,16 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
             keys = [*parent.keys[:index], *[each.keys[0] for each in row if each.keys], *parent.keys[index + 1 :]]
         row = _split_at_boundaries(shape, parent.level, items, counts, keys, at_end=is_last)
     return row or None
+
+
+def _appended(items: list[bytes], more: list[bytes]) -> list[Node]:
+    """The leaves of the last leaf of a sequence with more items behind it. Cost: as of the new items; the old ones are not hashed again."""
+    chunker = SequenceLeafChunker()
+    sizes = [] if chunker.resume(items) else [len(items)]
+    sizes += chunker.feed(more, None)
+    if chunker.pending:
+        sizes.append(chunker.pending)
+    return _split(0, sizes, [*items, *more], None, None)
 
 
 def _split_at_boundaries(
@@ -192,7 +202,11 @@ def grow(nodes: Nodes, shape: Shape, row: list[Node]) -> Tree:
     """The tree whose nodes of some level, all of them, are this row."""
     if not row:
         return empty(shape)
-    count = row[0].count if len(row) == 1 else sum([node.count for node in row])
+    if len(row) == 1:
+        (top,) = row
+        if not top.level or len(top.items) > 1:
+            return _with_top(nodes, shape, top.count, top)
+    count = sum([node.count for node in row])
     while len(row) > 1:
         level = row[0].level + 1
         above = Node(level, [], [], [] if shape is Shape.MAP else None)
@@ -203,6 +217,11 @@ def grow(nodes: Nodes, shape: Shape, row: list[Node]) -> Tree:
         if shape is Shape.BLOB and top.level == 1:
             return Tree(shape, count, top.items[0])
         top = nodes.get(shape, top.items[0])
+    return _with_top(nodes, shape, count, top)
+
+
+def _with_top(nodes: Nodes, shape: Shape, count: int, top: Node) -> Tree:
+    """The tree under this node, which is inlined if it is small."""
     if len(top.raw or write_node(shape, top)) <= INLINE_TOP:
         return Tree(shape, count, top)
     return Tree(shape, count, nodes.add(shape, top))
