@@ -19,7 +19,7 @@ from versioned_state.storage import Disk, KVStore
 def make(kind: Kind, place: Path) -> bytes:
     """A store of about 50 KB with several commits, a branch and a tag; its file."""
     dice = random.Random(1)
-    with Versioned(kind.open(place)) as state:
+    with kind.open(place) as store, Versioned(store) as state:
         state["text"] = dice.randbytes(6000).hex()
         state["bytes"] = dice.randbytes(14_000)
         for n in range(1, 4):

@@ -378,7 +378,7 @@ def test_read_only_and_a_log_left_behind(open_folder: Path) -> None:
 
     def look() -> None:
         # Without its log the file would be an older state, silently.
-        with pytest.raises(StorageError, match="log that was not finished") as caught:
+        with pytest.raises(StorageError, match="has an unfinished log") as caught:
             Disk(copy, read_only=True)
         assert caught.value.hint
 

@@ -1,8 +1,7 @@
-"""``DiskCache``, a store over the diskcache library: its table, its transactions, none of its holes.
+"""``DiskCache``, a store over the diskcache library, without that library's ways to lose data or run code. Layer: storage.
 
-Values go in and out through diskcache's own calls, by way of ``guarded_cache``; ``sqlite_file`` makes and checks
-the file, ``pool`` holds the connections. diskcache lists keys from the first to the last only, so prefixes are
-listed by a query of ours over its index.
+``guarded_cache`` reads and writes values through diskcache's own calls. ``sqlite_file`` makes and checks the file, and ``pool`` owns
+the connections. diskcache can only list all keys, so this module lists a prefix by a query of its own over diskcache's index.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Name = str | bytes
-"""A key as diskcache gets it: the bytes of an address for ``o/<hex>``, half as long as the text, and the text of any other.
-Bytes and text are never equal, and SQLite orders all text before all bytes."""
+"""A key as diskcache stores it: for ``o/<hex>`` the bytes of the address, which are half as long, for any other key its text. Bytes
+and text are never equal, and SQLite orders all text before all bytes."""
 
 # Keys of one step of a listing.
 _PAGE = 1000
@@ -37,21 +36,20 @@ _LIST = f"SELECT key, raw FROM Cache WHERE key >= ? {{bound}} ORDER BY key, raw 
 
 
 class DiskCache(Backend):
-    """The store in the directory ``path``, made (mode 0700, parents too) if nothing is there. Extra ``diskcache``.
+    """The store in the directory ``path``, which is made with mode 0700, parents too, if it does not exist. Extra ``diskcache``.
 
-    For those who run diskcache already. ``Disk`` keeps the same promises, is faster, and has a size limit
-    and ``read_only``. A directory that diskcache made by itself, or one with other content, raises
-    ``NotAStoreError`` and is not touched: what lies there may be evicted, or be pickles.
+    For users who run diskcache already. ``Disk`` keeps the same promises, is faster, and has a size limit and ``read_only``. A
+    directory that diskcache itself made, or one with other content, raises ``NotAStoreError`` and is not touched: its values may
+    have been evicted, or may be pickles.
 
-    Every acknowledged write survives power loss (``sqlite_synchronous=2``, which waits for the disk). Nothing
-    is evicted, pickled, or kept outside the database. Settings, tables, triggers and rows that this library
-    does not make raise ``UnsafeStoreError``, ``NotAStoreError`` or ``CorruptStoreError``, and do nothing before.
+    Every acknowledged write survives power loss (``sqlite_synchronous=2`` waits for the disk). Nothing is evicted, pickled, or kept
+    outside the database. Settings, tables, triggers and rows that this library does not write raise ``UnsafeStoreError``,
+    ``NotAStoreError`` or ``CorruptStoreError`` before they take effect.
 
-    ``create=False`` raises ``StoreNotFoundError`` if there is nothing. ``timeout``: seconds to wait for other
-    writers before ``StoreBusyError``. ``allow_network``: as for ``Disk``.
+    With ``create=False``, a missing store raises ``StoreNotFoundError``. ``timeout`` is how many seconds to wait for other writers
+    before ``StoreBusyError``. ``allow_network`` is as for ``Disk``.
 
-    Any number of processes and threads may open the same directory, on one machine. Reads never wait for
-    writes. A fork is safe.
+    Any number of processes and threads on one machine may open the directory. Reads never wait for writes. A fork is safe.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True, timeout: float = 10.0, allow_network: bool = False) -> None:
@@ -76,10 +74,10 @@ class DiskCache(Backend):
 
         self._cache = guarded.make()
         self._pool = Pool(connect)
-        # A store that is forgotten is closed when it is collected, or at exit.
+        # Closes a store that its owner did not close, when it is collected or at exit.
         self._finalizer = finalize(self, self._pool.close)
         try:
-            self._pool.give(self._pool.take())  # what cannot be opened says so now
+            self._pool.give(self._pool.take())  # a file that cannot be opened raises now
         except BaseException:
             self.close()
             raise
@@ -101,10 +99,10 @@ class DiskCache(Backend):
         addresses = address_range(prefix)
         if addresses is not None:
             for name in self._pages(*addresses):
-                yield OBJECT_PREFIX + bytes(name).hex()  # type: ignore[arg-type] # a range that starts with bytes holds bytes
+                yield OBJECT_PREFIX + bytes(name).hex()  # type: ignore[arg-type] # a range that starts with bytes has only bytes
 
     def _pages(self, start: Name, end: Name | None) -> Iterator[Name]:
-        # Page by page, as in ``Disk``: a write that falls in between neither repeats a key nor hides another.
+        # Page by page, as in ``Disk``, so that writes in between neither repeat a key nor hide one.
         sql = _LIST.format(bound="" if end is None else "AND key < ?")
         while True:
             bounds = (start,) if end is None else (start, end)
@@ -114,7 +112,7 @@ class DiskCache(Backend):
             if len(names) < _PAGE:
                 return
             last = names[-1]
-            start = last + "\0" if isinstance(last, str) else last + b"\0"  # the next key there can be
+            start = last + "\0" if isinstance(last, str) else last + b"\0"  # the next possible key
 
     def _apply(
         self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
@@ -127,7 +125,7 @@ class DiskCache(Backend):
         def write() -> bool:
             cache = self._cache
             for name, value in added:
-                cache.add(name, value)  # never set(): to write an object again would be to replace it
+                cache.add(name, value)  # not set(), which would replace an object that exists
             if any(self._value(name) != value for name, value in conditions):
                 return False
             for key, value in changed:
@@ -155,15 +153,15 @@ class DiskCache(Backend):
             self._pool.give(connection)
 
     def _write(self, work: Callable[[], T]) -> T:
-        """Run ``work`` in one transaction of its own: all of it is there afterwards, or none if it raises."""
+        """Run ``work`` in one transaction of its own: it is done as a whole, or not at all if it raises."""
         if self._closed:
             raise_closed()
         pool = self._pool
-        # The one lock of this process: of two threads, or two calls within each other on one thread, the second never
-        # joins the transaction of the first.
+        # The one lock of this process: a second thread, or a nested call on the same thread, never joins the transaction of
+        # the first.
         if not pool.writing.acquire(self._timeout):
             raise StoreBusyError(
-                f"{self._file} is held by another thread, or by a call that this one is made within", remains="nothing was written"
+                f"{self._file} is held by another thread, or by an outer call of this thread", remains="nothing was written"
             )
         connection = None
         try:
@@ -174,7 +172,7 @@ class DiskCache(Backend):
             raise sqlite_file.translate(error, self._file) from error
         finally:
             if connection is not None:
-                # diskcache leaves a transaction open if its COMMIT failed, or if it was interrupted as it began.
+                # diskcache leaves a transaction open if its COMMIT failed or its beginning was interrupted.
                 if connection.in_transaction:
                     connection.rollback()
                 pool.give(connection)
@@ -197,10 +195,10 @@ def _name(key: str) -> Name:
 
 
 def _text_range(prefix: str) -> tuple[str, Name]:
-    """The first entry whose key starts with ``prefix``, and the first after those: text, or the least of all bytes."""
+    """The range of the keys that start with ``prefix``: its first key, and the first key after it, which may be bytes."""
     for length in range(len(prefix), 0, -1):
         last = ord(prefix[length - 1])
         if last < 0x10FFFF:
-            # The order is that of UTF-8, and so of code points, of which surrogates are none.
+            # SQLite orders text by UTF-8, that is by code points. No key contains a surrogate, so they are skipped.
             return prefix, prefix[: length - 1] + chr(0xE000 if last == 0xD7FF else last + 1)
     return prefix, b""

@@ -1,14 +1,14 @@
-"""``GuardedCache``, diskcache's cache without what loses data or runs code. The one module that imports diskcache.
+"""``GuardedCache``, diskcache's cache without the features that lose data or run code. Layer: storage.
 
-What diskcache does by itself, and how it is kept from it here:
+The only module that imports diskcache. What diskcache does by itself, and what prevents it here:
 
-- it evicts at 1 GiB, and keeps values over 32 KB in files, unsynced, named by the row: ``SETTINGS``;
-- it unpickles keys and values, and opens and unlinks the files, that a row names: ``GuardedDisk``;
-- its settings are rows that set attributes and run PRAGMAs whenever a thread connects: here the constructor
-  runs over an empty database, connections come from the store's pool, and ``reset`` knows only ``SETTINGS``;
-- a transaction belongs to a thread, so that tasks on one thread share it: ``transact_alone``;
-- any failure to begin a transaction counts as a timeout: errors are translated before it gets to see them;
-- it expands ``~`` and ``$NAME`` in the path, and makes the folder open to others: it is given no path.
+- It evicts at 1 GiB, and keeps values over 32 KB in unsynced files that a row names: ``SETTINGS``.
+- It unpickles keys and values, and opens and unlinks the files that a row names: ``GuardedDisk``.
+- Its settings are rows, which set attributes and run PRAGMAs whenever a thread connects: the constructor runs over an empty
+  database, connections come from the store's pool, and ``reset`` accepts only ``SETTINGS``.
+- A transaction belongs to a thread, so tasks on one thread share it: ``transact_alone``.
+- It reports any failure to begin a transaction as a timeout: errors are translated before diskcache sees them.
+- It expands ``~`` and ``$NAME`` in the path, and makes a folder that others can open: it gets no path.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ SETTINGS: Final[Mapping[str, object]] = {
     "disk_min_file_size": _NO_LIMIT,
     "disk_pickle_protocol": 0,  # not used
 }
-"""Every setting of diskcache. They are kept in the file too, so whoever opens it with diskcache itself evicts nothing."""
+"""Every setting of diskcache. The file keeps them too, so a program that opens it with diskcache itself evicts nothing."""
 
 
 class GuardedDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
-    """What a row may hold: keys that are ``str`` or ``bytes``, values that are ``bytes``, within the row. No pickle and no file."""
+    """Allows only keys that are ``str`` or ``bytes``, and values that are ``bytes`` within the row: no pickle and no file."""
 
     def put(self, key: object) -> tuple[Any, bool]:
         if type(key) not in (str, bytes):
@@ -58,7 +58,7 @@ class GuardedDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no type
 
     def get(self, key: object, raw: object) -> str | bytes:
         if raw != 1:
-            raise UnsafeStoreError("the store holds a key that is a pickle, which it never writes", remains="it was not loaded")
+            raise UnsafeStoreError("the store holds a pickled key, which this library never writes", remains="it was not loaded")
         if not isinstance(key, (str, bytes)):
             raise CorruptStoreError(f"the store is damaged: it holds a key of type {type(key).__name__}")
         return key
@@ -72,7 +72,7 @@ class GuardedDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no type
     def fetch(self, mode: object, filename: object, value: object, read: bool) -> bytes:  # noqa: FBT001 - as in diskcache
         if mode != MODE_RAW or filename is not None or read:
             raise UnsafeStoreError(
-                "the store holds a value that is a pickle or lies in a file, which it never writes", remains="it was not read"
+                "the store holds a value in a pickle or a file, which this library never writes", remains="it was not read"
             )
         if type(value) is not bytes:
             raise CorruptStoreError(f"the store is damaged: it holds a value of type {type(value).__name__}")
@@ -82,27 +82,27 @@ class GuardedDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no type
         raise AssertionError("values are kept in rows")
 
     def remove(self, file_path: str) -> None:
-        """The row that names a file was planted. It goes, and the file, whosever it is, stays."""
+        """Do nothing: a row that names a file was planted. diskcache deletes the row; the file stays, whoever owns it."""
 
 
 class GuardedCache(diskcache.Cache):  # type: ignore[misc] # diskcache has no types
-    """A cache that works on whichever connection its caller lends it for a call.
+    """A cache that uses the connection that its caller lends it for a call.
 
-    It overrides two names that diskcache keeps for itself, ``_con`` and ``_txn_id``. That they mean what they did is tested;
-    diskcache has had no release since 2023.
+    It overrides two private names of diskcache, ``_con`` and ``_txn_id``. Tests check that they still mean the same; diskcache has
+    had no release since 2023.
     """
 
     def __init__(self, empty: sqlite3.Connection) -> None:
-        """Makes its tables in the database ``empty``, and does not keep it."""
+        """Make the tables in the database ``empty``, whose connection is not kept."""
         self._lent = local()
         self._lent.connection = empty
-        # A directory that is there, so that none is made; nothing is looked for in it.
+        # A directory that exists, so diskcache makes none; it reads nothing in it.
         super().__init__(os.sep, timeout=0, disk=GuardedDisk, **SETTINGS)
         self._lent.connection = None
 
     @contextmanager
     def lent(self, connection: Connection, file: Path) -> Iterator[None]:
-        """Within it, calls of this thread work on ``connection``, and raise errors of ours."""
+        """Within the block, calls of this thread use ``connection`` and raise translated errors."""
         before = getattr(self._lent, "connection", None)
         self._lent.connection = _Lent(connection, file)
         try:
@@ -112,8 +112,8 @@ class GuardedCache(diskcache.Cache):  # type: ignore[misc] # diskcache has no ty
 
     @contextmanager
     def transact_alone(self) -> Iterator[None]:
-        """A transaction that nobody else is in. The caller holds a lock that keeps other writers of the process out."""
-        # diskcache joins one that the same thread began: another task's, or, after a fork, that of a thread which is no more.
+        """A transaction of its own. The caller holds a lock that excludes the other writers of this process."""
+        # diskcache would join a transaction that the same thread began: another task's, or after a fork one of the parent's.
         self._txn_id = None
         with self.transact():
             yield
@@ -125,26 +125,26 @@ class GuardedCache(diskcache.Cache):  # type: ignore[misc] # diskcache has no ty
         return connection
 
     def close(self) -> None:
-        """Connections are their lender's."""
+        """Do nothing: the lender closes its connections."""
 
     def reset(self, key: str, value: object = ENOVAL, update: bool = True) -> object:  # noqa: FBT001, FBT002 - as in diskcache
         known = value is ENOVAL if key in METADATA else key in SETTINGS and value == SETTINGS[key]
         if not known:
-            raise UnsafeStoreError(f"the store has a setting that this library never makes: {key!r}")
+            raise UnsafeStoreError(f"the store has a setting that this library never writes: {key!r}")
         result: object = super().reset(key, value, update)
         return result
 
 
 class _Lent:
-    """A connection as diskcache sees it."""
+    """The interface of a connection that diskcache uses."""
 
     def __init__(self, connection: Connection, file: Path) -> None:
         self._connection = connection
         self._file = file
 
     def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> sqlite3.Cursor:
-        # After some failures, a full disk for one, SQLite has rolled back by itself, and to ask for it again would hide
-        # the failure behind an error that there is nothing to roll back.
+        # After some failures, such as a full disk, SQLite has rolled back by itself. A second ROLLBACK would fail and hide
+        # the first error.
         gone = sql == "ROLLBACK" and not self._connection.in_transaction
         with sqlite_file.translated(self._file):
             return self._connection.execute("SELECT 1" if gone else sql, parameters)
@@ -154,15 +154,15 @@ LAYOUT: Final = Layout("cache.db", 0x76736463, 1, GuardedCache)  # "vsdc"
 
 
 def make() -> GuardedCache:
-    """A cache for connections to files of ``LAYOUT``. Its constructor sees none of them."""
+    """A cache for connections to files of ``LAYOUT``. Its constructor uses none of them."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
         return GuardedCache(empty)
 
 
 def check_settings(connection: Connection, file: Path) -> None:
-    """Refuse a store whose settings are not ours: diskcache itself, where it opens the file, would act by them.
+    """Raise ``UnsafeStoreError`` if the store's settings differ from ``SETTINGS``: diskcache itself would act on them.
 
-    Raises ``UnsafeStoreError``. Nothing was changed.
+    Changes nothing.
     """
     with sqlite_file.translated(file):
         (encoding,) = connection.execute("PRAGMA encoding").fetchone()
@@ -171,15 +171,15 @@ def check_settings(connection: Connection, file: Path) -> None:
     names = found.keys() | SETTINGS.keys() | METADATA.keys()
     if strange := sorted(repr(name) for name in names if not _is_ours(name, found.get(name))):
         raise UnsafeStoreError(
-            f"{file} has settings of diskcache that this library does not make ({', '.join(strange)})",
+            f"{file} has settings of diskcache that this library does not write ({', '.join(strange)})",
             remains="nothing was changed",
-            hint="a program that opens it with diskcache itself must leave its settings as they are",
+            hint="programs that open it with diskcache itself must not change its settings",
         )
-    if encoding != "UTF-8":  # the order of keys, by which they are listed, would be another one
-        raise UnsafeStoreError(f"{file} has text in {encoding}, which this library does not make", remains="nothing was changed")
+    if encoding != "UTF-8":  # listings depend on the order of keys, which would be another one
+        raise UnsafeStoreError(f"{file} has text in {encoding}, which this library does not write", remains="nothing was changed")
 
 
 def _is_ours(name: str, value: object) -> bool:
-    if name in METADATA:  # counts that triggers keep
+    if name in METADATA:  # counts that triggers maintain
         return type(value) is int
     return name in SETTINGS and type(value) is type(SETTINGS[name]) and value == SETTINGS[name]

@@ -1,7 +1,7 @@
-"""What kind of file system a path lies on, where the system tells: whether several machines may share it.
+"""Finds network file systems, which a store on SQLite must not use: several machines may share them. Layer: storage.
 
-SQLite's WAL keeps its index in memory that all who have the file open must share, so they must be on one
-machine. Over a network file system two machines each work by an index of their own, and the file is lost.
+SQLite's WAL keeps its index in shared memory, so all processes that have the file open must be on one machine. On a network file
+system two machines would each use an index of their own and destroy the file.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from versioned_state.errors import UnsafeStoreError
 
-# Types of mount that bring one file to several machines. Not 9p and virtiofs: they are how a virtual machine or
-# a container sees a folder of its host, and there one machine has the file open as a rule.
+# File systems that several machines can mount. 9p and virtiofs are left out: a virtual machine or a container sees its
+# host's folder through them, and then usually one machine alone opens the file.
 _SHARED = frozenset(
     (
         *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "ceph", "lustre", "gpfs", "beegfs", "pvfs2", "orangefs", "ocfs2", "gfs2"),
@@ -25,29 +25,29 @@ _SHARED = frozenset(
 _MOUNTS = Path("/proc/self/mountinfo")
 
 Device = tuple[int, int]
-"""Major and minor number, as ``stat`` gives them for each file of a file system."""
+"""Major and minor number of a file system, as ``stat`` returns them for its files."""
 
 
 def check_local(directory: Path) -> None:
-    """Refuse a directory, made already or yet to be made, on a file system that several machines share.
+    """Raise ``UnsafeStoreError`` if the directory, which need not exist yet, is on a network file system.
 
-    Raises ``UnsafeStoreError``. Lets pass what the system does not tell: everything but Linux.
+    Checks on Linux only; other systems do not tell.
     """
     if (kind := shared_file_system(directory)) is not None:
         raise UnsafeStoreError(
             f"{directory} is on a network file system ({kind}), where writers on two machines would destroy the store",
             remains="nothing was made",
-            hint="use a local folder, or Postgres or Redis where machines share a state; allow_network=True if one machine alone opens it",
+            hint="use a local folder, or Postgres or Redis if machines share a state; allow_network=True if one machine alone opens it",
         )
 
 
 def shared_file_system(path: Path, mounts: Path = _MOUNTS) -> str | None:
-    """The type of the network file system that ``path`` lies on, or the nearest folder above it that is there; None: a local one."""
+    """The type of the network file system of ``path``, or of its nearest existing parent; None if it is local."""
     if not sys.platform.startswith("linux"):
         return None
     try:
         device = _device(path)
-        # Only a file system without a disk of its own has the major number 0. On any other the list need not be read.
+        # Only file systems without a disk of their own have the major number 0, so for others the list need not be read.
         if device is None or device[0] != 0:
             return None
         found = types_by_device(mounts.read_text("utf-8", "replace")).get(device)
@@ -57,7 +57,7 @@ def shared_file_system(path: Path, mounts: Path = _MOUNTS) -> str | None:
 
 
 def types_by_device(mountinfo: str) -> dict[Device, str]:
-    """The types of all mounts in a text such as ``/proc/self/mountinfo``, as proc(5) describes it; other lines are passed over."""
+    """The types of all mounts in the text of ``/proc/self/mountinfo`` (see proc(5)). Other lines are skipped."""
     found: dict[Device, str] = {}
     for line in mountinfo.splitlines():
         # 36 35 0:98 /root /mount/point rw,noatime shared:1 - nfs4 server:/export rw: a space within a name is written \040.

@@ -1,7 +1,6 @@
-"""The one SQLite file of a ``Disk`` or ``DiskCache`` store: making it, opening it, and checking that it is ours.
+"""The SQLite file of a ``Disk`` or ``DiskCache`` store: making, opening and checking it, and translating its errors. Layer: storage.
 
-A file that somebody else made is never changed: what it says of itself is read without locks or a
-journal before SQLite gets to open it for use. Errors of the driver are translated here.
+A file of another program is never changed: its header is read without locks or a journal before SQLite opens it for use.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Durability = Literal["process", "power"]
 
 @dataclass(frozen=True)
 class Layout:
-    """What a kind of store calls its file, and what must be in it: the marks in its header, and its tables."""
+    """The file name of a kind of store, the numbers in the file's header, and its tables."""
 
     file_name: str
     application_id: int
@@ -47,7 +46,7 @@ class Layout:
 
     @property
     def unfinished_prefix(self) -> str:
-        """How the name of a file in the making starts; one is left behind only by a crash."""
+        """The beginning of the name of an unfinished file. Only a crash leaves one behind."""
         return f".{self.file_name}."
 
 
@@ -64,17 +63,17 @@ DISK = Layout("store.sqlite3", 0x76737461, 1, lambda connection: connection.exec
 
 # A checkpoint copies the WAL's pages into the file and waits for the disk: it is the slowest commit
 # of a thousand. 2,000 pages make it half as frequent as SQLite's default, and pages written twice
-# are copied once; the WAL then stays around 8 MB. One that a huge batch blew up is cut back.
+# are copied once; the WAL then stays around 8 MB. A huge batch may make it larger; it is then truncated.
 _CHECKPOINT_PAGES = 2000
 _WAL_BYTES_KEPT = 16 * 1024 * 1024
 _PAGE_CACHE_KIB = 8 * 1024
 
-# There is a journal for an instant when the first process opens a copy that a backup tool made without a WAL.
+# A journal exists for an instant when the first process opens a copy that a backup tool made without a WAL.
 _JOURNAL_PATIENCE_S = 0.5
 
 
 class Connection(sqlite3.Connection):
-    """A connection that may know the state of the files that it is good for (see ``connect_read_only``)."""
+    """A connection with the stamp of the file's state for which it is valid (see ``connect_read_only``)."""
 
     stamp: Stamp | None = None
 
@@ -84,10 +83,10 @@ Stamp = tuple[int, int, int]
 
 
 def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
-    """The store's file in ``directory``, made with its tables if there is none and ``create`` says so.
+    """The store's file in ``directory``; if there is none and ``create`` is true, it is made with its tables.
 
-    Raises ``StoreNotFoundError`` if there is nothing and nothing is to be made, ``NotAStoreError``
-    where there is something else. Two processes may make the same store at once: one file wins.
+    Raises ``StoreNotFoundError`` if there is no store and ``create`` is false, ``NotAStoreError`` if the directory holds something
+    else. Two processes may make the same store at once: one file wins.
     """
     file = directory / layout.file_name
     with _os_errors(directory):
@@ -97,14 +96,14 @@ def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
             _check_not_empty(file)
             return file
         if directory.exists() and not directory.is_dir():
-            raise NotAStoreError(f"{directory} is not a directory: a store is a directory", remains="it was not touched")
+            raise NotAStoreError(f"{directory} is not a directory, as a store must be", remains="it was not touched")
         if directory.exists() and any(not other.name.startswith(layout.unfinished_prefix) for other in directory.iterdir()):
             if file.is_file():
                 return file  # another process has made it since
             raise NotAStoreError(
-                f"{directory} holds other files and no store",
+                f"{directory} holds other files and is not a store",
                 remains="nothing was changed",
-                hint="a new store wants a directory of its own",
+                hint="give a new store a directory of its own",
             )
         if not create:
             raise StoreNotFoundError(f"there is no store at {directory}", remains="nothing was made")
@@ -116,7 +115,7 @@ def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
 def connect(file: Path, *, durability: Durability, timeout: float, layout: Layout = DISK) -> Connection:
     """Open an existing store for reading and writing, after checking that it is one.
 
-    Raises ``ReadOnlyError`` where it, or the directory, cannot be written.
+    Raises ``ReadOnlyError`` if the file or its directory cannot be written.
     """
     try:
         connection = _open_checked(file, "mode=rw", timeout, layout)
@@ -141,13 +140,12 @@ def connect(file: Path, *, durability: Durability, timeout: float, layout: Layou
 
 
 def connect_read_only(file: Path, *, timeout: float) -> Connection:
-    """Open an existing store for reading, and write nothing if it can.
+    """Open an existing store for reading, without writing anything if possible.
 
-    If there is no WAL the file holds everything: it is opened as immutable, without locks or
-    shared memory, which works on a read-only mount and leaves no trace. A writer may come later, so
-    the connection carries the stamp of the file; a result counts only if the stamp is still the same
-    after the read. If there is a WAL a writer is at work, or was killed: SQLite's own protocol is
-    used, which needs its shared memory file, there already if the writer lives.
+    Without a WAL the file holds everything. It is opened as immutable, without locks or shared memory, which works on a read-only
+    mount and leaves no trace. A writer may come later, so the connection carries the stamp of the file: a result counts only if the
+    stamp is unchanged after the read. If there is a WAL, a writer is running or was killed. Then SQLite's own protocol is used, which
+    needs its shared memory file; a running writer has made that already.
     """
     while (before := stamp(file)) is not None:
         try:
@@ -165,15 +163,15 @@ def connect_read_only(file: Path, *, timeout: float) -> Connection:
     except StateError as error:
         if _code(error.__cause__) & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise StorageError(
-                f"{file} has a log that was not finished, and its directory cannot be written",
+                f"{file} has an unfinished log, and its directory cannot be written",
                 remains="nothing was read",
-                hint="open it once where it can be written, or copy the whole directory and open the copy",
+                hint="open it once with write access, or copy the whole directory and open the copy",
             ) from error.__cause__
         raise
 
 
 def stamp(file: Path) -> Stamp | None:
-    """What tells one state of the file from another, or None if there is a WAL with something in it."""
+    """A stamp that differs for each state of the file; None if there is a WAL that is not empty."""
     with suppress(FileNotFoundError):
         if file.with_name(f"{file.name}-wal").stat().st_size:
             return None
@@ -210,14 +208,14 @@ def is_private(directory: Path, file: Path) -> bool:
 
 @contextmanager
 def translated(file: Path) -> Iterator[None]:
-    """Turn the driver's errors into ours."""
+    """Translate the driver's errors into ours."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise translate(error, file) from error
 
 
-# What an error of the driver means for the caller: its kind, the text after the file's name, what remains, the way out.
+# For each code of SQLite: the error class, the text after the file's name, what remains, and the hint.
 _MEANINGS: dict[int, tuple[type[StateError], str, str, str]] = {
     sqlite3.SQLITE_BUSY: (
         StoreBusyError,
@@ -248,14 +246,14 @@ _UNKNOWN: tuple[type[StateError], str, str, str] = (StorageError, "failed", "not
 
 
 def translate(error: sqlite3.Error | OverflowError | UnicodeDecodeError, file: Path) -> StateError:
-    """The error of ours that says what the driver's error means for the caller."""
+    """The error of ours for an error of the driver."""
     code = _code(error)
     # Values beyond 1 GB, and in Python's own check beyond 2 GB.
     if code == sqlite3.SQLITE_TOOBIG or isinstance(error, (sqlite3.DataError, OverflowError)):
         return LimitExceededError("a value", limit=1_000_000_000)
     if isinstance(error, UnicodeDecodeError) or (isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)):
-        # Text where bytes belong, which only somebody else could have put there; or damage within the text of the schema, which
-        # SQLite quotes in a message that Python then cannot read.
+        # Text in place of bytes, which no store writes; or damage within the schema's text, which SQLite quotes in a message that
+        # Python cannot decode.
         code = sqlite3.SQLITE_CORRUPT
     return _meaning(code, file, error)
 
@@ -266,7 +264,7 @@ def _meaning(code: int, file: Path, error: BaseException | None) -> StateError:
 
 
 def _code(error: BaseException | None) -> int:
-    # Not every error of the module comes from SQLite; one that does not carries no code.
+    # An error of the module that does not come from SQLite has no code.
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return code
 
@@ -298,16 +296,16 @@ def _open_checked(file: Path, mode: str, timeout: float, layout: Layout) -> Conn
 
 
 def _set_guards(connection: Connection) -> None:
-    # For a file that somebody else made: no functions out of a schema, checked cells, and no mapped
-    # memory, which would turn a truncated file into a crash.
+    # Against a malicious or damaged file: no functions in a schema, checked cells, and no mapped memory, which would turn a
+    # truncated file into a crash.
     connection.executescript(
         f"PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0;PRAGMA cache_size = -{_PAGE_CACHE_KIB};"
     )
 
 
 def _use_wal(connection: Connection, timeout: float) -> bool:
-    # Kept in the file, so this changes one only that was switched by hand or by a backup tool. SQLite does not wait for others
-    # who open it when there is something to change.
+    # The file keeps the mode, so this changes only a file whose mode a person or a backup tool has changed. SQLite's timeout does
+    # not apply to that change, hence the loop.
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -323,8 +321,8 @@ def _use_wal(connection: Connection, timeout: float) -> bool:
 def _check_no_journal(file: Path) -> None:
     """Refuse a rollback journal beside the file, before SQLite sees it.
 
-    It would be played back into the file unasked, and it can name another file, for SQLite to delete. A store has a WAL from its making
-    on and never a journal, so this one came from elsewhere.
+    SQLite would play it back into the file, and would delete another file that it may name. A store has a WAL from the start and never
+    a journal, so another program wrote this one.
     """
     journal = file.with_name(f"{file.name}-journal")
     deadline = time.monotonic() + _JOURNAL_PATIENCE_S
@@ -340,10 +338,10 @@ def _check_no_journal(file: Path) -> None:
 
 
 def _check_header(file: Path, layout: Layout) -> None:
-    """Refuse a file that is not ours, or newer, without touching it.
+    """Refuse a file of another program or of a newer release, without touching it.
 
-    Not by open() and read(): closing any descriptor of a file drops the POSIX locks that SQLite holds
-    on it in this process. An immutable connection takes no lock, makes no journal and replays none.
+    Not by open() and read(): closing any descriptor of a file drops the POSIX locks that SQLite holds on it in this process. An
+    immutable connection takes no lock, makes no journal and replays none.
     """
     probe = _open(file, "mode=ro&immutable=1", 0)
     with closing(probe):
@@ -351,8 +349,8 @@ def _check_header(file: Path, layout: Layout) -> None:
             (application,) = probe.execute("PRAGMA application_id").fetchone()
             (version,) = probe.execute("PRAGMA user_version").fetchone()
         except sqlite3.DatabaseError as error:
-            # While a checkpoint is under way, or after one was cut short, the file alone may look
-            # damaged; the WAL mends it. Whoever opens it in earnest finds out.
+            # During a checkpoint, or after one was interrupted, the file without its WAL may look damaged. Opening it for use
+            # tells.
             if _code(error) & 0xFF == sqlite3.SQLITE_CORRUPT:
                 return
             raise translate(error, file) from error
@@ -364,10 +362,10 @@ def _check_schema(connection: Connection, file: Path, layout: Layout) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     _check_version(application, version, file, layout)
     found, own = _schema_of(connection), _own_schema(layout)
-    # A trigger or view would run statements of whoever planted it; a changed table could do so too.
+    # A planted trigger, view or table could run statements of its author.
     if strange := found - own:
         names = ", ".join(sorted(f"{kind} {name!r}" for kind, name, _, _ in strange))
-        raise NotAStoreError(f"{file} holds what this library did not make ({names})", remains="it was not touched")
+        raise NotAStoreError(f"{file} holds tables or triggers of another program ({names})", remains="it was not touched")
     if missing := own - found:
         names = ", ".join(sorted(name for _, name, _, _ in missing))
         raise CorruptStoreError(
@@ -397,34 +395,34 @@ def _own_schema(layout: Layout) -> frozenset[_SchemaRow]:
 
 
 def _make_directory(directory: Path) -> None:
-    # Path.mkdir(parents=True) would give the parents the default mode.
+    # Path.mkdir(parents=True) would make the parents with the default mode.
     for path in (*reversed(directory.parents), directory):
         if not path.exists():
             path.mkdir(mode=0o700, exist_ok=True)
 
 
 def _check_not_empty(file: Path) -> None:
-    """``CorruptStoreError`` for an empty file. A new store gets its name when it is whole, so an empty one was cut off, or is not ours."""
+    """``CorruptStoreError`` for an empty file: a new store gets its name when it is whole, so its file is never empty."""
     if not file.stat().st_size:
         raise CorruptStoreError(
-            f"{file} is empty: it was cut off, or made by another program",
+            f"{file} is empty: it was truncated, or another program made it",
             remains="nothing was changed",
             hint="restore it from a backup; if nothing was ever stored there, delete it",
         )
 
 
 def _make_file(file: Path, layout: Layout) -> None:
-    """Make the file whole under another name, then give it its own in one step.
+    """Make the whole file under another name, then rename it in one step.
 
-    A crash leaves no half-made store, and of two processes one wins and the other opens what it made.
+    A crash leaves no half-made store. Of two processes one wins, and the other opens that file.
     """
     unfinished = file.with_name(f"{layout.unfinished_prefix}{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
         os.close(descriptor)
-        # Absolute: SQLite takes what begins with "file:" for a URI.
+        # Absolute, because SQLite reads a path that begins with "file:" as a URI.
         with translated(unfinished), closing(sqlite3.connect(unfinished.absolute(), isolation_level=None)) as connection:
-            # No journal and no waiting: the file is nobody's until it is linked, and synced before.
+            # No journal and no sync: no other process uses the file before it is linked, and it is synced before that.
             connection.executescript(
                 "PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF;"
                 f"PRAGMA application_id = {layout.application_id}; PRAGMA user_version = {layout.version};"
@@ -437,8 +435,8 @@ def _make_file(file: Path, layout: Layout) -> None:
         except FileExistsError:
             pass
         except OSError:
-            # A file system without links. Between the check and the rename a store made by another process could be lost, which
-            # is then as empty as this one.
+            # A file system without links. Between check and rename another process could make a store, which would be lost; that
+            # store would be as empty as this one.
             if not file.exists():
                 unfinished.rename(file)
         _sync(file.parent)
