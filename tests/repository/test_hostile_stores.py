@@ -111,6 +111,34 @@ def test_fsck_looks_into_large_sets_and_the_keys_of_large_dicts(kind):
         Repository(store).snapshot()["a"]
 
 
+def planted_deep_leaf(put: Put) -> tuple[int, Any]:
+    """A list of two elements in a leaf of its own, the first of them 300 lists deep."""
+    return one(tree(Code.LIST_TREE, 2, put(b"\x10\x92" + b"\x91" * 300 + b"\xc0" + b"\xa1x")))
+
+
+def test_a_deep_value_in_a_leaf_is_refused_when_a_handle_reads_it_where_others_can_write():
+    state = Versioned(craft(planted_deep_leaf), pickle="refuse")
+    with pytest.raises(LimitExceededError, match="depth"):
+        state["a"]
+
+
+def test_a_deep_value_in_a_leaf_is_never_committed_again():
+    """Where nobody else can write, a handle saves the walk when it reads."""
+    store = craft(planted_deep_leaf)
+    state = Versioned(store)
+    head = state.head
+    state["a"].append("more")
+    state["b"] = 1
+    with pytest.raises(LimitExceededError, match="depth of a value at a "):
+        state.commit()
+    assert state.status().under("b")
+    state.discard()
+    assert state["a"][1:] == ["x"]
+    state["b"] = 1
+    assert state.commit().parents == (head.id,)
+    assert Versioned(store)["b"] == 1
+
+
 def test_values_of_many_types_are_no_findings():
     state = Versioned()
     state["values"] = [Fraction(1, 3), {1, (2, "x"), frozenset({3})}, ZoneInfo("Europe/Rome"), {(1, 2): {b"x"}}, 1 << 200]

@@ -167,9 +167,9 @@ class Decoder:
             before = self._references
             self._exotic = False
             values = self._unpack(memoryview(raw)[1:])
-            if self._policy is None or b"\xff" in raw:
-                # The walk would take a tenth of the time that a long list takes. A store to unpickle from is trusted with its depth,
-                # and no timestamp is without this byte, which no text has.
+            if self._policy is None or not self._policy.allowed or b"\xff" in raw:
+                # The walk would take a tenth of the time that a long list takes. A store that this decoder may unpickle from is trusted
+                # with its depth too; encoding checks it again. A timestamp has this byte, and text never does.
                 self._check(values)
             if self._references == before and kind == Kind.SEQUENCE_LEAF:
                 # Nothing in it refers to anything: the decoded values stand, for the first use of the leaf.
