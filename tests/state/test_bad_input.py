@@ -19,6 +19,7 @@ from versioned_state.errors import (
     CorruptStoreError,
     HandleClosedError,
     InvalidArgumentError,
+    LimitExceededError,
     MergeConflictError,
     NotAStoreError,
     PickleRefusedError,
@@ -203,6 +204,14 @@ def test_a_key_that_is_no_string(state, key):
             call()
     assert key not in state
     assert key not in state.checkout("HEAD")
+
+
+def test_a_key_that_is_too_long_is_in_no_state(state):
+    key = "k" * 5_000
+    for space in (state, state.namespace("space"), state.checkout("HEAD"), Live()):
+        assert key not in space
+    with pytest.raises(LimitExceededError, match="a key of 5000 bytes"):
+        state[key] = 1
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", None, 1, b"a"])

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ import pytest
 
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import CommitInDoubtError, MergeConflictError, StateError, UnknownOutcomeError, UnreachableStoreError
+from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.storage import Wrapper
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # handles that an interrupt left are dropped with changes
@@ -516,6 +518,46 @@ def test_an_interrupt_at_any_line_loses_nothing(name: str, long_run: bool) -> No
         place, wrong = problems(case, at, after, error)
         lost += [f"line {at}, {place}: {what}" for what in wrong]
     assert not lost, "\n".join(lost[:10])
+
+
+def test_a_commit_in_doubt_is_taken_in_once() -> None:
+    """With policies that count the same change on both sides twice: nobody's change may be merged again after an interrupt."""
+
+    def in_doubt() -> Versioned:
+        store = Lossy(Memory())
+        state = Versioned(store)
+        state.update(log=["base"], n=1)
+        state.commit()
+        state.repository.set_merge_policy("log", "append")
+        state.repository.set_merge_policy("n", "sum")
+        other = Versioned(state.repository)
+        for each, name, amount in ((other, "theirs", 10), (state, "ours", 100)):
+            each["log"].append(name)
+            each["n"] += amount
+        other.commit("theirs")
+        store.losing = True
+        with suppress(CommitInDoubtError):
+            state.commit("in doubt")
+        store.silent = 0
+        state["log"].append("since")
+        state["n"] += 1_000
+        return state
+
+    code = BranchHandle.resolve_doubt.__code__
+    own = {line for _, _, line in code.co_lines() if line is not None}
+    trace = Trace()
+    state = in_doubt()
+    trace.run(lambda: state.commit("next"))
+    expected = (["base", "theirs", "ours", "since"], 1_111)
+    assert (state["log"], state["n"]) == expected
+    ends = [number for number, (file, line) in enumerate(trace.lines, 1) if file == code.co_filename and line in own]
+    for at in ends:
+        state = in_doubt()
+        with suppress(Interrupt):
+            Trace(at).run(partial(state.commit, "next"))
+        state.commit("again")
+        assert (state["log"], state["n"]) == expected, at
+        assert dict(state.checkout("HEAD")) == {"log": expected[0], "n": expected[1]}
 
 
 def test_real_signals_lose_nothing(long_run: bool) -> None:  # noqa: FBT001 - a fixture

@@ -212,6 +212,17 @@ def test_an_author_that_is_empty_is_none():
     assert Versioned(type(state.repository)(state.repository.store, author="")).repository.author is None
 
 
+def test_release_of_a_list_with_appended_elements():
+    state = Versioned()
+    state["log"] = [1]
+    state.commit()
+    assert state.release("log") is True
+    state.sequence("log").append(2)
+    assert state.release("log") is False
+    state.commit()
+    assert state.release("log") is True
+
+
 def test_release_of_a_value_that_cannot_be_stored_any_more():
     state = Versioned()
     state["small"], state["large"] = {"a": 1}, ["x" * 100] * 900

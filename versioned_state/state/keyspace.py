@@ -11,6 +11,7 @@ from itertools import islice
 from threading import RLock
 from typing import Any, Final
 
+from versioned_state.errors import LimitExceededError
 from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State, locked
 from versioned_state.state.worktree.worktree import Worktree
@@ -59,7 +60,10 @@ class KeySpace(State):
 
     @locked
     def __contains__(self, key: object) -> bool:
-        return type(key) is str and self._prefix + user_key(key) in self._worktree
+        try:
+            return type(key) is str and self._prefix + user_key(key) in self._worktree
+        except LimitExceededError:
+            return False  # no state has a key of that length
 
     @locked
     def __len__(self) -> int:

@@ -21,7 +21,7 @@ def restore_path(state: State, snapshot: Snapshot, path: StatePath) -> None:
     container = value_at(state, StatePath(path.steps[:-1]))
     last = path.steps[-1]
     if not isinstance(container, State | dict | list):
-        raise InvalidArgumentError(f"{path}: its container is a {type(container).__name__}, which cannot be changed in place")
+        raise InvalidArgumentError(f"{path}: its container is of type {type(container).__name__}, which cannot be changed in place")
     try:
         value = snapshot.at(path)
     except UnknownPathError:

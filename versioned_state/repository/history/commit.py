@@ -235,23 +235,23 @@ def _write(stored: _Fields) -> bytes:
 
 
 def unsigned(raw: bytes) -> bytes:
-    """The raw bytes that were signed, from those of a signed commit as it is stored: the same but for the signature.
+    """The raw bytes that were signed, from the stored bytes of a signed commit: the same without the signature.
 
-    They are cut out, not written again, so a commit that is written in another way than ours has no signature that holds.
+    They are taken from the stored bytes, not written again, so a signature does not verify on a commit that was written in another way.
     """
     return raw[:1] + _UNSIGNED + raw[2 : -len(_SIGNATURE_HEADER) - SIGNATURE_SIZE]
 
 
 def read_commit(address: Address, raw: bytes) -> Commit:
-    """The commit in these raw bytes. Raises ``CorruptObjectError`` where they are none."""
+    """The commit in these raw bytes. Raises ``CorruptObjectError`` if they are not a commit."""
     expect(raw, address, Kind.COMMIT)
     try:
         body = msgpack.unpackb(memoryview(raw)[1:], unicode_errors="surrogatepass")
         count, top, parents, time, author, message, meta, generation, place, jump, *signature = body
         if signature and not _is_signature(signature[0], raw):
-            raise ValueError("what follows its fields is no signature")
+            raise ValueError("the bytes after its fields are not a signature")
         if place is not None and (type(place) is not list or len(place) != 2):
-            raise ValueError("heights that are no pair")
+            raise ValueError("heights that are not a pair")
         height, merge_height = (generation, 0) if place is None else place
         for value, cls in ((parents, bytes), (time, int), (message, str), (generation, int), (height, int), (merge_height, int)):
             if type(value) is not cls:

@@ -51,11 +51,11 @@ class Role(Enum):
 
 
 class Reference(NamedTuple):
-    """An address, and what it is taken for.
+    """An address, and what the object there is expected to be.
 
-    ``level``, ``size`` (elements, or bytes), ``key`` (the first one) and ``end`` (a key that all of them come before) are what an inner
-    node or a cell says of what is there: None, where it does not. ``code`` is that of the cell whose tree it belongs to; the elements of
-    a set and the keys of a dict must be hashable.
+    An inner node or a cell may state the ``level``, the ``size`` (elements or bytes), the first ``key`` and the ``end``, a key that all
+    keys come before; None if it does not. ``code`` is that of the cell whose tree the object belongs to: the elements of a set and the
+    keys of a dict must be hashable.
     """
 
     address: Address
@@ -194,7 +194,7 @@ def _of_cells(data: bytes | memoryview, *, thoroughly: bool = False) -> list[Ref
             found += _of_tree(tree, code)
             if code == Code.DICT_TREE and len(parts) > 2:
                 if parts[2] != parts[0]:
-                    raise ValueError(f"{parts[2]} keys in order where there are {parts[0]} entries")
+                    raise ValueError(f"{parts[2]} keys in order, but {parts[0]} entries")
                 found += _of_tree(read_tree(Shape.SEQUENCE, parts[2:]))
     return found
 

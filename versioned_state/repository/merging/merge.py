@@ -206,10 +206,9 @@ def merge_trees(
     Args:
         pickles: whether a function that is a policy gets objects, and gives them.
         theirs_first: whether theirs was made before ours, for the order of what both appended.
-        counting: whether a policy may count the same change on both sides twice: not where it may be one change, that is made again.
-        unstorable: the root keys at which ours has something else than ``sides`` say, which cannot be stored. Where theirs changed one of
-            them there is nothing to merge: a resolution or the policy ``theirs`` decides about the whole value, or it is a conflict that
-            shows nothing of ours.
+        counting: whether a policy may count the same change on both sides twice. Not if one side repeats a change of the other.
+        unstorable: root keys with a value of ours that cannot be stored, so that ``sides`` does not have it. If theirs changed one of
+            them, a resolution or the policy ``theirs`` decides about the whole value, or it is a conflict that shows nothing of ours.
     """
     base, ours, theirs = sides
     composer = Composer(nodes, pickles)
@@ -266,12 +265,13 @@ class _Decider:
 
     def _ask(self, policy: Callable[[Any, Any, Any], Any], path: StatePath, sides: Sides, limit: int) -> Decision:
         cells = (sides.base, sides.ours, sides.theirs)
-        values = [self._read(cell) for cell in cells]  # its own: it may change them
+        values = [self._read(cell) for cell in cells]  # the policy may change them
         value = policy(*values)
         if value is None and any(map(self._is_changed, values, cells)):
             raise InvalidArgumentError(
-                f"the merge policy of {path} changed a value that it was given, and returned None; nothing was changed",
-                hint="it is to return what is to be there",
+                f"the merge policy of {path} changed one of its arguments and returned None",
+                remains="nothing was changed",
+                hint="return the merged value",
             )
         return self._decision(path, value, limit)
 
@@ -284,7 +284,7 @@ class _Decider:
             return True
 
     def replace(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
-        """What stands instead of something of ours that cannot be stored, which the sides do not show."""
+        """The value that replaces one of ours that cannot be stored; None: that is a conflict."""
         if self._policies.find(path) == "theirs":
             return self._by_hand(path, sides, limit) or Decision(sides.theirs)
         return self._by_hand(path, sides, limit)
@@ -343,7 +343,7 @@ class _Decider:
                 return sides.ours
 
     def record(self, path: StatePath, sides: Sides) -> None:
-        """Take note of a conflict that no policy resolves."""
+        """Record a conflict that no policy resolves."""
         lists = [cell is not None and self._is_list(cell) for cell in (sides.ours, sides.theirs)]
         both_appended = all(lists) and (sides.base is None or self._is_list(sides.base))
         self.conflicts.append(Conflict(path, sides, self._composer.decoder.decode, both_appended=both_appended))
@@ -362,7 +362,7 @@ class _Decider:
 def merge_bases(nodes: Nodes, base: Tree, bases: Sequence[Tree]) -> Tree:
     """One base out of several, for two lines of history that were merged into each other: git's recursive merge.
 
-    Where the bases differ from each other in the same place, what they come from stands, so that it is a conflict of the sides.
+    If the bases conflict at a path, the value of ``base`` stands there, so that the sides conflict too.
     """
     composer = Composer(nodes)
     merged = bases[0]
@@ -372,7 +372,7 @@ def merge_bases(nodes: Nodes, base: Tree, bases: Sequence[Tree]) -> Tree:
 
 
 class _Undecided:
-    """Decides nothing, and puts the base where there is a conflict."""
+    """Decides nothing, and resolves each conflict to the base."""
 
     def decide(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
         return None

@@ -73,12 +73,16 @@ def _names(database: Database) -> Iterator[str]:
 
 def _back(database: Database, rev: str, commit: Commit, count: int) -> Commit:
     if count > commit.height:
-        raise UnknownRevisionError(rev, reason=f"there are only {commit.height} commits before {commit.short}")
+        raise UnknownRevisionError(rev, reason=f"{_count(commit.height)} before {commit.short}")
     height = commit.height - count
     found = graph.descend(commit, height, database.commits.read)
     if found.height > height:
         raise UnknownRevisionError(rev, reason=graph.pruned_reason(found))
     return found
+
+
+def _count(commits: int) -> str:
+    return f"there are only {commits} commits" if commits > 1 else "there is only 1 commit" if commits else "there is no commit"
 
 
 def _parent(database: Database, rev: str, commit: Commit, number: int) -> Commit:

@@ -160,7 +160,7 @@ def ref_at(ref: Ref, head: Address) -> Ref:
 
 
 def iter_refs(store: KVStore, kind: RefKind, prefix: str = "", *, deleted: bool = False) -> Iterator[Ref]:
-    """The refs of a kind, in the order of the store; with ``deleted``, deleted refs too. Cost: what it lists.
+    """The refs of a kind, in the order of the store; with ``deleted``, deleted refs too. Cost: reads the refs that it lists.
 
     Raises:
         CorruptRefError: a record is damaged; at the end, a ref that was created is gone.

@@ -7,7 +7,7 @@ from itertools import islice
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from versioned_state.errors import InvalidArgumentError, ReadOnlyError, UnknownPathError
+from versioned_state.errors import InvalidArgumentError, LimitExceededError, ReadOnlyError, UnknownPathError
 from versioned_state.objects.store import Reader
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.render import WIDTH
@@ -69,7 +69,10 @@ class Snapshot(Mapping[str, Any]):
     def __contains__(self, key: object) -> bool:
         """Whether there is a key. Cost: one path; no value is read."""
         with self._lock:
-            return type(key) is str and self._cell(key) is not None
+            try:
+                return type(key) is str and self._cell(key) is not None
+            except LimitExceededError:
+                return False  # no state has a key of that length
 
     def _cell(self, key: str) -> bytes | None:
         return find(self._nodes, self._tree, self._prefix + user_key(key))

@@ -48,7 +48,7 @@ _ATTEMPTS: Final = 1000
 """Merges onto a branch that keeps moving, before a commit gives up. With the backoff this is the better part of a minute."""
 
 
-class Position(NamedTuple):
+class HandlePosition(NamedTuple):
     """The branch of a handle, its record as last seen, and the head. One assignment moves a handle."""
 
     branch: str
@@ -75,7 +75,7 @@ class BranchHandle:
         self.repository = repository
         self.author = author
         ref = repository.database.ref("branch", branch)
-        self.position = Position(branch, ref, self.commit_of(ref))
+        self.position = HandlePosition(branch, ref, self.commit_of(ref))
         self.landings = 0
         self.worktree = Worktree(repository.database.objects, repository.database.policy, self.head.tree, _LateMerge(weakref.ref(self)))
         self.unfinished = self.worktree.unfinished
@@ -97,7 +97,7 @@ class BranchHandle:
 
     def set_position(self, ref: Ref, head: Commit) -> None:
         """Take a record of the same branch, and its head, as the ones last seen."""
-        self.position = Position(self.position.branch, ref, head)
+        self.position = HandlePosition(self.position.branch, ref, head)
 
     def let_go(self) -> None:
         """Let go of the store and of the live values. The names of the branch and its head stay."""
@@ -112,7 +112,7 @@ class BranchHandle:
         """The branch's record as it is in the store now."""
         return self.repository.database.ref("branch", self.branch)
 
-    def now(self) -> tuple[Ref, Commit]:
+    def read_head(self) -> tuple[Ref, Commit]:
         """The branch's record and its head as they are in the store now. Raises ``BranchMovedError`` if the branch was deleted."""
         ref = self.read_ref()
         return ref, self._theirs(ref)
@@ -166,7 +166,7 @@ class BranchHandle:
                 return commit
             if attempt:
                 backoff(attempt)
-            ref, found = self.now()
+            ref, found = self.read_head()
             if found == parent:
                 # Only the record changed: the branch was created again, or was reset and came back.
                 continue
@@ -175,9 +175,9 @@ class BranchHandle:
             parent = found
             if on_moved is OnMoved.MERGE:
                 tree = self.merged(staged, self.head.tree, staged.tree, parent.tree, resolving)
-        raise self.moved(resolving)
+        raise self.moved_error(resolving)
 
-    def moved(self, resolving: Resolving) -> BranchMovedError:
+    def moved_error(self, resolving: Resolving) -> BranchMovedError:
         """The error of a call that gave up because the branch moved; to be raised."""
         actual = self.commit_of(self.read_ref())
         return BranchMovedError(self.branch, expected=self.head.id, actual=actual.id, remains=resolving.remains)
@@ -226,15 +226,15 @@ class BranchHandle:
 
     # Steps that an exception interrupted
 
-    def _land(self, commit: Commit, ref: Ref, staged: Staged) -> Position:
+    def _land(self, commit: Commit, ref: Ref, staged: Staged) -> HandlePosition:
         """Record that a commit landed, before the live values follow. Returns where the handle then stands."""
         keep = staged.failed.keys() - staged.replaced if staged.failed else ()
-        position = Position(self.position.branch, ref, commit)
+        position = HandlePosition(self.position.branch, ref, commit)
         self.unfinished.move = Move(commit.tree, commit.tree, staged.staging, keep=keep, commits=True, position=position)
         self.unfinished.question = None
         return position
 
-    def _leave_for(self, target: Commit, position: Position) -> None:
+    def _leave_for(self, target: Commit, position: HandlePosition) -> None:
         """Record a move to another commit that drops uncommitted changes, before the live values follow."""
         self.unfinished.move = Move(target.tree, target.tree, journal=0, tails={}, position=position)
         self.unfinished.question = None
@@ -255,7 +255,7 @@ class BranchHandle:
                 elif isinstance(question, MoveInDoubt):
                     ref = find_move(self, question)
                     if ref is not None:
-                        self._leave_for(question.target, Position(self.branch, ref, question.target))
+                        self._leave_for(question.target, HandlePosition(self.branch, ref, question.target))
             unfinished.question = None
             move = self.worktree.finish()
             if move is not None:
@@ -286,11 +286,11 @@ class BranchHandle:
         if doubt is None:
             return False
         ref = find_commit(self, doubt)
-        if ref is not None:
+        if ref is not None and doubt.commit != self.head:  # if it is the head, an interrupted call took it in
             base, commit = doubt.staged.tree, doubt.commit
             if discarding:
                 self.worktree.adopt_late(doubt.staged)
-                position = Position(self.branch, ref, commit)
+                position = HandlePosition(self.branch, ref, commit)
                 self._leave_for(commit, position)
                 self.worktree.update(base, commit.tree)
                 self.position = position
@@ -364,7 +364,7 @@ class BranchHandle:
     def refresh(self, resolving: Resolving) -> Commit:
         """Take in the commits of others to the branch, with our changes on top; the new head."""
         self.resolve_doubt()
-        ref, theirs = self.now()
+        ref, theirs = self.read_head()
         if theirs != self.head:
             self._merge_head(self.head.tree, theirs, ref, resolving)
         else:
@@ -373,7 +373,7 @@ class BranchHandle:
 
     def follow(self, ref: Ref, head: Commit) -> Commit:
         """Move to the head to which others moved the branch. There are no uncommitted changes."""
-        position = Position(self.branch, ref, head)
+        position = HandlePosition(self.branch, ref, head)
         if head != self.head:
             self._move_to(head, position)
         else:
@@ -389,7 +389,7 @@ class BranchHandle:
             # No ref led to our head any more, so gc collected it.
             staged, base = self.worktree.stage_over(theirs.tree)
             expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
-        position = Position(self.branch, ref, theirs)
+        position = HandlePosition(self.branch, ref, theirs)
         keep = staged.failed.keys() - staged.replaced
         self.unfinished.move = Move(expected, theirs.tree, staged.staging, keep=keep, position=position)
         try:
@@ -410,14 +410,14 @@ class BranchHandle:
         Raises:
             BranchMovedError, MergeConflictError: nothing was changed.
         """
-        ref, theirs = self.now()
+        ref, theirs = self.read_head()
         if theirs != self.head and on_moved is OnMoved.REFUSE:
-            raise self.moved(resolving)
+            raise self.moved_error(resolving)
         if theirs != self.head and on_moved is OnMoved.MERGE:
             self._merge_head(self.head.tree, theirs, ref, resolving)
         self.worktree.distrust()
 
-    def _move_to(self, target: Commit, position: Position) -> None:
+    def _move_to(self, target: Commit, position: HandlePosition) -> None:
         """Give the live values the content of another commit; uncommitted changes are dropped."""
         self._leave_for(target, position)
         try:
@@ -445,7 +445,7 @@ class BranchHandle:
             head = self.head  # no commit to point to: like ours, the branch begins with its first commit
         else:
             ref, head = self.repository.branches.begin(branch, self.head)
-        self._move_to(head, Position(branch, ref, head))
+        self._move_to(head, HandlePosition(branch, ref, head))
 
     def move_branch(self, target: Commit, action: str, *, staged: Staged | None = None, at: tuple[Ref, Commit] | None = None) -> None:
         """Move the branch from our head to another commit, with an entry in its reflog; live values follow.
@@ -482,7 +482,7 @@ class BranchHandle:
                     continue
                 moved = ref
             # If this fails, repeating the call does the rest: it finds the branch at the target.
-            self._move_to(target, Position(self.branch, moved, target))
+            self._move_to(target, HandlePosition(self.branch, moved, target))
             return
         self.unfinished.question = None
         raise BranchMovedError(self.branch, expected=head.id, actual=stands.id)

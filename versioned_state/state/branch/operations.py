@@ -1,4 +1,4 @@
-"""What git does with history, on a handle: commit, merge, cherry-pick, revert, rebase, squash, undo. Layer: state.
+"""Git's operations on the history of a handle: commit, merge, cherry-pick, revert, rebase, squash, undo. Layer: state.
 
 Each is all or nothing: it makes its commits, then moves the branch in one step, and live values follow.
 """
@@ -43,7 +43,7 @@ _UNDO, _REDO = "undo", "redo"
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a commit says besides its content; None: what the operation says by itself. Raises ``InvalidArgumentError``."""
+    """The message, author and meta of a commit. Empty or None: the operation's own. Raises ``InvalidArgumentError``."""
 
     message: str = ""
     author: str | None = None
@@ -88,7 +88,7 @@ def _commit_keys(handle: BranchHandle, options: CommitOptions, resolving: Resolv
             if attempt:
                 raise
             handle.recover(options.on_moved, resolving)
-    raise handle.moved(resolving)
+    raise handle.moved_error(resolving)
 
 
 def _stage_and_land(
@@ -108,7 +108,7 @@ def _stage_and_land(
         raise
     if not staged.changes and not allow_empty:
         worktree.adopt(staged, worktree.tree)
-        return _but_for(staged, handle.head)
+        return _with_skipped(staged, handle.head)
     message = options.message or summarize(worktree, staged)
     author = handle.author if options.author is None else options.author
 
@@ -117,11 +117,11 @@ def _stage_and_land(
             tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta
         )
 
-    return _but_for(staged, handle.land(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty))
+    return _with_skipped(staged, handle.land(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty))
 
 
-def _but_for(staged: Staged, commit: Commit) -> Commit:
-    """A commit that says what was left out of it."""
+def _with_skipped(staged: Staged, commit: Commit) -> Commit:
+    """The commit with the paths that were left out of it."""
     if not staged.failed:
         return commit
     skipped = tuple(error.path for key, error in staged.failed.items() if error is not None and key not in staged.replaced)
@@ -132,7 +132,7 @@ def merge(handle: BranchHandle, theirs: Commit, description: Description, resolv
     """Merge a commit into the branch; the head. See ``Versioned.merge``."""
     for attempt in range(_ATTEMPTS):
         staged = handle.clean("merge()")
-        ref, ours = handle.now()  # not our head: what is there already need not be settled, and nothing is taken in before it is
+        ref, ours = handle.read_head()  # maybe not our head: others' commits are taken in only once the merge is done
         base = handle.repository.merge_base(ours, theirs)
         if base == theirs:
             return handle.follow(ref, ours)
@@ -147,11 +147,11 @@ def merge(handle: BranchHandle, theirs: Commit, description: Description, resolv
         commit = _write(handle, staged, tree, (ours, theirs), description, message)
         if _publish(handle, ref, commit, staged, resolving, attempt):
             return commit
-    raise handle.moved(resolving)
+    raise handle.moved_error(resolving)
 
 
 def _base_tree(handle: BranchHandle, staged: Staged, ours: Commit, theirs: Commit) -> Tree:
-    """What two commits are merged over: where they have several best common ancestors, those merged, over what these have in common."""
+    """The base for merging two commits: their best common ancestor, or several of them merged over an ancestor of all."""
     read = handle.repository.database.commits.read
     from versioned_state.repository.merging.merge import merge_bases
 
@@ -166,11 +166,11 @@ def _base_tree(handle: BranchHandle, staged: Staged, ours: Commit, theirs: Commi
 
 
 def pick(handle: BranchHandle, commits: list[Commit], description: Description, resolving: Resolving, *, backwards: bool) -> Commit:
-    """Make what some commits changed again on top of the head, each as a commit, or the opposite of it; the head."""
+    """Repeat the changes of some commits on top of the head, each as a commit, or commit their opposite; the head."""
     for attempt in range(_ATTEMPTS):
         staged = handle.clean("revert()" if backwards else "cherry_pick()")
-        staged.staging.distrust()  # nothing need lead to the commits that are made again
-        ref, ours = handle.now()
+        staged.staging.distrust()  # maybe no ref leads to the commits that are repeated
+        ref, ours = handle.read_head()
         head = ours
         for commit in commits:
             parent = _only_parent(handle, commit)
@@ -183,11 +183,11 @@ def pick(handle: BranchHandle, commits: list[Commit], description: Description, 
             return handle.follow(ref, ours)
         if _publish(handle, ref, head, staged, resolving, attempt):
             return head
-    raise handle.moved(resolving)
+    raise handle.moved_error(resolving)
 
 
 def rebase(handle: BranchHandle, onto: Commit, resolving: Resolving) -> Commit:
-    """Make the commits that the branch has over another one again on top of that; the head. See ``Versioned.rebase``."""
+    """Repeat the branch's own commits on top of another commit; the head. See ``Versioned.rebase``."""
     staged = handle.clean("rebase()")
     base = handle.repository.merge_base(handle.head, onto)
     if base == onto:
@@ -195,7 +195,7 @@ def rebase(handle: BranchHandle, onto: Commit, resolving: Resolving) -> Commit:
     head = onto
     for commit in _beyond(handle, onto, handle.head):
         if len(commit.parents) > 1:
-            continue  # what it brought in is made again by itself, or is there
+            continue  # the commits that it merged are repeated by themselves, or are there
         parent = _only_parent(handle, commit)
         tree = _merged(handle, staged, parent.tree, head.tree, commit.tree, resolving, commit)
         if not same(tree, head.tree):
@@ -205,27 +205,27 @@ def rebase(handle: BranchHandle, onto: Commit, resolving: Resolving) -> Commit:
 
 
 def squash(handle: BranchHandle, since: Commit, until: Commit, description: Description) -> Commit:
-    """Make one commit of those after ``since`` up to ``until``, and the later ones again as they are; the head."""
+    """Combine the commits after ``since`` up to ``until`` into one, and repeat the later ones as they are; the head."""
     staged = handle.clean("squash()")
     head = handle.head
     if since == until or not (_is_before(handle, since, until) and _is_before(handle, until, head)):
-        raise InvalidArgumentError(f"squash takes a range of the branch, oldest first: {since.short} to {until.short} is none")
+        raise InvalidArgumentError(f"squash takes a range of the branch, oldest first, which {since.short} to {until.short} is not")
     squashed = _line(handle, since, until)
     message = description.message or "\n".join(dict.fromkeys(commit.message for commit in squashed))
     new = _write(handle, staged, until.tree, (since,), description, message)
     for commit in _line(handle, until, head):
-        others = handle.repository.parents(commit)[1:]  # what a merge brought in is merged still
+        others = handle.repository.parents(commit)[1:]  # the other parents of a merge stay
         new = _write(handle, staged, commit.tree, (new, *others), _described(commit, Description()), "")
     handle.move_branch(new, f"squash {since.short}..{until.short}", staged=staged)
     return new
 
 
 def undo(handle: BranchHandle, steps: int) -> Commit:
-    """Move the branch back to where it stood ``steps`` moves ago, undone moves not counted; forward again where it is negative."""
+    """Move the branch back by ``steps`` moves, undone moves not counted; forward again if ``steps`` is negative."""
     call = "undo()" if steps > 0 else "redo()"
     handle.clean(call)
     found_now = handle.commit_of(handle.read_ref())
-    if found_now != handle.head:  # what is to be undone is what this handle has not seen yet
+    if found_now != handle.head:  # the moves to undo are ones that this handle has not seen yet
         raise BranchMovedError(handle.branch, expected=handle.head.id, actual=found_now.id, hint="refresh() first")
     undone, positions = _undone(handle)
     target = undone + steps
@@ -233,13 +233,13 @@ def undo(handle: BranchHandle, steps: int) -> Commit:
     if found is None or found.commit is None:
         left = "there is nothing to undo" if steps > 0 else "nothing was undone"
         raise UnknownRevisionError(f"{handle.branch}@{{{target}}}" if target >= 0 else call, reason=left)
-    # Written down even where the branch is there already: that many moves are undone then.
+    # Logged even if the branch is there already: the entry says how many moves are undone.
     handle.move_branch(found.commit, f"{_UNDO if steps > 0 else _REDO} {abs(steps)}")
     return found.commit
 
 
 def _undone(handle: BranchHandle) -> tuple[int, Iterator[Position]]:
-    """How many moves are undone now, and the moves before any of that was done, newest first."""
+    """The number of moves that are undone now, and the moves before the first undo, newest first."""
     moves = handle.repository.reflog(handle.branch)
     positions = (position for position in moves if position.action != GIVEN_UP)  # the branch stayed where it was
     undone = 0
@@ -274,7 +274,7 @@ def _is_before(handle: BranchHandle, old: Commit, new: Commit) -> bool:
 
 
 def _line(handle: BranchHandle, since: Commit, until: Commit) -> list[Commit]:
-    """The commits after one up to another by first parents, oldest first; where they part, down to the first that ``since`` has too."""
+    """The commits after ``since`` up to ``until`` by first parents, oldest first; commits that ``since`` has are left out."""
     line = []
     for commit in graph.first_parents(until, handle.repository.database.commits.read):
         if commit.generation <= since.generation and graph.is_ancestor(commit, since, handle.repository.database.commits.read):
@@ -284,7 +284,7 @@ def _line(handle: BranchHandle, since: Commit, until: Commit) -> list[Commit]:
 
 
 def _beyond(handle: BranchHandle, onto: Commit, head: Commit) -> list[Commit]:
-    """The commits that lead to ``head`` and not to ``onto``, in the order in which they are made again: parents first, lines unmixed."""
+    """The commits that lead to ``head`` and not to ``onto``, in the order to repeat them: parents first, line by line."""
     read = handle.repository.database.commits.read
     left = {commit.id: commit for commit in graph.only_in(head, [onto], read)}
     made = []
@@ -302,10 +302,10 @@ def _beyond(handle: BranchHandle, onto: Commit, head: Commit) -> list[Commit]:
 
 
 def _only_parent(handle: BranchHandle, commit: Commit) -> Commit:
-    """Of a merge the first one: what it changed is what it brought into that line."""
+    """The first parent, which a commit's changes are relative to, those of a merge too."""
     parents = handle.repository.parents(commit)
     if not parents:
-        raise InvalidArgumentError(f"{commit.short} has no parent that is kept, so what it changed is not known")
+        raise InvalidArgumentError(f"{commit.short} has no parent in the store, so its changes are not known")
     return parents[0]
 
 
@@ -320,7 +320,7 @@ def _merged(handle: BranchHandle, staged: Staged, base: Tree, ours: Tree, theirs
     try:
         return handle.merged(staged, base, ours, theirs, resolving, theirs_first=False, counting=False)
     except MergeConflictError as error:
-        error.add_note(f"while making {commit.short} again: {commit.message}")
+        error.add_note(f"while repeating {commit.short}: {commit.message}")
         raise
 
 
@@ -332,7 +332,7 @@ def _write(handle: BranchHandle, staged: Staged, tree: Tree, parents: tuple[Comm
 
 
 def _publish(handle: BranchHandle, ref: Ref, commit: Commit, staged: Staged, resolving: Resolving, attempt: int) -> bool:
-    """Make a commit on the head of a ref the branch's; False where the branch had moved."""
+    """Publish a commit as the branch's head; False if others had moved the branch."""
     moved = handle.publish(ref, commit, staged, resolving)
     if moved is None:
         if attempt:

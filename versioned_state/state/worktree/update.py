@@ -1,4 +1,4 @@
-"""Has live values follow the head: the same objects, with the content of another root. Layer: state."""
+"""Updates live values when the head moves: the same objects, with the content of another root. Layer: state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MergeRoots = Callable[[Nodes, Tree, Tree, Tree], Tree]
 
 
 class Updater:
-    """Patches live values in place. What could not be read when the head moved is *stale*, and is patched when it is looked at next.
+    """Patches live values in place. A value whose new content could not be read is *stale*, and is patched at its next use.
 
     Args:
         merge: merges the roots of base, ours and theirs. It raises ``MergeConflictError``.
@@ -62,12 +62,12 @@ class Updater:
         except StorageError:
             if base is not None:
                 raise
-            # The head has moved whatever the store says now: as below.
+            # The head has moved all the same: as below.
             tracked.tree = head
             tracked.stale.update(tracked.entries)
             return
         tracked.tree = head
-        # First what is in no commit, and is read already.
+        # Uncommitted changes first; they have been read already.
         pending = dict.fromkeys(sorted(cells, key=lambda key: key not in own))
         try:
             for key in list(pending):
@@ -75,13 +75,13 @@ class Updater:
                 del pending[key]
             self._mend(expected, staging, claimed)
         except BaseException as error:
-            # What could not be read is patched when it is looked at next; so is what an interrupt left, which would pass for the head's.
+            # A value that could not be read is patched at its next use; so is one that an interrupt left, which would pass for the head's.
             tracked.stale.update(key for key in tracked.entries if key in pending or key not in own)
             if not isinstance(error, StorageError):
                 raise
 
     def _decode(self, cells: dict[bytes, bytes | None], own: Collection[bytes]) -> dict[bytes, tuple[Any, Baseline | None]]:
-        """What live values are to become, and what is not committed: all that can be read, before anything is changed."""
+        """The new live values, uncommitted changes among them, as far as they can be read. Called before anything is changed."""
         decoded = {}
         for key, cell in cells.items():
             if cell is not None and (key in self._tracked.entries or key in own):
@@ -90,14 +90,14 @@ class Updater:
                 except StorageError:
                     raise
                 except StateError:
-                    continue  # it cannot be read here, whatever the store does
+                    continue  # it cannot be decoded here, whatever the store does
         return decoded
 
     def restore(self, target: Staged | None) -> None:
-        """Patch live values so that they hold what was staged, or what the head has. What cannot be stored gives way."""
+        """Give live values their staged content, or that of the head. A value that cannot be stored is replaced."""
         tracked = self._tracked
         for key in list(tracked.stale):
-            # Moves are no part of a transaction, so whatever was changed in it since is to be dropped.
+            # A transaction has no moves of the head, so the value's changes since are dropped.
             self._patch(key, tracked.cell(key), tracked.cell(key), Claims())
         if target is None:
             self.conform(tracked.tree, None, ())
@@ -105,7 +105,7 @@ class Updater:
             self.conform(target.tree, target.staging, target.failed)  # a value that could not be stored then is in no tree
 
     def conform(self, expected: Tree, staging: Staging | None, keep: Collection[bytes]) -> None:
-        """Patch live values so that they hold what ``expected`` does. What cannot be stored gives way, but for the keys in ``keep``."""
+        """Give live values the content of ``expected``. A value that cannot be stored is replaced, except under the keys in ``keep``."""
         now = self._stager.stage(lenient=True)
         if staging is None:
             staging = now.staging
@@ -121,22 +121,22 @@ class Updater:
         self._mend(expected, staging, claimed, keep)
 
     def finish_one(self, move: Move) -> None:
-        """Do again what ``update_stale`` had begun."""
+        """Repeat an interrupted ``update_stale``."""
         assert move.key is not None
         self._nodes.bind(Staging(self._objects) if move.staging is None else move.staging)
         self._patch(move.key, find(self._nodes, move.expected, move.key), self._tracked.cell(move.key), Claims())
 
     def catch_up(self) -> None:
-        """Patch all that is stale. Raises as ``update_stale``."""
+        """Patch all stale values. Raises as ``update_stale``."""
         for key in list(self._tracked.stale):
             self.update_stale(key)
 
     def update_stale(self, key: bytes) -> None:
-        """Patch a value that is stale. What was changed in it since the head moved is merged, and is a change still.
+        """Patch a stale value. Changes made in it since the head moved are merged, and stay uncommitted.
 
         Raises:
             StorageError: it cannot be read now either.
-            MergeConflictError: the head has something else in the same place. Nothing was changed; assigning to the key settles it.
+            MergeConflictError: the head has something else in the same place. Nothing was changed; an assignment to the key resolves it.
         """
         tracked = self._tracked
         self._nodes.bind(Staging(self._objects))
@@ -147,7 +147,7 @@ class Updater:
         try:
             mine = self._stager.encode(key)[0].cell
         except UNSTORABLE:
-            return  # it is told of where it is to be stored, and there is nothing to merge before
+            return  # the next commit raises for it; until then there is nothing to merge
         if mine == entry.cell:
             expected = edit_map(self._nodes, empty(Shape.MAP), {key: cell})
         else:
@@ -167,14 +167,14 @@ class Updater:
             unfinished.move = None
 
     def _mend(self, expected: Tree, staging: Staging, claimed: Claims, keep: Collection[bytes] = ()) -> None:
-        """Make the state what it must be after values were patched, where patching one of them changed another.
+        """Correct values that came out wrong because patching another value changed them.
 
-        That is so where one object is in two places: it cannot have the content of both. Then it is a new object from here on in the place
-        that came out wrong; what that stands in is patched, and only where that is not enough, new as well.
+        One object may be at two paths, and cannot have the content of both: the path that came out wrong gets a new object. The value
+        that contains it is patched in place first, and replaced only if that does not help.
 
         Args:
             staging: has the objects of ``expected``.
-            claimed: the objects that have their place already.
+            claimed: the objects that already have their place.
         """
         self.catch_up()
         for last in (False, True):
@@ -214,10 +214,10 @@ class Updater:
             if cell != head_cell or isinstance(error, StorageError):
                 raise
             self._decode_again(cell, error)
-            # It cannot be read here, but that must not keep the others from moving on: it raises when it is asked for.
+            # It cannot be decoded here, and raises when it is asked for. The other values must be updated all the same.
             tracked.untrack(key)
             return
-        # By what it must be, before parts of it become parts of the live value: should that come out otherwise, it will show.
+        # Taken of the expected value, before its parts become parts of the live value: if that comes out different, it shows.
         fingerprint = None if base is not None else tracked.suspects.fingerprint(fresh)
         if entry is None:
             entry = Entry(fresh, head_cell, None)

@@ -6,8 +6,7 @@
                └── Updater ──┘                 └── Unfinished
 
 ``Stager`` finds and encodes the changes, ``Updater`` gives live values another content. ``TrackedKeys`` has the entries, the removed
-keys and the tails; ``Suspects`` the fingerprints of values that may change in place; ``Unfinished`` the records of what an exception
-came into.
+keys and the tails; ``Suspects`` the fingerprints of values that may change in place; ``Unfinished`` the records of interrupted steps.
 Keys are root keys throughout (see ``values.keys``). Not for two threads at once.
 """
 
@@ -58,7 +57,7 @@ class Worktree:
         self.unfinished = self._tracked.unfinished
         self._stager = Stager(objects, self._tracked, self._encoder, self._decoder)
         self._updater = Updater(objects, self._tracked, self._stager, self._encoder, self._decoder, merge)
-        self._last_found: tuple[Tree, bytes, int] = (tree, b"", 0)  # a root, the key of it that was last found to be its last, its rank
+        self._last_found: tuple[Tree, bytes, int] = (tree, b"", 0)  # a root, its last key as found last, and the key's rank
         self._adopted_late: Staged | None = None
         self._journal: list[tuple[bytes, Any]] = []  # the values that assignments and deletions replaced, in order
 
@@ -122,7 +121,7 @@ class Worktree:
         if entry is None:
             new = Entry(value, tracked.cell(key), None)
         elif key in tracked.stale:
-            new = Entry(value, tracked.cell(key), None)  # whatever it was, and whatever the head has: this is to be there instead
+            new = Entry(value, tracked.cell(key), None)  # it replaces both the stale value and the head's
         else:
             new = Entry(value, entry.cell, entry.base)
         self._begin(key)
@@ -150,7 +149,7 @@ class Worktree:
         return key not in tracked.removed and tracked.cell(key) is not None
 
     def count(self, start: bytes, end: bytes) -> int:
-        """How many keys there are in [start, end). Cost: two paths; sorting the keys that were added or removed since the last look."""
+        """The number of keys in [start, end). Cost: two paths, and sorting the keys that were added or removed since the last call."""
         low, high = self._span(start, end)
         tracked = self._tracked
         return high - low + tracked.added.order.count(start, end) - tracked.removed.order.count(start, end)
@@ -198,16 +197,16 @@ class Worktree:
         return None
 
     def _span(self, start: bytes, end: bytes) -> tuple[int, int]:
-        """From which to which rank the head has the keys in [start, end)."""
+        """The ranks between which the head has the keys in [start, end)."""
         tree = self.tree
         return (rank(self._nodes, tree, start), rank(self._nodes, tree, end)) if tree.count else (0, 0)
 
     def release(self, key: bytes) -> bool:
-        """Let go of a value that was loaded and has not changed. Returns whether it was let go."""
+        """Let go of a loaded value that has not changed. Returns whether nothing of the key is held any more."""
         tracked = self._tracked
         entry = self._entries.get(key)
         if entry is None:
-            return True
+            return not self.tail(key)
         if key in tracked.assigned or key in tracked.added:
             return False
         try:
@@ -253,7 +252,7 @@ class Worktree:
             self.unfinished.edit = None
 
     def tail(self, key: bytes) -> list[Any]:
-        """What was appended to a list that is not loaded, and is not committed yet."""
+        """The elements that were appended to a list that is not loaded, and are not committed yet."""
         lazy = self._tracked.tails.get(key)
         return [] if lazy is None else lazy.tail
 
@@ -261,7 +260,7 @@ class Worktree:
         return key in self._entries
 
     def stored_elements(self, key: bytes, start: int, end: int) -> list[Any]:
-        """The elements [start, end) of the list that the head has under a key. Cost: one path, and what is read."""
+        """The elements [start, end) of the list that the head has under a key. Cost: one path, and the elements."""
         cell = None if key in self._tracked.removed else self.cell(key)
         if cell is None:
             return []
@@ -272,7 +271,7 @@ class Worktree:
         return [self._decoder.decode(part) for part in iter_cells(self._nodes, tree, start, end)]
 
     def stored_length(self, key: bytes) -> int:
-        """How many elements the list has that the head has under a key; 0 where there is none. Raises ``TypeError`` for no list."""
+        """The length of the list that the head has under a key; 0 if it has no such key. Raises ``TypeError`` if it is not a list."""
         cell = None if key in self._tracked.removed else self.cell(key)
         if cell is None:
             return 0
@@ -291,18 +290,18 @@ class Worktree:
         return sorted({*self._tracked.assigned, *(key for key, lazy in self._tracked.tails.items() if lazy.tail)})
 
     def stage(self, *, lenient: bool = False, flush: bool = False, keys: Collection[bytes] | None = None) -> Staged:
-        """Find what differs from the head and encode it. Nothing of the handle changes.
+        """Find the differences from the head and encode them. The handle does not change.
 
         Args:
             lenient: values that cannot be stored go to ``failed`` instead of raising.
             flush: large amounts are stored ahead, for a commit.
-            keys: only their changes; those of others go to ``failed``.
+            keys: stage the changes of these keys only; the others go to ``failed``.
         """
         self._updater.catch_up()
         return self._stager.stage(lenient=lenient, flush_at=_FLUSH_AT if flush else None, keys=keys)
 
     def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
-        """The state as ``stage`` gives it, but over a head that is not ours, and without reading ours. See ``Stager.stage_over``."""
+        """The state as ``stage`` gives it, but over another head, without reading our own. See ``Stager.stage_over``."""
         return self._stager.stage_over(head)
 
     def distrust(self) -> None:
@@ -314,19 +313,19 @@ class Worktree:
     # Moving on
 
     def adopt(self, staged: Staged, tree: Tree) -> None:
-        """Take what was staged as the head's, after a commit of it whose root is ``tree``; or after it proved to be no change."""
+        """Make the staged changes part of the head, after a commit whose root is ``tree``, or after they proved to be none."""
         self.unfinished.edit = DERIVED
         self.tree = tree
         self._tracked.adopt(staged)
-        # What could not be stored stands there still, in place of what it replaced.
+        # A value that could not be stored is still there, so the value that it replaced may come back.
         if self._journal:
             self._journal = [(key, value) for key, value in self._journal if key in staged.failed]
         self.unfinished.edit = None
 
     def adopt_late(self, staged: Staged) -> None:
-        """Take as the head's what was staged some calls ago, and proved only now to have been committed.
+        """Make changes that were staged some calls ago part of the head: their commit proved only now to be in the store.
 
-        Values may have changed since, so all that it covers is compared again; nothing is marked by what it is now.
+        Values may have changed since, so all these keys are encoded again; no fingerprint is taken of the present values.
         """
         if staged is self._adopted_late:
             return  # before an interrupt
@@ -343,23 +342,22 @@ class Worktree:
     def update(
         self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None, also: Collection[bytes] = ()
     ) -> None:
-        """Patch live values in place: they hold what ``now`` does, and are to hold what ``expected`` does.
+        """Patch live values in place: they have the content of ``now``, and get that of ``expected``.
 
-        A value that cannot be read is let go, and raises when it is asked for; where the store fails, values are patched when they are
-        looked at next. Only what is not committed must be read at once.
+        A value that cannot be read is let go, and raises when it is asked for. If the store fails, values are patched at their next use.
+        Only uncommitted changes must be read at once.
 
         Args:
-            base, head: where there are changes that are not committed: the root that these were made on, and that of the new head. Without
-                them there are none.
-            also: keys at which a live value is not what ``now`` says, but something that could not be stored.
+            base, head: if there are uncommitted changes, the root that they were made on, and the root of the new head.
+            also: keys with a live value that could not be stored, so that ``now`` does not have it.
 
         Raises:
-            StorageError: what is not committed could not be read. Nothing was changed.
+            StorageError: an uncommitted change could not be read. Nothing was changed.
         """
         self._updater.update(now, expected, base=base, head=head, also=also)
 
     def drop(self, head: Tree) -> None:
-        """Hold what another head does, without reading ours, which may be gone from the store. What is not committed is dropped."""
+        """Take on the content of another head without reading our own, which may be gone. Uncommitted changes are dropped."""
         staged, base = self.stage_over(head)
         self._journal.clear()
         self.update(staged.tree, head, base=base, head=head, also=staged.failed)
@@ -367,7 +365,7 @@ class Worktree:
     # And back
 
     def save(self) -> Savepoint:
-        """Where to come back to. Cost: a detection."""
+        """The present state, to ``restore`` later. Cost: a detection."""
         staged = self.stage(lenient=True)
         return Savepoint(staged, len(self._journal), self.tree)
 
@@ -388,7 +386,7 @@ class Worktree:
             self._updater.restore(staged)
             if staged is None:
                 now = self.stage()
-                assert not now.changes, "what was restored is what the head has"
+                assert not now.changes, "the restored values are those of the head"
                 self.adopt(now, self.tree)
         except StateError:
             if outermost:
@@ -398,7 +396,7 @@ class Worktree:
             unfinished.move = None
 
     def finish(self) -> Move | None:
-        """Undo the edit, or do the rest of the move, that an exception came into. Returns the move. Idempotent."""
+        """Undo an interrupted edit, or do the rest of an interrupted move. Returns the move. Idempotent."""
         unfinished, tracked = self.unfinished, self._tracked
         move, edit = unfinished.move, unfinished.edit
         if isinstance(edit, Adoption):

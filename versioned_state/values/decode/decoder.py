@@ -78,7 +78,7 @@ class Decoder:
         self._fetching = True
         try:
             value = self._unpack(cells)
-            check_nesting(value, -1)  # a leaf is no container of the value
+            check_nesting(value, -1)  # a leaf does not count as a container
             if code in (Code.SET_TREE, Code.FROZENSET_TREE):
                 for element in value:
                     hash(element)
@@ -135,7 +135,7 @@ class Decoder:
             self._check(value)
         return value
 
-    # Fetching: the same walk as decoding, in which a reference is noted down instead of followed
+    # Fetching: the same walk as decoding, which collects references instead of following them
 
     def _fetch(self, cell: bytes) -> None:
         """Read everything that a cell refers to, level by level."""

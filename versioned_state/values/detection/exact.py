@@ -51,7 +51,7 @@ def pack_exactly(run: list[Any], known: dict[bytes, bytes]) -> memoryview | None
 
 
 class _RunPickler(pickle.Pickler):
-    """In fast mode, without its memo. It is asked about everything but exact built-in containers and scalars."""
+    """In fast mode, without its memo. ``reducer_override`` gets everything except exact built-in containers and scalars."""
 
     def __init__(self, file: BytesIO, known: dict[bytes, bytes]) -> None:
         super().__init__(file, 5)
@@ -89,7 +89,7 @@ class _RunPickler(pickle.Pickler):
             pickler.dump(value)
         except Exception:  # noqa: BLE001 - the same
             return _pack_code(value)
-        # These bytes change with the identity of equal strings as well, but two that are the same are of the same parts.
+        # Equal bytes mean equal parts. Different bytes may differ in the identity of equal strings alone.
         whole, known = xxh3_128_digest(file.getbuffer(), _SEED), self._known
         if whole not in known:
             if len(known) >= _KEPT:
@@ -124,7 +124,7 @@ def _pack_parts(value: Any, code: _Code, most: int | None) -> memoryview:
 
 
 class _WholePickler(pickle.Pickler):
-    """As an object is pickled where cloudpickle does nothing of its own."""
+    """Pickles an object as cloudpickle does if it does not interfere."""
 
     code: _Code
 

@@ -51,7 +51,7 @@ class Run:
 
 
 class Groups:
-    """Fingerprints over the elements of a list, or the values of a dict. Not changed once built, but for fingerprints that are leaves.
+    """Fingerprints over the elements of a list, or the values of a dict. Once built, only fingerprints that are leaves change.
 
     Attributes:
         sizes: elements in each group.

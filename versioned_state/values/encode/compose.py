@@ -42,7 +42,7 @@ _SET_CODES: Final = {Code.SET: Code.SET_TREE, Code.FROZENSET: Code.FROZENSET_TRE
 
 
 class Composer:
-    """Composes cells, and stages what they need.
+    """Composes cells, and stages the objects that they refer to.
 
     Args:
         nodes: where new objects are staged.
@@ -82,7 +82,7 @@ class Composer:
         return self._encoder.encode_at(value, limit, path)
 
     def same(self, a: bytes | None, b: bytes | None) -> bool:
-        """Whether two cells are of one value, be they in two composer."""
+        """Whether two cells are of one value, even if they are in different forms."""
         if a == b or a is None or b is None:
             return a == b
         if not (is_reference(a) or is_reference(b)):
@@ -155,7 +155,7 @@ class Composer:
         """The cell of a list, from the tree of its elements, in the form of elements of a large list."""
         whole = None
         top = self.nodes.get(Shape.SEQUENCE, tree.top)
-        # A leaf but the last holds 3,072 bytes, and inline a value is no shorter.
+        # Every leaf except the last holds 3,072 bytes, and a value is not shorter inline.
         if not top.level or (top.level == 1 and len(top.items) == 2):
             whole = self._joined(iter_cells(self.nodes, tree))
         return tree_cell(Code.LIST_TREE, tree) if whole is None else self.fit(whole, limit)
