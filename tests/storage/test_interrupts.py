@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 from tests.support.stores import DictStore
 from versioned_state.storage import Cache, Counting, Disk, DiskCache, Encrypted, Faulty, KVStore, Memory
+from versioned_state.storage.call_lock import is_running
 
 KEY = bytes(range(32))
 BEFORE = {"ref": b"1", "gone": b"1", "o/aa": b"A", "o/bb": b"B"}
@@ -156,3 +159,26 @@ def test_interrupted_cache_knows_its_size() -> None:
         assert 8_000 < store.size <= 10_000
         store.delete_many(list(store.keys()))
         assert store.size == 0
+
+
+def test_a_look_at_the_stacks_keeps_no_value_of_a_caller_alive():
+    """It sees its own frame among them: kept, that would be a cycle, and a store would stay open until the collector runs."""
+
+    class Value:
+        pass
+
+    def frame_of_a_call() -> FrameType:
+        return sys._getframe()
+
+    def call() -> weakref.ref[Value]:
+        value = Value()
+        assert is_running(sys._getframe())
+        assert not is_running(frame_of_a_call())
+        return weakref.ref(value)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert call()() is None
+    finally:
+        gc.enable()

@@ -24,13 +24,18 @@ Call = tuple[FrameType, int]
 
 def is_running(frame: FrameType) -> bool:
     """Whether the call of that frame has not ended, in any thread. A generator between two steps does not run."""
-    for top in sys._current_frames().values():
-        at: FrameType | None = top
-        while at is not None:
-            if at is frame:
-                return True
-            at = at.f_back
-    return False
+    top: FrameType | None
+    at: FrameType | None
+    try:
+        for top in sys._current_frames().values():
+            at = top
+            while at is not None:
+                if at is frame:
+                    return True
+                at = at.f_back
+        return False
+    finally:
+        top = at = None  # this call's own frame is among them: a cycle would keep all of its callers' values alive
 
 
 class CallLock:
