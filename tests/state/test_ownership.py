@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import threading
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ import pytest
 import versioned_state
 from tests.support.handles import RollbackWantedError
 from versioned_state import Disk, Memory, Repository, Versioned
-from versioned_state.errors import StoreClosedError
-from versioned_state.storage import Cache, Counting
+from versioned_state.errors import HandleClosedError, StateError, StoreClosedError, UnreachableStoreError
+from versioned_state.storage import Cache, Counting, Wrapper
 
 
 def open_files(folder: Path) -> int:
@@ -181,16 +182,130 @@ def test_leaving_without_changes_does_not_warn():
         gc.collect()
 
 
-def test_leaving_with_a_store_that_fails_warns_of_what_is_known():
-    store = Memory()
+class Unreachable(Wrapper):
+    """A store that fails at every call once it is ``down``, also when it is closed."""
+
+    down = False
+
+    def get(self, key: str) -> bytes | None:
+        self._check()
+        return super().get(key)
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        self._check()
+        return super().get_many(keys)
+
+    def apply(self, *args: Any, **kwargs: Any) -> bool:
+        self._check()
+        return super().apply(*args, **kwargs)
+
+    def close(self) -> None:
+        self._check()
+        super().close()
+
+    def _check(self) -> None:
+        if self.down:
+            raise UnreachableStoreError("the server is gone")
+
+
+def assign(state: Versioned) -> None:
+    state["large"] = "new"
+
+
+def change_in_place(state: Versioned) -> None:
+    state["large"][5]["n"] = -1
+
+
+def append(state: Versioned) -> None:
+    state.sequence("large").append(1)
+
+
+def remove(state: Versioned) -> None:
+    del state["large"]
+
+
+def change_small(state: Versioned) -> None:
+    state["large_small"].append(1)
+
+
+def become_unstorable(state: Versioned) -> None:
+    state["large"].append(threading.Lock())
+
+
+def prepared(store: Unreachable) -> Versioned:
+    with Versioned(store) as state:
+        state["large"] = [{"n": number, "text": "x" * 50} for number in range(2000)]
+        state["large_small"] = [1]
+        state["same"] = ["x" * 100] * 900
+        state.commit()
     state = Versioned(store)
-    state["large"] = ["x" * 100] * 900
-    state.commit()
-    state["large"][5] = 1
-    state["other"] = 1
-    store.close()
-    with pytest.warns(ResourceWarning, match="other"):
+    assert state["same"]
+    return state
+
+
+@pytest.mark.parametrize("in_doubt", [False, True], ids=["", "after a failed commit"])
+@pytest.mark.parametrize("how", ["down", "closed"])
+@pytest.mark.parametrize("change", [assign, change_in_place, append, remove, change_small, become_unstorable])
+def test_a_state_closes_whatever_its_store_does_and_names_what_is_lost(change, how, in_doubt):
+    store = Unreachable(Memory())
+    state = prepared(store)
+    change(state)
+    state._own_store = store
+    if how == "down":
+        store.down = True
+    else:
+        store.close()
+    if in_doubt:
+        with suppress(StateError):
+            state.commit()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         state.close()
+    changes, *others = [str(each.message) for each in caught if each.category is ResourceWarning]
+    assert "not committed: large" in changes
+    assert "same" not in changes
+    assert ["could not be closed: the server is gone" in other for other in others] == ([True] if how == "down" else [])
+    with no_warning():
+        state.close()
+    with pytest.raises(HandleClosedError):
+        state["large"]
+
+
+def test_a_closed_state_of_a_store_that_fails_without_changes_is_silent():
+    store = Unreachable(Memory())
+    state = prepared(store)
+    assert len(state["large"]) == 2000
+    store.down = True
+    with no_warning():
+        state.close()
+
+
+@pytest.mark.parametrize("change", [assign, remove, change_small])
+def test_a_discard_reads_nothing_that_the_handle_has(change):
+    store = Unreachable(Memory())
+    state = prepared(store)
+    large, small = state["large"], state["large_small"]
+    change(state)
+    store.down = True
+    state.discard()
+    assert state["large"] is large
+    assert state["large_small"] is small
+    assert small == [1]
+    assert len(state["large"]) == 2000
+
+
+def test_a_discard_that_must_read_fails_with_the_store_and_works_afterwards():
+    store = Unreachable(Memory())
+    state = prepared(store)
+    change_in_place(state)
+    state["new"] = 1
+    store.down = True
+    with pytest.raises(UnreachableStoreError):
+        state.discard()
+    store.down = False
+    state.discard()
+    assert state["large"][5]["n"] == 5
+    assert not state.status()
 
 
 def test_a_dropped_handle_is_freed_at_once(without_collector):

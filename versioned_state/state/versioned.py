@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
@@ -13,6 +14,7 @@ from versioned_state.errors import (
     HandleClosedError,
     InvalidArgumentError,
     StateError,
+    StorageError,
 )
 from versioned_state.repository.arguments import check_text, count
 from versioned_state.repository.history.commit import Commit
@@ -418,7 +420,8 @@ class Versioned(BranchHistory):
         """Let go of the store and the live values. Idempotent. A ``ResourceWarning`` names uncommitted changes, which are dropped.
 
         Who opens a store closes it: a state from ``versioned_state.open()`` closes its store. A store that the caller opened stays open
-        for others, and closes by itself once nobody refers to it.
+        for others, and closes by itself once nobody refers to it. A store that fails, or was closed before, does not keep the state from
+        closing; the warning then names the keys that seem changed without a read.
         """
         self._close(warning=True)
 
@@ -428,20 +431,23 @@ class Versioned(BranchHistory):
                 return
             keys = self._changed_keys() if warning and self._is_kept else []
             self._closed = True
+            store, self._own_store = self._own_store, None
             self._handle.let_go()
-            if self._own_store is not None:
-                self._own_store.close()
-            self._own_store = None
+            failure = None
+            try:
+                if store is not None:
+                    store.close()
+            except StorageError as error:  # the store has every commit already, so nothing depends on this
+                failure = error
         if keys:
             self._warn("closed", keys)
+        if failure is not None:
+            warnings.warn(f"the store of a closed state could not be closed: {failure}", ResourceWarning, stacklevel=3, source=self)
 
     def _changed_keys(self) -> list[bytes]:
-        """The keys with uncommitted changes; if the store cannot be asked, those that are known without a comparison."""
-        try:
-            staged = self._worktree.stage(lenient=True)
-        except StateError:
-            return self._worktree.touched_keys()
-        return sorted({*staged.changes, *staged.failed})
+        with suppress(StateError):
+            self._check_open()  # an interrupted call is ended first, if the store allows
+        return self._worktree.changed_keys()
 
     def _warn(self, happened: str, keys: list[bytes]) -> None:
         shown = ", ".join(str(path_of(key)) for key in keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")

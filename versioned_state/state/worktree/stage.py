@@ -106,6 +106,23 @@ class Stager:
             return False
         return True
 
+    def changed_keys(self) -> list[bytes]:
+        """The keys whose values differ from the head by their fingerprints, in order. Encodes and reads nothing.
+
+        A value that was assigned, or that equals the head's in another form, may be among them without a change.
+        """
+        tracked, fingerprinter = self._tracked, self._encoder.fingerprinter
+        found = set()
+        for key in self._suspects([]):
+            entry = tracked.entries.get(key)
+            try:
+                if entry is not None and entry.base is not None and fingerprinter.is_unchanged(entry.value, entry.base):
+                    continue
+            except UNSTORABLE:
+                pass  # it became something that cannot be stored
+            found.add(key)
+        return sorted(found)
+
     def _suspects(self, broken: list[Pack]) -> Iterator[bytes]:
         """The keys whose values may differ from the head. A pack whose fingerprint differs goes to ``broken``."""
         tracked = self._tracked

@@ -289,6 +289,14 @@ class Worktree:
         """The keys that were assigned, removed or appended to since the head, in order. Compares and reads nothing."""
         return sorted({*self._tracked.assigned, *(key for key, lazy in self._tracked.tails.items() if lazy.tail)})
 
+    def changed_keys(self) -> list[bytes]:
+        """The keys with uncommitted changes, in order; if the store fails, those that seem changed without reading it."""
+        try:
+            staged = self.stage(lenient=True)
+        except StateError:
+            return self._stager.changed_keys()
+        return sorted({*staged.changes, *staged.failed})
+
     def stage(self, *, lenient: bool = False, flush: bool = False, keys: Collection[bytes] | None = None) -> Staged:
         """Find the differences from the head and encode them. The handle does not change.
 
