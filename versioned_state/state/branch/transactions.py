@@ -30,15 +30,15 @@ T = TypeVar("T")
 _ROLLED_BACK: Final = "the transaction was rolled back"
 
 
-class _Open:
+class _OpenTransaction:
     """One open transaction.
 
     Attributes:
-        savepoint: the way back.
-        landings: the handle's number of commits when it was entered. A higher number says that its own commit was made.
+        savepoint: the state to roll back to.
+        landings: the handle's number of commits at the beginning. A higher number says that the transaction's commit was made.
         block: dead once the block can no longer end; None if that is not known.
-        has_left: its block was left, and the end failed.
-        doomed: it was rolled back already with one that was left too early, and so is everything that its block still does.
+        has_left: the block was left, and its end failed.
+        doomed: it was rolled back with one that was left too early; later changes of its block are rolled back too.
     """
 
     __slots__ = ("block", "doomed", "has_left", "landings", "options", "savepoint")
@@ -69,7 +69,7 @@ class Transactions:
         self._handle = handle
         self._lock = lock
         self._state = state
-        self.open: list[_Open] = []
+        self.open: list[_OpenTransaction] = []
         self._owner: tuple[int, object] | None = None
 
     def _check_open(self) -> None:
@@ -97,12 +97,12 @@ class Transactions:
 
     def drop_abandoned(self) -> None:
         """End the transactions whose block is gone, but whose end failed or never ran, with all that they enclose."""
-        for opened in self.open:
-            if opened.is_abandoned:
-                self._abandon(opened)
+        for transaction in self.open:
+            if transaction.is_abandoned:
+                self._abandon(transaction)
                 return
 
-    def enter(self, options: CommitOptions, block: ReferenceType[Any] | None) -> _Open:
+    def enter(self, options: CommitOptions, block: ReferenceType[Any] | None) -> _OpenTransaction:
         """Open a transaction. Raises ``TransactionError`` if another thread or task is in one. Cost: a detection."""
         with self._lock:
             self._check_open()
@@ -110,16 +110,16 @@ class Transactions:
             owner = _current_owner()
             if self.open and self._owner != owner:
                 raise self._foreign("cannot enter a transaction:")
-            opened = _Open(options, self._handle.worktree.save(), self._handle.landings, block)
+            transaction = _OpenTransaction(options, self._handle.worktree.save(), self._handle.landings, block)
             try:
                 self._owner = owner
-                self.open.append(opened)
+                self.open.append(transaction)
             except BaseException:
-                self._forget(opened)
+                self._forget(transaction)
                 raise
-            return opened
+            return transaction
 
-    def leave(self, opened: _Open, failed: bool) -> None:  # noqa: FBT001 - of Transaction alone
+    def leave(self, transaction: _OpenTransaction, failed: bool) -> None:  # noqa: FBT001 - of Transaction alone
         """End a transaction: commit the outermost one, or roll back one that failed.
 
         Raises:
@@ -128,20 +128,20 @@ class Transactions:
         """
         with self._lock:
             try:
-                self._leave(opened, failed=failed)
+                self._leave(transaction, failed=failed)
             except BaseException:
-                opened.has_left = True  # if the store fails here too, the next call does the rest
+                transaction.has_left = True  # if the store fails here too, the next call does the rest
                 self._handle.finish()  # an interrupt may have come into it
-                if opened in self.open:
-                    self._abandon(opened)
+                if transaction in self.open:
+                    self._abandon(transaction)
                 raise
 
-    def _leave(self, opened: _Open, *, failed: bool) -> None:
-        if opened not in self.open:
+    def _leave(self, transaction: _OpenTransaction, *, failed: bool) -> None:
+        if transaction not in self.open:
             if not failed:
                 raise TransactionError("this transaction was rolled back with one that encloses it", remains=_ROLLED_BACK)
-        elif opened.doomed or opened is not self.open[-1]:
-            self._doom(opened)
+        elif transaction.doomed or transaction is not self.open[-1]:
+            self._doom(transaction)
             if not failed:
                 raise TransactionError(
                     "transactions were left in the wrong order",
@@ -149,60 +149,60 @@ class Transactions:
                     hint="leave the one that was entered last first, or use a handle for each",
                 )
         elif failed:
-            self._roll_back(opened)
+            self._roll_back(transaction)
         elif len(self.open) > 1:
             self.open.pop()
         else:
-            self._commit(opened)
+            self._commit(transaction)
 
-    def _commit(self, opened: _Open) -> None:
+    def _commit(self, transaction: _OpenTransaction) -> None:
         self._check_open()
         try:
-            operations.commit(self._handle, opened.options, Resolving(opened.options.policies, remains=STAGED))
+            operations.commit(self._handle, transaction.options, Resolving(transaction.options.policies, remains=STAGED))
         except StateError as error:
             error.remains = _ROLLED_BACK
             if isinstance(error, MergeConflictError):
                 error.hint = "refresh(), and do it again; or give it policies="
             raise
-        self._forget(opened)
+        self._forget(transaction)
 
-    def _abandon(self, opened: _Open) -> None:
+    def _abandon(self, transaction: _OpenTransaction) -> None:
         """Roll back a transaction that did not end well, unless its commit was made all the same."""
-        if self._handle.landings != opened.landings:
-            self._forget(opened)
+        if self._handle.landings != transaction.landings:
+            self._forget(transaction)
         else:
-            self._roll_back(opened)
+            self._roll_back(transaction)
 
-    def _roll_back(self, opened: _Open) -> None:
-        self._handle.roll_back(opened.savepoint)
-        self._forget(opened)
+    def _roll_back(self, transaction: _OpenTransaction) -> None:
+        self._handle.roll_back(transaction.savepoint)
+        self._forget(transaction)
 
-    def _doom(self, left: _Open) -> None:
+    def _doom(self, left: _OpenTransaction) -> None:
         """Roll back everything since the outermost transaction began, now and again as the other blocks end."""
         savepoint = self.open[0].savepoint
-        for opened in self.open:
-            opened.savepoint, opened.doomed = savepoint, True
+        for transaction in self.open:
+            transaction.savepoint, transaction.doomed = savepoint, True
         self._handle.roll_back(savepoint)
         self.open.remove(left)
 
-    def _forget(self, opened: _Open) -> None:
-        if opened in self.open:
-            del self.open[self.open.index(opened) :]
+    def _forget(self, transaction: _OpenTransaction) -> None:
+        if transaction in self.open:
+            del self.open[self.open.index(transaction) :]
 
 
 class _Exit:
-    """``__exit__`` of a transaction. The ``with`` statement alone holds the callable that it gets for an instance."""
+    """``__exit__`` of a transaction. For an instance it gives a callable that only the ``with`` statement holds."""
 
     def __get__(self, transaction: Transaction[Any] | None, _cls: type | None = None) -> Callable[..., None]:
         if transaction is None:
             return Transaction.end
-        end = partial(_end, transaction.opened)
+        end = partial(_end, transaction.ends)
         transaction.block = ref(end)
         return end
 
 
-def _end(opened: list[Callable[[bool], None]], kind: type[BaseException] | None = None, *_: object) -> None:
-    opened.pop()(kind is not None)
+def _end(ends: list[Callable[[bool], None]], kind: type[BaseException] | None = None, *_: object) -> None:
+    ends.pop()(kind is not None)
 
 
 class Transaction(ContextDecorator, Generic[T]):
@@ -214,17 +214,17 @@ class Transaction(ContextDecorator, Generic[T]):
         self._transactions = transactions
         self._options = options
         self._state = state
-        self.opened: list[Callable[[bool], None]] = []
+        self.ends: list[Callable[[bool], None]] = []
         self.block: ReferenceType[Any] | None = None
 
     def __enter__(self) -> T:
-        opened = self._transactions.enter(self._options, self.block)
-        self.opened.append(partial(self._transactions.leave, opened))
+        entered = self._transactions.enter(self._options, self.block)
+        self.ends.append(partial(self._transactions.leave, entered))
         return self._state
 
     def end(self, kind: type[BaseException] | None = None, *_: object) -> None:
-        """What ``__exit__`` is for callers that look it up on the class, such as ``contextlib.ExitStack``."""
-        _end(self.opened, kind)
+        """``__exit__`` for callers that look it up on the class, such as ``contextlib.ExitStack``."""
+        _end(self.ends, kind)
 
     def _recreate_cm(self) -> Transaction[T]:
         return Transaction(self._transactions, self._options, self._state)
