@@ -9,10 +9,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import versioned_state
 from versioned_state import Change, Commit, Diff, Live, OnMoved, Repository, Snapshot, State, StateSequence, Versioned, errors, storage
+from versioned_state.cli.commands import catalog
 
 PAGE = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding="utf-8").partition("\n## vstate")[0]
 
@@ -117,3 +119,36 @@ def test_the_page_names_every_public_member(cls):
 def test_the_page_names_every_public_name():
     names = {*versioned_state.__all__, *(name for name in vars(errors) if name.endswith("Error"))}
     assert not {name for name in names if not re.search(rf"\b{name}\b", PAGE)}
+
+
+COMMANDS = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding="utf-8").partition("\n## vstate")[2]
+
+ROWS = ["".join(row) for row in re.findall(r"^\| (`.*?) \|( .*) \|$", COMMANDS, flags=re.MULTILINE)]
+
+IN_PROSE = {"help", "author", "policies", "ours", "theirs", "values"}
+"""Options that the text below the table describes for all commands."""
+
+
+def options_of(name: str) -> list[click.Option]:
+    command = catalog.load(name)
+    assert command is not None
+    return [param for param in command.params if isinstance(param, click.Option)]
+
+
+def flags_in(text: str) -> set[str]:
+    return set(re.findall(r"(?<=[`\[ ])--?[A-Za-z][\w-]*(?=[` ])", text))
+
+
+@pytest.mark.parametrize("name", catalog.names())
+def test_the_page_names_every_command_and_option_of_the_terminal(name: str):
+    rows = [row for row in ROWS if re.search(f"`{name}[ `]", row)]
+    assert rows
+    named = flags_in("".join(rows))
+    missing = {option.name for option in options_of(name) if not option.hidden and named.isdisjoint(option.opts)}
+    assert missing <= IN_PROSE
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[:20])
+def test_the_options_on_the_page_are_those_of_a_command(row: str):
+    commands = [name for name in catalog.names() if re.search(f"`{name}[ `]", row)]
+    assert flags_in(row) <= {flag for name in commands for option in options_of(name) for flag in option.opts}

@@ -69,13 +69,13 @@ def test_a_url_that_cannot_be_meant(url: str, word: str, vstate: Vstate):
     assert_error(vstate("--store", url, "import", "-", stdin=b'[{"role": "user"}]'), word, "hint: ")
 
 
-# What is no store
+# A folder that is not a store
 
 
 def test_a_folder_of_other_files(vstate: Vstate, tmp_path: Path):
     (tmp_path / "file").write_text("mine")
     for command in READING:
-        assert_error(vstate(*command.split(), store=tmp_path), "no store", "hint: ")
+        assert_error(vstate(*command.split(), store=tmp_path), "is not a store", "hint: ")
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 

@@ -114,8 +114,10 @@ def _of_refused_pickle(error: PickleRefusedError) -> str:
 
 
 def _of_existing_ref(error: RefExistsError) -> str:
+    if error.hint:
+        return error.hint
     if error.kind == "branch":
-        return f"vstate switch {quote(error.name)} makes it the current branch; vstate reset moves the current branch"
+        return f"vstate switch {quote(error.name)} makes it the current branch"
     return f"a tag does not move: vstate tag -d {quote(error.name)} deletes it first"
 
 
