@@ -1,4 +1,4 @@
-"""Bisect finds the first bad round wherever it is, past what cannot be told, and asks O(log n) times."""
+"""Bisect finds the first bad commit wherever it is, past what cannot be told, and asks O(log n) times."""
 
 from __future__ import annotations
 

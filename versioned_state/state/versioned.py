@@ -148,7 +148,7 @@ class Versioned(BranchHistory):
         loaded values, and writing the changed parts.
 
         Args:
-            message: describes the round; a summary of the changes by default.
+            message: describes the commit; a summary of the changes by default.
             author: the author; by default the handle's.
             meta: data to keep with the commit: task, session, step.
             allow_empty: commit even without changes.

@@ -44,7 +44,7 @@ _INTERNAL: Final = frozenset({"address", "jump", "jump_address", "meta_cell", "p
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Commit:
-    """One round. Two commits are equal if their ids are.
+    """A commit. Two commits are equal if their ids are.
 
     Attributes:
         address: the address of the commit; ``id`` is the same in 48 hex digits.

@@ -69,10 +69,10 @@ def bisect(
     search = _Search(lambda height: graph.ancestor_at(last, height, read), lambda commit: is_bad(snapshot(commit)))
     if search.ask(first.height) is True:
         raise InvalidArgumentError(
-            f"{first.short} is bad already, so the first bad round is not after it", hint="begin with an earlier round"
+            f"{first.short} is bad already, so the first bad commit is not after it", hint="begin with an earlier commit"
         )
     if search.ask(last.height) is False:
-        raise InvalidArgumentError(f"{last.short} is good, so there is no bad round to find", hint="is the condition the wrong way round?")
+        raise InvalidArgumentError(f"{last.short} is good, so there is no bad commit to find", hint="is the condition the wrong way round?")
     low, high = search.run(first.height, last.height)
     suspects = tuple(search.at(height) for height in range(low + 1, high + 1))
     commit = suspects[-1]
