@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Iterator
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
 import pytest
@@ -413,3 +415,20 @@ def test_head_without_main_is_the_only_branch():
     with pytest.raises(UnknownRevisionError) as caught:
         repository.commit("HEAD")
     assert set(caught.value.near) == {"work", "other"}
+
+
+def test_a_commit_made_or_read_is_frozen_and_has_every_field():
+    repository = Repository(Memory())
+    state = Versioned(repository, author="me")
+    state["a"] = 1
+    made = state.commit("first", meta={"step": 1})
+    read = Repository(repository.store).commit(made.id)
+    for commit in (made, read):
+        assert type(commit) is Commit
+        assert [getattr(commit, each.name) for each in fields(Commit) if each.name != "tree"] == [
+            getattr(made, each.name) for each in fields(Commit) if each.name != "tree"
+        ]
+        with pytest.raises(FrozenInstanceError):
+            commit.message = "another"  # type: ignore[misc]
+        assert replace(commit, message="another").message == "another"
+        assert pickle.loads(pickle.dumps(commit)) == commit

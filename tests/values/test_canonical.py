@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -270,6 +271,21 @@ def test_a_chunker_cuts_by_the_rule_however_it_is_fed(seed):
         start += len(piece)
     assert ends == boundaries_by_the_rule(items)
     assert chunker.pending == len(items) - (ends[-1] if ends else 0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_chunker_goes_on_behind_the_last_leaf(seed):
+    rng = random.Random(seed)
+    items = [rng.randbytes(rng.choice([1, 30, 200, 1500, 5000, 17000])) for _ in range(100)]
+    ends = boundaries_by_the_rule(items)
+    for old in (1, rng.randrange(1, 100), *ends[:-1]):
+        start = max((end for end in ends if end < old), default=0)  # where the last leaf of the old items begins
+        chunker = SequenceLeafChunker()
+        assert chunker.resume(items[start:old]) == (old not in ends)
+        at = start if old not in ends else old
+        found = list(accumulate(chunker.feed(items[old:], None), initial=at))[1:]
+        assert found == [end for end in ends if end > old]
+        assert chunker.pending == 100 - (found[-1] if found else at)
 
 
 @pytest.mark.parametrize("kind", [list, dict])

@@ -279,7 +279,7 @@ def test_changes_of_a_registered_value_are_its_data_not_its_pickle():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ((Plain,), "no dataclass"),
+        ((Plain,), "not a dataclass"),
         ((Plain, "x", lambda value: value), "both"),
         ((Plain, "deque", id, Plain), "registered for deque"),
         ((Plain, 5, id, Plain), "a string of one character or more, not 5"),
