@@ -1,6 +1,6 @@
-"""``KVStoreContract``, the promises of ``KVStore`` as tests that any backend can run.
+"""``KVStoreContract``, the promises of ``KVStore`` as tests that any backend can run. Layer: storage.
 
-A backend's own test subclasses it in ten lines, and runs against the real server or library::
+A backend's test subclasses it in ten lines and runs against the real server or library::
 
     from versioned_state.storage.testing import KVStoreContract
 
@@ -10,7 +10,7 @@ A backend's own test subclasses it in ten lines, and runs against the real serve
         def open_store(self, place):
             return MyStore(place)
 
-Needs pytest and hypothesis, which the library itself does not: nothing imports this module but tests.
+It needs pytest and hypothesis, which the library itself does not need; only tests import this module.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ODD_KEYS = (
     *("é", "e\u0301", "ключ", "日本語", "\U0001f600", "\u202e", "1", "01", "1.0", "None", "true", "k" * 1000, "k" * 1001, "é" * 700),
     *("o", "O/ab", "o:ab", "oo/ab", " o/ab", "o\0/", "p", "n/ab"),
 )
-"""Mutable keys that a careless backend takes for one another, for a pattern, a path or a statement."""
+"""Mutable keys that a careless backend confuses with each other, or reads as a pattern, a path or a statement."""
 
 ODD_OBJECTS = (
     *("o/", "o/0", "o/00", "o/000", "o/0000", "o/ab", "o/AB", "o/aB", "o/abc", "o/abcd", "o/ac", "o/ff", "o/fff", "o/ffff", "o/g", "o/zz"),
@@ -58,29 +58,29 @@ ODD_OBJECTS = (
     ),
     *("o/" + "ab" * 24, "o/" + "ab" * 32, "o/" + "f" * 48, "o/" + "0" * 48, "o/" + "e" * 2000),
 )
-"""Keys of objects: those that look like an address and those that do not."""
+"""Keys of objects, some of which look like an address."""
 
 NOT_BYTES = ("text", bytearray(b"x"), memoryview(b"x"), None, 1, type("Sub", (bytes,), {})(b"x"))
 NOT_STR = (b"key", 1, None, ("a",))
 
 
 class KVStoreContract:
-    """Subclass as ``Test...`` and give ``open_store``; the tests come along."""
+    """Subclass it as ``Test...`` and define ``open_store``; pytest then runs all tests of the contract."""
 
     persistent = False
-    """Whether a place that is closed and opened again holds what was written there."""
+    """Whether a store that is closed and opened again holds the same keys."""
 
     shared = False
-    """Whether two stores open at one place at once see each other's writes."""
+    """Whether two stores that are open at one place see each other's writes."""
 
     tells_sizes = False
     """Whether ``sizes`` gives the lengths of values, rather than None."""
 
     def open_store(self, place: Path) -> KVStore:
-        """A store at ``place``, empty the first time.
+        """Open the store at ``place``; it is empty the first time.
 
-        ``place`` is a path where nothing is yet, in a folder of the test's own. A backend that keeps no
-        files takes it for a name: as a namespace, a database or a bucket.
+        ``place`` is a path in a folder of the test, and does not exist at first. A backend that keeps no files derives a name from it:
+        of a namespace, a database or a bucket.
         """
         raise NotImplementedError
 

@@ -1,6 +1,6 @@
-"""``StoreModel``, a Hypothesis machine that runs any sequence of calls against a store and two dicts.
+"""``StoreModel``, a Hypothesis machine that makes the same calls on a store and on two dicts. Layer: storage.
 
-Part of ``KVStoreContract``; like it, for tests only.
+It is a part of ``KVStoreContract``, and for tests only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from versioned_state.storage.base import KVStore
 
-# Few keys, so that calls meet each other, and some of any kind.
+# Few keys, so that calls often meet the same key, and a few arbitrary ones.
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 _mutable = st.sampled_from(("", "a", "a/b", "a/c", "ab", "b", "o", "p", "é")) | _text.map(lambda text: "x" + text)
 _objects = st.sampled_from(("o/", "o/00", "o/ab", "o/abcd", "o/abc", "o/AB", "o/x y")) | _text.map(lambda text: "o/" + text)
@@ -24,7 +24,7 @@ _values = st.binary(max_size=6) | st.sampled_from((b"", b"v" * 5000))
 
 
 class StoreModel(RuleBasedStateMachine):
-    """The store must answer every call as the dicts do, and hold what they hold after each."""
+    """After every call the store must have answered as the dicts do, and must hold the same keys and values."""
 
     def __init__(self, open_store: Callable[[Path], KVStore], place: Path, *, reopens: bool) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class StoreModel(RuleBasedStateMachine):
     )
     def apply(self, data: st.DataObject, expected: list[str], puts: dict[str, bytes], deletes: list[str], objects: list[str]) -> None:
         wanted: dict[str, bytes | None] = {
-            # Mostly what is there, so that about half of the batches go through.
+            # Mostly the current value, so that about half of the batches succeed.
             key: data.draw(st.sampled_from([self.mutable.get(key)] * 3 + [None, b"", b"other"]))
             for key in expected[: self.store.max_expected]
         }
@@ -115,7 +115,7 @@ class StoreModel(RuleBasedStateMachine):
 
 
 def check_against_model(open_store: Callable[[Path], KVStore], folder: Path, *, reopens: bool) -> None:
-    """Run the machine; each example gets a place of its own in ``folder``."""
+    """Run the machine. Each example opens a store of its own in ``folder``."""
     places = count()
 
     class Model(StoreModel):
