@@ -108,6 +108,12 @@ def test_showing_a_state_loads_nothing_and_reads_what_it_shows():
     assert reads[1] <= reads[0] + 20, "of some hundreds"
 
 
+def test_the_caption_of_a_namespace_names_its_state_whole():
+    state = Versioned()
+    assert "<caption>Namespace w of &lt;Versioned main at " in state.namespace("w")._repr_html_()
+    assert "&gt;</caption>" in state.namespace("w")._repr_html_()
+
+
 def test_a_log_is_an_iterator_still():
     state = long_history()
     log = state.log(limit=3)

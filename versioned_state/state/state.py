@@ -147,7 +147,7 @@ class State(MutableMapping[str, Any]):
     def _repr_html_(self) -> str:
         from versioned_state.repository.views.html import ROWS, table
 
-        return table(repr(self).strip("<>"), ("key", "value"), self._previews(ROWS + 1))
+        return table(repr(self)[1:-1], ("key", "value"), self._previews(ROWS + 1))
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A subclass of the caller's may have attributes of its own; on ours an assignment would be kept nowhere, and lost.

@@ -55,7 +55,7 @@ def _facts(repository: Repository) -> dict[str, Any]:
     disk = store if isinstance(store, Disk) else None
     counted = sum(1 for _ in islice(repository.store.keys(OBJECTS), _OBJECTS_COUNTED + 1))
     return {
-        "store": str(disk.path.absolute()) if disk else repr(store).strip("<>"),
+        "store": str(disk.path.absolute()) if disk else repr(store)[1:-1],
         "encrypted": encrypted,
         "format": repository.database.format_version,
         "objects": min(counted, _OBJECTS_COUNTED),
