@@ -432,7 +432,7 @@ class Versioned(BranchHistory):
             keys = self._changed_keys() if warning and self._is_kept else []
             self._closed = True
             store, self._own_store = self._own_store, None
-            self._handle.let_go()
+            self._handle.close()
             failure = None
             try:
                 if store is not None:

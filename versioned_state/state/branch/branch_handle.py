@@ -1,12 +1,12 @@
-"""The position of a handle: its branch, the head as last seen, and the live values; and how it moves to another head. Layer: state.
+"""A handle on a branch: its branch, the last head it saw, its live values, and the moves from one head to another. Layer: state.
 
 ::
 
-    stage ── land ──┬── publish ── the head is ours
-                    ├── the branch had moved: merge, and publish again
-                    └── the reply was lost: in doubt, until it is found, or barred
+    stage ── commit_staged ──┬── publish ── the commit is the head
+                             ├── the branch had moved: merge, and publish again
+                             └── the reply was lost: in doubt until found or barred
 
-After any failure the staged changes are still there.
+A failure keeps the staged changes.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
 
 _ATTEMPTS: Final = 1000
-"""Merges onto a branch that keeps moving, before a commit gives up. With the backoff this is the better part of a minute."""
+"""Attempts to commit to a branch that keeps moving. With the backoff they take most of a minute."""
 
 
 class HandlePosition(NamedTuple):
-    """The branch of a handle, its record as last seen, and the head. One assignment moves a handle."""
+    """The branch of a handle, the last record of the branch that it saw, and the head. One assignment moves a handle."""
 
     branch: str
     ref: Ref
@@ -57,14 +57,14 @@ class HandlePosition(NamedTuple):
 
 
 class _LateMerge:
-    """``BranchHandle._merge_late``, for the worktree. It does not hold the handle, which must be freed once nobody else holds it."""
+    """``BranchHandle._merge_late`` through a weak reference, so that the worktree does not keep its handle alive."""
 
     def __init__(self, handle: weakref.ReferenceType[BranchHandle]) -> None:
         self._handle = handle
 
     def __call__(self, nodes: Nodes, base: Tree, ours: Tree, theirs: Tree) -> Tree:
         handle = self._handle()
-        assert handle is not None, "its worktree is at work"
+        assert handle is not None, "the handle owns the worktree that calls"
         return handle._merge_late(nodes, base, ours, theirs)
 
 
@@ -76,7 +76,7 @@ class BranchHandle:
         self.author = author
         ref = repository.database.ref("branch", branch)
         self.position = HandlePosition(branch, ref, self.commit_of(ref))
-        self.landings = 0
+        self.commits_made = 0
         self.worktree = Worktree(repository.database.objects, repository.database.policy, self.head.tree, _LateMerge(weakref.ref(self)))
         self.unfinished = self.worktree.unfinished
         self._in_doubt: CommitInDoubt | None = None
@@ -88,7 +88,7 @@ class BranchHandle:
 
     @property
     def ref(self) -> Ref:
-        """The branch's record as this handle last saw it."""
+        """The last record of the branch that this handle saw."""
         return self.position.ref
 
     @property
@@ -96,11 +96,11 @@ class BranchHandle:
         return self.position.head
 
     def set_position(self, ref: Ref, head: Commit) -> None:
-        """Take a record of the same branch, and its head, as the ones last seen."""
+        """Set the record of the branch and the head; the branch stays the same."""
         self.position = HandlePosition(self.position.branch, ref, head)
 
-    def let_go(self) -> None:
-        """Let go of the store and of the live values. The names of the branch and its head stay."""
+    def close(self) -> None:
+        """Release the store and the live values. The branch and the head can still be read."""
         del self.repository, self.worktree
         self._in_doubt = None
 
@@ -109,16 +109,16 @@ class BranchHandle:
         return self.repository.database.commits.read(ROOT_ADDRESS) if ref.head is None else self.repository.database.commits.read(ref.head)
 
     def read_ref(self) -> Ref:
-        """The branch's record as it is in the store now."""
+        """Read the record of the branch from the store."""
         return self.repository.database.ref("branch", self.branch)
 
     def read_head(self) -> tuple[Ref, Commit]:
-        """The branch's record and its head as they are in the store now. Raises ``BranchMovedError`` if the branch was deleted."""
+        """Read the record of the branch and its head from the store. Raises ``BranchMovedError`` if the branch was deleted."""
         ref = self.read_ref()
-        return ref, self._theirs(ref)
+        return ref, self._head_of(ref)
 
-    def _theirs(self, ref: Ref) -> Commit:
-        """The head of the branch, which others may have moved. Raises ``BranchMovedError`` if they deleted the branch."""
+    def _head_of(self, ref: Ref) -> Commit:
+        """The head of a record of this branch. Raises ``BranchMovedError`` if the branch was deleted."""
         if ref.head is None and self.head.id != ROOT_ID:
             raise BranchMovedError(
                 self.branch,
@@ -129,7 +129,7 @@ class BranchHandle:
         return self.commit_of(ref)
 
     def clean(self, call: str) -> Staged:
-        """An empty staging. Raises ``UncommittedChangesError`` if there are changes."""
+        """Stage no changes, for the new objects of ``call``. Raises ``UncommittedChangesError`` if there are changes."""
         staged = self.worktree.stage(lenient=True)
         if staged.changes or staged.failed:
             paths = [str(path_of(key)) for key in (*staged.changes, *staged.failed)]
@@ -137,13 +137,13 @@ class BranchHandle:
         return staged
 
     def begin(self, at: Commit) -> None:
-        """Create the branch at a commit, and move there. Nothing was loaded yet. Raises ``RefExistsError``."""
+        """Create the branch at a commit and move there, before any value is loaded. Raises ``RefExistsError``."""
         self.set_position(*self.repository.branches.begin(self.branch, at))
         self.worktree.tree = self.head.tree
 
     # Committing
 
-    def land(
+    def commit_staged(
         self,
         staged: Staged,
         write: Callable[[Tree, Commit], Commit],
@@ -152,11 +152,11 @@ class BranchHandle:
         resolving: Resolving,
         allow_empty: bool = False,
     ) -> Commit:
-        """Publish a commit of the staged changes, on our head or, if the branch has moved, on its new head."""
+        """Publish a commit of the staged changes on our head, or on the new head if the branch has moved."""
         ref, parent, tree = self.ref, self.head, staged.tree
         for attempt in range(_ATTEMPTS):
             if parent != self.head and same(tree, parent.tree) and not allow_empty:
-                # The others made the same change.
+                # Another writer made the same change.
                 self.adopt_commit(parent, ref, staged)
                 return parent
             commit = write(tree, parent)
@@ -168,7 +168,7 @@ class BranchHandle:
                 backoff(attempt)
             ref, found = self.read_head()
             if found == parent:
-                # Only the record changed: the branch was created again, or was reset and came back.
+                # Only the record changed: the branch was created again, or was moved away and back.
                 continue
             if on_moved is OnMoved.REFUSE:
                 break
@@ -178,12 +178,15 @@ class BranchHandle:
         raise self.moved_error(resolving)
 
     def moved_error(self, resolving: Resolving) -> BranchMovedError:
-        """The error of a call that gave up because the branch moved; to be raised."""
+        """The error of a call that gave up because the branch moved."""
         actual = self.commit_of(self.read_ref())
         return BranchMovedError(self.branch, expected=self.head.id, actual=actual.id, remains=resolving.remains)
 
     def publish(self, ref: Ref, commit: Commit, staged: Staged, resolving: Resolving) -> Ref | None:
-        """Move the branch to a commit; None if others had moved it. An unknown outcome is looked up at once, or stays in doubt."""
+        """Move the branch to a commit. Returns the new record, or None if the branch had moved.
+
+        If the outcome is unknown, the store is asked at once; if that fails too, the commit stays in doubt.
+        """
         question = CommitInDoubt(staged, commit, ref, under_way=True)
         self.unfinished.question = question
         try:
@@ -192,7 +195,7 @@ class BranchHandle:
             if isinstance(error, StoreClosedError):
                 self.unfinished.question = None
                 raise
-            # The store may have the commit, and only the reply was lost.
+            # The store may have the commit even so: perhaps only the reply was lost.
             question.under_way = isinstance(error, UnknownOutcomeError)
             try:
                 moved = find_commit(self, question)
@@ -202,7 +205,7 @@ class BranchHandle:
             if moved is not None:
                 return moved
             self.unfinished.question = None
-            if isinstance(error, UnknownOutcomeError):  # by now it is known
+            if isinstance(error, UnknownOutcomeError):  # the outcome is known now
                 raise UnreachableStoreError("the store failed", remains=resolving.remains) from error
             raise
         except StateError:
@@ -213,11 +216,11 @@ class BranchHandle:
         return moved
 
     def adopt_commit(self, commit: Commit, ref: Ref, staged: Staged) -> None:
-        """Make a published commit the head. It holds the staged changes, alone or merged with those of others."""
-        position = self._land(commit, ref, staged)
+        """Make a published commit the head. It holds the staged changes, alone or merged with changes of others."""
+        position = self._record_commit(commit, ref, staged)
         self.worktree.adopt(staged, staged.tree)
         self.position = position
-        self.landings += 1
+        self.commits_made += 1
         if same(staged.tree, commit.tree) and not staged.replaced:
             self.worktree.tree = commit.tree
         else:
@@ -226,21 +229,21 @@ class BranchHandle:
 
     # Steps that an exception interrupted
 
-    def _land(self, commit: Commit, ref: Ref, staged: Staged) -> HandlePosition:
-        """Record that a commit landed, before the live values follow. Returns where the handle then stands."""
+    def _record_commit(self, commit: Commit, ref: Ref, staged: Staged) -> HandlePosition:
+        """Record a published commit before the live values are updated. Returns the new position."""
         keep = staged.failed.keys() - staged.replaced if staged.failed else ()
         position = HandlePosition(self.position.branch, ref, commit)
         self.unfinished.move = Move(commit.tree, commit.tree, staged.staging, keep=keep, commits=True, position=position)
         self.unfinished.question = None
         return position
 
-    def _leave_for(self, target: Commit, position: HandlePosition) -> None:
-        """Record a move to another commit that drops uncommitted changes, before the live values follow."""
+    def _record_move(self, target: Commit, position: HandlePosition) -> None:
+        """Record a move that drops uncommitted changes before the live values are updated."""
         self.unfinished.move = Move(target.tree, target.tree, journal=0, tails={}, position=position)
         self.unfinished.question = None
 
     def finish(self) -> None:
-        """Ask the store for an outcome, and end an interrupted step. Raises ``StorageError``; the next call tries again."""
+        """Complete an interrupted step, asking the store for an unknown outcome. After a ``StorageError`` the next call tries again."""
         if self._finishing:
             return
         try:
@@ -251,25 +254,25 @@ class BranchHandle:
                 if isinstance(question, CommitInDoubt):
                     ref = find_commit(self, question)
                     if ref is not None:
-                        self._land(question.commit, ref, question.staged)
+                        self._record_commit(question.commit, ref, question.staged)
                 elif isinstance(question, MoveInDoubt):
                     ref = find_move(self, question)
                     if ref is not None:
-                        self._leave_for(question.target, HandlePosition(self.branch, ref, question.target))
+                        self._record_move(question.target, HandlePosition(self.branch, ref, question.target))
             unfinished.question = None
             move = self.worktree.finish()
             if move is not None:
                 if move.position is not None:
                     self.position = move.position
                 if move.commits:
-                    self.landings += 1
+                    self.commits_made += 1
                 unfinished.move = None
         finally:
             self._finishing = False
 
     def roll_back(self, savepoint: Savepoint) -> None:
-        """Give the live values their content at a savepoint, merged with the changes that the head has taken in since."""
-        head = self.worktree.tree  # not ``self.head``, which may differ while a commit is in doubt
+        """Restore the live values to a savepoint, merged with the changes that the head has received since."""
+        head = self.worktree.tree  # ``self.head`` may differ while a commit is in doubt
         if not same(savepoint.head, head):
             staged = replace(savepoint.staged, replaced=set())
             tree = self.merged(staged, savepoint.head, staged.tree, head, Resolving({"**": "ours"}))
@@ -277,10 +280,10 @@ class BranchHandle:
         self.worktree.restore(savepoint)
 
     def resolve_doubt(self, *, discarding: bool = False) -> bool:
-        """Look up a commit in doubt, before anything is repeated. Returns whether there was one and it landed.
+        """Ask the store for a commit in doubt, before the next commit. Returns whether the branch has it.
 
-        Raises ``MergeConflictError`` if it landed on commits of others that conflict with our changes since. The commit is then still in
-        doubt, and nothing was changed; ``discard`` resolves the doubt.
+        Raises ``MergeConflictError`` if the branch has it, together with commits of others that conflict with our later changes. Then
+        nothing was changed and the commit is still in doubt; ``discard`` resolves the doubt.
         """
         doubt = self._in_doubt
         if doubt is None:
@@ -291,13 +294,13 @@ class BranchHandle:
             if discarding:
                 self.worktree.adopt_late(doubt.staged)
                 position = HandlePosition(self.branch, ref, commit)
-                self._leave_for(commit, position)
+                self._record_move(commit, position)
                 self.worktree.update(base, commit.tree)
                 self.position = position
                 self.unfinished.move = None
             else:
                 since = self.worktree.stage(lenient=True)
-                self.merged(since, base, since.tree, commit.tree, Resolving())  # raises, if it must, before anything is changed
+                self.merged(since, base, since.tree, commit.tree, Resolving())  # raises before anything is changed
                 self.worktree.adopt_late(doubt.staged)
                 self._merge_head(base, commit, ref, Resolving())
         self._in_doubt = None
@@ -306,7 +309,7 @@ class BranchHandle:
     # Merging
 
     def policies(self, resolving: Resolving) -> Policies:
-        """The policies of the call, over those that the repository keeps."""
+        """The policies of the call, then those of the repository."""
         return Policies(read_policies(self.repository.store), resolving.policies)
 
     def merged(
@@ -320,7 +323,7 @@ class BranchHandle:
         theirs_first: bool = True,
         counting: bool = True,
     ) -> Tree:
-        """The root merged from three, with its new objects staged. Raises ``MergeConflictError``; nothing was changed then."""
+        """Merge three roots and stage the new objects. If it raises ``MergeConflictError``, nothing was changed."""
         from versioned_state.repository.merging.merge import Merge, merge_trees
 
         policies = self.policies(resolving)
@@ -335,7 +338,7 @@ class BranchHandle:
                 counting=counting,
                 unstorable=staged.failed,
             )
-        except UnserializableValueError as error:  # a value from a policy or a person
+        except UnserializableValueError as error:  # a value that a policy or the caller gave
             error.remains = resolving.remains
             raise
         if merged.conflicts:
@@ -346,7 +349,7 @@ class BranchHandle:
         return merged.tree
 
     def _merge_late(self, nodes: Nodes, base: Tree, ours: Tree, theirs: Tree) -> Tree:
-        """The root merged from three, for values that changed here before they could follow the head. Raises ``MergeConflictError``."""
+        """Merge three roots for stale values that were changed here. Raises ``MergeConflictError``."""
         from versioned_state.repository.merging.merge import merge_trees
 
         policies = self.policies(Resolving())
@@ -355,14 +358,12 @@ class BranchHandle:
         )
         if merged.conflicts:
             error = MergeConflictError(self.branch, merged.conflicts)
-            error.hint = (
-                "the store failed when our head moved, and it was changed here before it followed: assign the key anew, or discard()"
-            )
+            error.hint = "the store failed when our head moved, and you changed the value before its update: assign the key, or discard()"
             raise error
         return merged.tree
 
     def refresh(self, resolving: Resolving) -> Commit:
-        """Take in the commits of others to the branch, with our changes on top; the new head."""
+        """Move to the head of the branch, with our changes on top. Returns that head."""
         self.resolve_doubt()
         ref, theirs = self.read_head()
         if theirs != self.head:
@@ -372,7 +373,7 @@ class BranchHandle:
         return self.head
 
     def follow(self, ref: Ref, head: Commit) -> Commit:
-        """Move to the head to which others moved the branch. There are no uncommitted changes."""
+        """Move to the current head of the branch. There are no uncommitted changes."""
         position = HandlePosition(self.branch, ref, head)
         if head != self.head:
             self._move_to(head, position)
@@ -381,12 +382,12 @@ class BranchHandle:
         return head
 
     def _merge_head(self, base: Tree, theirs: Commit, ref: Ref, resolving: Resolving) -> None:
-        """Move to another commit, with our changes since ``base`` on top. Raises ``MergeConflictError``, and then changes nothing."""
+        """Move to another commit, with our changes since ``base`` on top. If it raises ``MergeConflictError``, nothing was changed."""
         try:
             staged = self.worktree.stage(lenient=True)
             expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
         except MissingObjectError:
-            # No ref led to our head any more, so gc collected it.
+            # gc collected our head after the last ref to it was gone.
             staged, base = self.worktree.stage_over(theirs.tree)
             expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
         position = HandlePosition(self.branch, ref, theirs)
@@ -403,9 +404,9 @@ class BranchHandle:
         self.unfinished.move = None
 
     def recover(self, on_moved: OnMoved, resolving: Resolving) -> None:
-        """Prepare a second try of a commit that failed for a missing object, which gc collected.
+        """Prepare to retry a commit that failed because gc had collected an object.
 
-        The commit had stored the object ahead, or our head had it, and no ref led to our head any more.
+        The object was stored ahead of the commit, or belonged to our head after the last ref to our head was gone.
 
         Raises:
             BranchMovedError, MergeConflictError: nothing was changed.
@@ -418,8 +419,8 @@ class BranchHandle:
         self.worktree.distrust()
 
     def _move_to(self, target: Commit, position: HandlePosition) -> None:
-        """Give the live values the content of another commit; uncommitted changes are dropped."""
-        self._leave_for(target, position)
+        """Drop uncommitted changes and update the live values to another commit."""
+        self._record_move(target, position)
         try:
             try:
                 self.worktree.restore()
@@ -442,17 +443,17 @@ class BranchHandle:
         elif not create:
             head = self.repository.branches[branch]  # raises
         elif self.ref.head is None:
-            head = self.head  # no commit to point to: like ours, the branch begins with its first commit
+            head = self.head  # our branch has no commit to point to: like ours, the new one begins with its first commit
         else:
             ref, head = self.repository.branches.begin(branch, self.head)
         self._move_to(head, HandlePosition(branch, ref, head))
 
     def move_branch(self, target: Commit, action: str, *, staged: Staged | None = None, at: tuple[Ref, Commit] | None = None) -> None:
-        """Move the branch from our head to another commit, with an entry in its reflog; live values follow.
+        """Move the branch to another commit, write an entry to its reflog, and update the live values.
 
         Args:
-            staged: has a new commit, and the objects that it needs.
-            at: the record of the branch and its head, if that is not our head.
+            staged: holds the new objects, if the target is a new commit.
+            at: the record of the branch and its head, if they differ from ours.
 
         Raises:
             BranchMovedError: the branch is at neither of the two commits. Nothing was changed.
@@ -469,20 +470,20 @@ class BranchHandle:
                 if target == head or self.commit_of(self.read_ref()) != target:
                     self.unfinished.question = None
                     raise
-                moved = None  # the branch moved, and the reply was lost
+                moved = None  # the branch moved, but the reply was lost
             except StateError:
                 self.unfinished.question = None
                 raise
             if moved is None:
                 ref = self.read_ref()
-                stands = self.commit_of(ref)
-                if stands != target:  # an earlier call, whose reply was lost, may have moved it
-                    if stands != head:
+                actual = self.commit_of(ref)
+                if actual != target:  # the reply may have been lost in an earlier call
+                    if actual != head:
                         break
                     continue
                 moved = ref
-            # If this fails, repeating the call does the rest: it finds the branch at the target.
+            # If this fails, a second call completes the move: it finds the branch at the target.
             self._move_to(target, HandlePosition(self.branch, moved, target))
             return
         self.unfinished.question = None
-        raise BranchMovedError(self.branch, expected=head.id, actual=stands.id)
+        raise BranchMovedError(self.branch, expected=head.id, actual=actual.id)

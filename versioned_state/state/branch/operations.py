@@ -56,20 +56,20 @@ class Description:
 
 
 def commit(handle: BranchHandle, options: CommitOptions, resolving: Resolving) -> Commit:
-    """Commit the changes since the head; the head. See ``Versioned.commit``."""
+    """Commit the changes since the head. Returns the new head. See ``Versioned.commit``."""
     landed = handle.resolve_doubt()
     allow_empty = options.allow_empty and not landed
     if options.keys is not None:
         return _commit_keys(handle, options, resolving, allow_empty=allow_empty)
     try:
-        return _stage_and_land(handle, options, resolving, allow_empty=allow_empty, flush=True)
+        return _stage_and_commit(handle, options, resolving, allow_empty=allow_empty, flush=True)
     except MissingObjectError:
         handle.recover(options.on_moved, resolving)
-        return _stage_and_land(handle, options, resolving, allow_empty=allow_empty, flush=False)
+        return _stage_and_commit(handle, options, resolving, allow_empty=allow_empty, flush=False)
 
 
 def _commit_keys(handle: BranchHandle, options: CommitOptions, resolving: Resolving, *, allow_empty: bool) -> Commit:
-    """Commit the changes of some keys. On a moved branch all changes are first merged onto its new head, as by ``refresh``."""
+    """Commit the changes of some keys. If the branch has moved, ``refresh`` first merges all changes onto its new head."""
     keys = frozenset(map(user_key, options.keys or ()))
     for key in keys:
         if key not in handle.worktree and handle.worktree.cell(key) is None:
@@ -77,7 +77,7 @@ def _commit_keys(handle: BranchHandle, options: CommitOptions, resolving: Resolv
     refusing = replace(options, on_moved=OnMoved.REFUSE) if options.on_moved is OnMoved.MERGE else options
     for attempt in range(_ATTEMPTS):
         try:
-            return _stage_and_land(handle, refusing, resolving, allow_empty=allow_empty, flush=False, keys=keys)
+            return _stage_and_commit(handle, refusing, resolving, allow_empty=allow_empty, flush=False, keys=keys)
         except BranchMovedError:
             if options.on_moved is not OnMoved.MERGE:
                 raise
@@ -91,7 +91,7 @@ def _commit_keys(handle: BranchHandle, options: CommitOptions, resolving: Resolv
     raise handle.moved_error(resolving)
 
 
-def _stage_and_land(
+def _stage_and_commit(
     handle: BranchHandle,
     options: CommitOptions,
     resolving: Resolving,
@@ -117,7 +117,7 @@ def _stage_and_land(
             tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta
         )
 
-    return _with_skipped(staged, handle.land(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty))
+    return _with_skipped(staged, handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty))
 
 
 def _with_skipped(staged: Staged, commit: Commit) -> Commit:
@@ -129,10 +129,10 @@ def _with_skipped(staged: Staged, commit: Commit) -> Commit:
 
 
 def merge(handle: BranchHandle, theirs: Commit, description: Description, resolving: Resolving, *, fast_forward: bool) -> Commit:
-    """Merge a commit into the branch; the head. See ``Versioned.merge``."""
+    """Merge a commit into the branch. Returns the new head. See ``Versioned.merge``."""
     for attempt in range(_ATTEMPTS):
         staged = handle.clean("merge()")
-        ref, ours = handle.read_head()  # maybe not our head: others' commits are taken in only once the merge is done
+        ref, ours = handle.read_head()  # perhaps not our head, which moves only after the merge
         base = handle.repository.merge_base(ours, theirs)
         if base == theirs:
             return handle.follow(ref, ours)
@@ -166,18 +166,18 @@ def _base_tree(handle: BranchHandle, staged: Staged, ours: Commit, theirs: Commi
 
 
 def pick(handle: BranchHandle, commits: list[Commit], description: Description, resolving: Resolving, *, backwards: bool) -> Commit:
-    """Repeat the changes of some commits on top of the head, each as a commit, or commit their opposite; the head."""
+    """Repeat the changes of some commits on top of the head, each as a commit, or commit the reverse. Returns the new head."""
     for attempt in range(_ATTEMPTS):
         staged = handle.clean("revert()" if backwards else "cherry_pick()")
-        staged.staging.distrust()  # maybe no ref leads to the commits that are repeated
+        staged.staging.distrust()  # gc may collect these commits: perhaps no ref leads to them
         ref, ours = handle.read_head()
         head = ours
         for commit in commits:
-            parent = _only_parent(handle, commit)
+            parent = _first_parent(handle, commit)
             base, theirs = (commit, parent) if backwards else (parent, commit)
             tree = _merged(handle, staged, base.tree, head.tree, theirs.tree, resolving, commit)
             if same(tree, head.tree):
-                continue  # it is there already
+                continue  # the head has the change already
             head = _write(handle, staged, tree, (head,), _described(commit, description, backwards=backwards), "")
         if head == ours:
             return handle.follow(ref, ours)
@@ -187,7 +187,7 @@ def pick(handle: BranchHandle, commits: list[Commit], description: Description, 
 
 
 def rebase(handle: BranchHandle, onto: Commit, resolving: Resolving) -> Commit:
-    """Repeat the branch's own commits on top of another commit; the head. See ``Versioned.rebase``."""
+    """Repeat the branch's own commits on top of another commit. Returns the new head. See ``Versioned.rebase``."""
     staged = handle.clean("rebase()")
     base = handle.repository.merge_base(handle.head, onto)
     if base == onto:
@@ -196,7 +196,7 @@ def rebase(handle: BranchHandle, onto: Commit, resolving: Resolving) -> Commit:
     for commit in _beyond(handle, onto, handle.head):
         if len(commit.parents) > 1:
             continue  # the commits that it merged are repeated by themselves, or are there
-        parent = _only_parent(handle, commit)
+        parent = _first_parent(handle, commit)
         tree = _merged(handle, staged, parent.tree, head.tree, commit.tree, resolving, commit)
         if not same(tree, head.tree):
             head = _write(handle, staged, tree, (head,), _described(commit, Description()), "")
@@ -205,7 +205,7 @@ def rebase(handle: BranchHandle, onto: Commit, resolving: Resolving) -> Commit:
 
 
 def squash(handle: BranchHandle, since: Commit, until: Commit, description: Description) -> Commit:
-    """Combine the commits after ``since`` up to ``until`` into one, and repeat the later ones as they are; the head."""
+    """Combine the commits after ``since`` up to ``until`` into one, and repeat the later ones. Returns the new head."""
     staged = handle.clean("squash()")
     head = handle.head
     if since == until or not (_is_before(handle, since, until) and _is_before(handle, until, head)):
@@ -224,9 +224,9 @@ def undo(handle: BranchHandle, steps: int) -> Commit:
     """Move the branch back by ``steps`` moves, undone moves not counted; forward again if ``steps`` is negative."""
     call = "undo()" if steps > 0 else "redo()"
     handle.clean(call)
-    found_now = handle.commit_of(handle.read_ref())
-    if found_now != handle.head:  # the moves to undo are ones that this handle has not seen yet
-        raise BranchMovedError(handle.branch, expected=handle.head.id, actual=found_now.id, hint="refresh() first")
+    actual = handle.commit_of(handle.read_ref())
+    if actual != handle.head:  # this handle has not seen the last moves
+        raise BranchMovedError(handle.branch, expected=handle.head.id, actual=actual.id, hint="refresh() first")
     undone, positions = _undone(handle)
     target = undone + steps
     found = next(islice(positions, target, None), None) if target >= 0 else None
@@ -241,7 +241,7 @@ def undo(handle: BranchHandle, steps: int) -> Commit:
 def _undone(handle: BranchHandle) -> tuple[int, Iterator[Position]]:
     """The number of moves that are undone now, and the moves before the first undo, newest first."""
     moves = handle.repository.reflog(handle.branch)
-    positions = (position for position in moves if position.action != GIVEN_UP)  # the branch stayed where it was
+    positions = (position for position in moves if position.action != GIVEN_UP)  # this did not move the branch
     undone = 0
     for position in positions:
         word, _, count = position.action.partition(" ")
@@ -259,7 +259,7 @@ def _undone(handle: BranchHandle) -> tuple[int, Iterator[Position]]:
 
 
 def commits_of(handle: BranchHandle, rev: str | Commit, resolve: Any) -> list[Commit]:
-    """The commits that a revision means, oldest first: one, or with ``A..B`` those after A up to B by first parents."""
+    """The commits of a revision, oldest first: one, or for ``A..B`` those after A up to B by first parents."""
     ends = split_range(rev) if type(rev) is str else None
     if ends is None:
         return [resolve(rev)]
@@ -301,8 +301,8 @@ def _beyond(handle: BranchHandle, onto: Commit, head: Commit) -> list[Commit]:
     return made
 
 
-def _only_parent(handle: BranchHandle, commit: Commit) -> Commit:
-    """The first parent, which a commit's changes are relative to, those of a merge too."""
+def _first_parent(handle: BranchHandle, commit: Commit) -> Commit:
+    """The parent from which the changes of a commit are taken; the first parent of a merge."""
     parents = handle.repository.parents(commit)
     if not parents:
         raise InvalidArgumentError(f"{commit.short} has no parent in the store, so its changes are not known")
@@ -332,7 +332,7 @@ def _write(handle: BranchHandle, staged: Staged, tree: Tree, parents: tuple[Comm
 
 
 def _publish(handle: BranchHandle, ref: Ref, commit: Commit, staged: Staged, resolving: Resolving, attempt: int) -> bool:
-    """Publish a commit as the branch's head; False if others had moved the branch."""
+    """Publish a commit as the branch's head. Returns False if the branch had moved."""
     moved = handle.publish(ref, commit, staged, resolving)
     if moved is None:
         if attempt:

@@ -1,4 +1,4 @@
-"""How the conflicts of one call are resolved. Layer: state."""
+"""How one call resolves conflicts. Layer: state."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from versioned_state.repository.merging.merge import Resolutions
 
 UNCHANGED: Final = "nothing was changed"
-"""What remains after most calls fail."""
+"""What most errors say remains."""
 
 
 @dataclass(slots=True)
 class Resolving:
     """How one call resolves conflicts: its policies, the resolutions by hand, and a function that runs the call again with more of them.
 
-    ``remains`` says what is left after the call fails; its errors show it.
+    The errors of the call say ``remains``.
     """
 
     policies: Mapping[str, Policy] = field(default_factory=dict)

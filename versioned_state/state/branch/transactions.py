@@ -35,18 +35,18 @@ class _OpenTransaction:
 
     Attributes:
         savepoint: the state to roll back to.
-        landings: the handle's number of commits at the beginning. A higher number says that the transaction's commit was made.
+        commits_made: the handle's number of commits at the beginning. A higher number says that the transaction's commit was made.
         block: dead once the block can no longer end; None if that is not known.
         has_left: the block was left, and its end failed.
         doomed: it was rolled back with one that was left too early; later changes of its block are rolled back too.
     """
 
-    __slots__ = ("block", "doomed", "has_left", "landings", "options", "savepoint")
+    __slots__ = ("block", "commits_made", "doomed", "has_left", "options", "savepoint")
 
-    def __init__(self, options: CommitOptions, savepoint: Savepoint, landings: int, block: ReferenceType[Any] | None) -> None:
+    def __init__(self, options: CommitOptions, savepoint: Savepoint, commits_made: int, block: ReferenceType[Any] | None) -> None:
         self.options = options
         self.savepoint = savepoint
-        self.landings = landings
+        self.commits_made = commits_made
         self.block = block
         self.has_left = False
         self.doomed = False
@@ -110,7 +110,7 @@ class Transactions:
             owner = _current_owner()
             if self.open and self._owner != owner:
                 raise self._foreign("cannot enter a transaction:")
-            transaction = _OpenTransaction(options, self._handle.worktree.save(), self._handle.landings, block)
+            transaction = _OpenTransaction(options, self._handle.worktree.save(), self._handle.commits_made, block)
             try:
                 self._owner = owner
                 self.open.append(transaction)
@@ -168,7 +168,7 @@ class Transactions:
 
     def _abandon(self, transaction: _OpenTransaction) -> None:
         """Roll back a transaction that did not end well, unless its commit was made all the same."""
-        if self._handle.landings != transaction.landings:
+        if self._handle.commits_made != transaction.commits_made:
             self._forget(transaction)
         else:
             self._roll_back(transaction)

@@ -17,17 +17,17 @@ from versioned_state.values.trees.tree import Tree
 
 Unstorable = UnserializableValueError | PickleRefusedError | LimitExceededError
 UNSTORABLE: Final = (UnserializableValueError, PickleRefusedError, LimitExceededError)
-"""The errors for one value that cannot be stored. The other values are not affected."""
+"""The errors of one value that cannot be stored. They do not affect other values."""
 
 IMMUTABLE: Final = frozenset(
     {str, int, float, bool, type(None), bytes, complex, range, dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone}
     | {Decimal, Fraction, UUID}
 )
-"""Types whose values cannot change in place: only an assignment changes their key."""
+"""Types whose values cannot change in place."""
 
 
 class Entry:
-    """A key that was loaded or assigned: its live value, its cell in the head (None: not there) and its baseline (None: small)."""
+    """A loaded or assigned value, with its cell in the head (None if absent) and its baseline (None for a small value)."""
 
     __slots__ = ("base", "cell", "pack", "value")
 
@@ -39,7 +39,7 @@ class Entry:
 
 
 class Pack:
-    """Small values under one fingerprint. A key whose value was replaced since has left the pack; its entry says so."""
+    """Small values that share a fingerprint. A key whose value was replaced has left the pack: its entry no longer points to it."""
 
     __slots__ = ("fingerprint", "keys", "values")
 
@@ -50,9 +50,9 @@ class Pack:
 
 
 class LazyTail:
-    """Elements to be appended to a stored list that is not loaded, whose cell in the head is ``cell`` (None: a new list).
+    """Elements appended to a list that is not loaded. ``cell`` is the cell of the list in the head, None for a new list.
 
-    Changes to them are not detected: they are stored as they are at the commit.
+    The commit stores the elements as they are then; it does not detect changes to them.
     """
 
     __slots__ = ("cell", "tail")
@@ -64,7 +64,7 @@ class LazyTail:
 
 @dataclass(slots=True)
 class Update:
-    """The new cell of a key (None: removed), its baseline, and whether the value is known to be of JSON types."""
+    """The new cell of a key (None if removed), the baseline, and whether the value is known to consist of JSON types."""
 
     cell: bytes | None
     base: Baseline | None = None
@@ -73,17 +73,18 @@ class Update:
 
 @dataclass(slots=True)
 class Staged:
-    """The state as it is now, as a tree over staged objects, and how it differs from the head.
+    """The staged state: its root, the new objects, and the differences from the head.
 
     Attributes:
         tree: the root with all changes.
         changes: by root key, the values that differ from the head.
-        unchanged: by root key, the values that were assigned or looked changed, and proved equal.
-        broken: packs to form anew.
-        tails: the number of appended elements in ``tree``, for each list that is not loaded.
-        lists: the tails themselves.
-        failed: changes that are not in ``tree``, by root key: of values that cannot be stored, or (None) of keys that were not asked for.
-        replaced: the keys of ``failed`` whose value a merge replaced.
+        unchanged: by root key, the values that were assigned or suspected, and proved equal.
+        broken: the packs whose fingerprint differs.
+        tails: by root key of a list that is not loaded, the number of appended elements in ``tree``.
+        lists: by the same keys, the tails themselves.
+        failed: by root key, the changes that are not in ``tree``: the error of a value that cannot be stored, or None for a key that was
+            not to be staged.
+        replaced: the keys of ``failed`` whose values a merge replaced.
     """
 
     tree: Tree
@@ -99,7 +100,7 @@ class Staged:
 
 @dataclass(slots=True)
 class Savepoint:
-    """The point at which a transaction began: the content, the length of the journal, and the root of the head."""
+    """The start of a transaction: the staged state, the length of the journal, and the root of the head."""
 
     staged: Staged
     journal: int

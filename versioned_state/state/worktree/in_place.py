@@ -1,7 +1,7 @@
-"""Make a live value equal to another one in place, so that a reference that somebody holds is never stale. Layer: state.
+"""Gives a live value the content of another in place, so that callers' references to it stay valid. Layer: state.
 
-Containers keep their identity as long as their type stays: dicts by key, lists by aligned elements, sets, bytearrays, deques,
-arrays and plain objects as a whole. What is equal already is not touched.
+A container whose type stays the same keeps its identity. Dicts are matched by key and lists by aligned elements; sets, bytearrays,
+deques, arrays and plain objects are filled anew. Equal parts are not changed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from versioned_state.values.detection.fingerprinter import Fingerprinter
 
 
 class Claims(dict[int, Any]):
-    """The live objects, by id, that have their place in the new content already.
-
-    An object that was in two places stays in the first, and the second gets an object of its own.
+    """The live objects, by id, that have a path in the new content. If one object sat at two paths, the second gets a copy.
 
     Attributes:
-        lenient: an object whose own code refuses its new content is replaced, instead of raising.
-        refused: how many did so.
+        lenient: replace an object whose own code refuses its new content, instead of raising.
+        refused: the number of objects replaced for this reason.
     """
 
     def __init__(self) -> None:
@@ -36,9 +34,10 @@ class Claims(dict[int, Any]):
 
 
 def replace_content(live: Any, decode: Callable[[], Any], fingerprinter: Fingerprinter, claimed: Claims) -> Any:
-    """``live`` with the content of what ``decode`` gives, in place if possible; see ``assign_in_place``.
+    """Give ``live`` the content of ``decode()``, in place if possible. Returns the value; see ``assign_in_place``.
 
-    An exception may be that of an object which refuses its content, or an interrupt such as a timeout. Only the first comes again.
+    An exception comes either from an object that refuses its content or from an interrupt such as a timeout. Only the former recurs in
+    the second attempt.
     """
     known = len(claimed)
     try:
@@ -60,11 +59,11 @@ def replace_content(live: Any, decode: Callable[[], Any], fingerprinter: Fingerp
 
 
 def assign_in_place(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claims) -> Any:
-    """``live`` with the content of ``target``, in place where it can be, and lets it; otherwise ``target``. Cost: the size of both.
+    """Give ``live`` the content of ``target``. Returns ``live`` if its type allows that, otherwise ``target``. Cost: the size of both.
 
     Args:
-        target: nobody else's: parts of it become parts of ``live``.
-        claimed: the live objects that are not to be changed again.
+        target: a value that nobody else refers to: its parts become parts of ``live``.
+        claimed: the live objects that must not be changed again.
     """
     cls = type(live)
     if live is target or cls is not type(target) or id(live) in claimed:
@@ -72,7 +71,7 @@ def assign_in_place(live: Any, target: Any, fingerprinter: Fingerprinter, claime
     claimed[id(live)] = live
     try:
         return _assign(live, target, fingerprinter, claimed)
-    except Exception:  # its type's own code, or somebody holds its buffer
+    except Exception:  # raised by the type's own code, or because a buffer is exported
         if not claimed.lenient:
             raise
         claimed.refused += 1
@@ -86,7 +85,7 @@ def _assign(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claim
     elif isinstance(live, dict):
         _update_dict(live, target, fingerprinter, claimed)
     elif cls is set:
-        # Elements that are the same stay, so that what is in both keeps its identity; 1 and True are equal, and not the same.
+        # Elements in both keep their identity. Compare types too: 1 and True are equal but not the same.
         wanted = {element: element for element in target}
         live -= {element for element in live if element not in wanted or not _is_same(element, wanted[element], fingerprinter)}
         live |= target
@@ -116,7 +115,7 @@ def _assign(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claim
 
 
 def _is_plain_object(cls: type) -> bool:
-    """Whether all that an instance holds is in its ``__dict__``, and pickling goes the default way."""
+    """Whether ``__dict__`` holds all state of an instance, and the class does not customize pickling."""
     return (
         cls.__dictoffset__ != 0
         and not issubclass(cls, (type, int, str, bytes, float, tuple, frozenset, list, set, BaseException))
@@ -130,13 +129,13 @@ def _is_plain_object(cls: type) -> bool:
 def _update_dict(live: dict[Any, Any], target: dict[Any, Any], fingerprinter: Fingerprinter, claimed: Claims) -> None:
     if isinstance(live, defaultdict) and isinstance(target, defaultdict):
         live.default_factory = target.default_factory
-    # Equal keys may be of different types (1, True), so keys come from the target and values from where they were.
+    # Equal keys may differ in type (1, True), so take the keys from the target and reuse the live values.
     old = dict(live)
     new = {}
     for key, value in target.items():
         new[key] = assign_in_place(old[key], value, fingerprinter, claimed) if key in old else value
     if list(map(_key, live)) == list(map(_key, new)):
-        # By the live key: one that is a NaN finds nothing but itself.
+        # Assign by the live key: a NaN is found only by its identity.
         for (key, held), value in zip(list(live.items()), new.values(), strict=True):
             if held is not value:
                 live[key] = value
@@ -144,7 +143,7 @@ def _update_dict(live: dict[Any, Any], target: dict[Any, Any], fingerprinter: Fi
     try:
         live.clear()
         live.update(new)
-    except BaseException:  # an interrupt; what is in ``old`` must not be lost
+    except BaseException:  # an interrupt: complete the change, or entries are lost
         live.clear()
         live.update(new)
         raise
@@ -171,7 +170,7 @@ def _update_list(live: list[Any], target: list[Any], fingerprinter: Fingerprinte
     parts = [tuple(shift(astuple(part))) for part in diff_lists(old[prefix : len(old) - suffix], new[prefix : len(new) - suffix])]
     stays = list(zip([0, *(end for _, end, _, _ in parts)], [*(start for start, _, _, _ in parts), len(live)], strict=True))
     for start, end in stays:
-        # What stays is not to be changed where it stands elsewhere as well.
+        # An element that stays must not be changed at another path.
         claimed.update((id(part), part) for part in live[start:end])
     result = live[: stays[0][1]]
     for (start, end, new_start, new_end), (stay_start, stay_end) in zip(parts, stays[1:], strict=True):
@@ -183,12 +182,12 @@ def _update_list(live: list[Any], target: list[Any], fingerprinter: Fingerprinte
 
 
 def _is_same(a: Any, b: Any, fingerprinter: Fingerprinter) -> bool:
-    """Whether two elements that are equal are stored alike."""
+    """Whether two equal elements are stored alike."""
     return type(a) is type(b) and (type(a) is str or _fingerprint(a, fingerprinter, 0) == _fingerprint(b, fingerprinter, 1))
 
 
 def _fingerprint(value: Any, fingerprinter: Fingerprinter, otherwise: int) -> Any:
-    """What stands for an element in the alignment; one that cannot be marked equals no other."""
+    """The fingerprint by which an element is aligned. One without a fingerprint equals no other element."""
     try:
         plain = is_plain(value)
     except (TooDeepError, RecursionError):

@@ -1,6 +1,6 @@
-"""Sets and dicts that also know the order of their keys, for states whose keys iterate in sorted order. Layer: state.
+"""Sets and dicts that keep their keys sorted, because states iterate over keys in order. Layer: state.
 
-Keys come and go in O(1). The order is brought up to date when somebody asks for it: a few keys are moved one by one, many are sorted.
+Adding or removing a key takes O(1). The next reading updates the order: a few changed keys are inserted one by one, many are sorted.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ K = TypeVar("K", str, bytes)
 V = TypeVar("V")
 
 _FEW: Final = 32
-"""Keys that are inserted one by one: each moves the pointers behind it, so beyond some dozens one sort is cheaper."""
+"""The most keys to insert one by one. Each insertion moves all later pointers, so for more keys one sort is cheaper."""
 
 
 class KeyOrder(Generic[K]):
-    """The keys of a set or dict in order, which tells it by ``touch`` of each key that may have come or gone, before it does."""
+    """The sorted keys of a set or dict. The owner calls ``touch`` before it adds or removes a key."""
 
     def __init__(self, members: Container[K]) -> None:
         self._members: Container[K] = members
@@ -25,14 +25,14 @@ class KeyOrder(Generic[K]):
         self._touched: set[K] = set()
 
     def touch(self, key: K) -> None:
-        """Look at this key again."""
+        """Note that a key may be added or removed."""
         self._touched.add(key)
 
     def keys(self) -> list[K]:
-        """All keys in order. The list is this object's own."""
+        """All keys in order. The caller must not change the list."""
         members = self._members
         if len(self._touched) > _FEW:
-            # Two sorted runs: the keys that stay, and those that came. An interrupt between the assignments only does work twice.
+            # Sorting is cheap for two sorted runs. An interrupt between the assignments only repeats work.
             keys = [key for key in self._keys if key not in self._touched]
             keys += sorted(key for key in self._touched if key in members)
             keys.sort()
@@ -50,7 +50,7 @@ class KeyOrder(Generic[K]):
         return self._keys
 
     def clear(self) -> None:
-        """There are no keys any more."""
+        """Forget all keys."""
         self._keys = []
         self._touched = set()
 
@@ -60,7 +60,7 @@ class KeyOrder(Generic[K]):
         return keys[bisect_left(keys, start) : bisect_left(keys, end)]
 
     def count(self, start: K, end: K) -> int:
-        """How many keys there are in [start, end)."""
+        """The number of keys in [start, end)."""
         keys = self.keys()
         return bisect_left(keys, end) - bisect_left(keys, start) if keys else 0
 
@@ -72,7 +72,7 @@ class KeyOrder(Generic[K]):
 
 
 class OrderedKeySet(set[bytes]):
-    """A set of root keys with their ``order``, which ``add`` and ``discard`` keep."""
+    """A set of root keys with their ``order``. Change it only by ``add`` and ``discard``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class OrderedKeySet(set[bytes]):
 
 
 class OrderedKeyDict(dict[bytes, V]):
-    """A dict under root keys with their ``order``, which assignments, ``del`` and ``pop`` keep."""
+    """A dict by root key with the ``order`` of its keys. Change it only by assignment, ``del`` and ``pop``."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ _NIL: Final = b"\xc0"
 
 
 class Stager:
-    """Encodes the values that may differ from the head. The tracked keys do not change; new objects go to a staging of their own."""
+    """Encodes the values that may differ from the head. It does not change the tracked keys; new objects go to a new staging."""
 
     def __init__(self, objects: ObjectStore, tracked: TrackedKeys, encoder: Encoder, decoder: LiveDecoder) -> None:
         self._objects = objects
@@ -31,12 +31,12 @@ class Stager:
         self._decoder = decoder
 
     def stage(self, *, lenient: bool = False, flush_at: int | None = None, keys: Collection[bytes] | None = None) -> Staged:
-        """The state as it is now. Cost: packing the loaded values, and encoding those that look changed.
+        """Stage the changes since the head. Cost: packing the loaded values, and encoding those whose fingerprint differs.
 
         Args:
-            lenient: values that cannot be stored go to ``failed`` instead of raising.
-            flush_at: raw bytes of new objects from which they are stored ahead.
-            keys: stage the changes of these keys only; the others go to ``failed``.
+            lenient: put values that cannot be stored into ``failed`` instead of raising.
+            flush_at: store new objects ahead of the commit whenever they exceed this many bytes.
+            keys: stage the changes of these keys only; those of other keys go to ``failed``.
         """
         staging = Staging(self._objects, flush_at=flush_at)
         self._nodes.bind(staging)
@@ -65,11 +65,11 @@ class Stager:
         return Staged(tree, staging, changes, unchanged, broken, tails, dict(tracked.tails), failed)
 
     def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
-        """The state as ``stage`` gives it, but over another head. Our own head, which may be gone from the store, is not read.
+        """Stage the live values over another head. Our own head is not read, since gc may have collected it.
 
-        A key that was not loaded has not changed, so the root is that of ``head`` with our live keys, encoded afresh. Also returns a base
-        for a merge: ``head`` with the old values of these keys. If both sides changed a value and its old content is gone, the base has
-        None there, so its parts are not merged.
+        A key that is not loaded has not changed, so the staged root is ``head`` with our live values encoded anew. The second result is
+        the base of a merge: ``head`` with the old values of these keys. If both sides changed a value and gc has collected the old one,
+        the base has None there, so the two values are not merged part by part.
         """
         staging = Staging(self._objects)
         self._nodes.bind(staging)
@@ -98,7 +98,7 @@ class Stager:
         return Staged(edit_map(self._nodes, base, ours), staging, changes, {}, broken, {}, {}, failed), base
 
     def _is_whole(self, cell: bytes | None) -> bool:
-        """Whether the store has all that a cell refers to. Nothing is decoded. Cost: reading the value."""
+        """Whether the store has every object of a cell. Decodes nothing. Cost: reading the value."""
         try:
             for _ in iter_new(self._nodes.reader, (), references_of_cell(cell) if cell is not None else ()):
                 pass
@@ -133,7 +133,7 @@ class Stager:
         yield from tracked.suspects.find(broken)
 
     def encode(self, key: bytes) -> tuple[Update, bytes | None]:
-        """The update of a key to its present value, and the cell that the head has."""
+        """Encode a key. Returns the update and the cell that the head has."""
         tracked = self._tracked
         entry = tracked.entries.get(key)
         if entry is not None:
@@ -153,5 +153,5 @@ class Stager:
             return self._encoder.append(old, tail, key)
         values = [] if old is None else self._decoder.decode(old)
         if type(values) is not list:
-            raise InvalidArgumentError(f"{path_of(key)} is of type {type(values).__name__} by now, so nothing can be appended to it")
+            raise InvalidArgumentError(f"{path_of(key)} is of type {type(values).__name__} now, so nothing can be appended to it")
         return self._encoder.encode([*values, *tail], None, key)[0]

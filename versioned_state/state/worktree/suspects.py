@@ -1,6 +1,6 @@
-"""Which live values may have been changed in place. Layer: state.
+"""Finds the live values that may have changed in place. Layer: state.
 
-A large value has a baseline of its own. Small ones share fingerprints in packs, so a status of 100,000 small dicts is some 1,600
+A large value has its own baseline. Small values share the fingerprint of a pack, so a status over 100,000 small dicts takes about 1,600
 packing calls.
 """
 
@@ -19,18 +19,18 @@ _SHORT_PACKS: Final = 8
 
 
 class Suspects:
-    """Detects changes in place of values that were as in the head. Assigned values are encoded anyway, so they are not in here.
+    """Detects changes in place of values that were equal to the head's. Assigned values are encoded anyway, so it does not compare them.
 
     Args:
         fingerprinter: makes and compares the fingerprints.
-        entries: where the values are, by root key.
+        entries: the entries of the tracked keys.
     """
 
     def __init__(self, fingerprinter: Fingerprinter, entries: Mapping[bytes, Entry]) -> None:
         self._fingerprinter = fingerprinter
         self._entries = entries
-        self._large: set[bytes] = set()  # keys with a baseline of their own that may change in place
-        self._single: dict[bytes, Fingerprint] = {}  # small mutable values that were loaded since the packs were formed
+        self._large: set[bytes] = set()  # keys of mutable values with their own baseline
+        self._single: dict[bytes, Fingerprint] = {}  # small mutable values loaded since the packs were formed
         self._packs: list[Pack] = []
 
     def fingerprint(self, value: Any) -> Fingerprint:
@@ -45,7 +45,7 @@ class Suspects:
         return self._fingerprinter.of(values, plain=plain)[0]
 
     def add(self, key: bytes, entry: Entry, fingerprint: Fingerprint) -> None:
-        """Compare the value of an entry from now on, by its baseline or by this fingerprint."""
+        """Begin to compare the value of an entry with its baseline, or with ``fingerprint``."""
         if entry.base is not None:
             if type(entry.base) is not Pinned:
                 self._large.add(key)
@@ -53,7 +53,7 @@ class Suspects:
             self._single[key] = fingerprint
 
     def forget(self, key: bytes) -> None:
-        """Compare the value of this key no longer."""
+        """Stop comparing the value of a key."""
         self._large.discard(key)
         self._single.pop(key, None)
         entry = self._entries.get(key)
@@ -61,13 +61,13 @@ class Suspects:
             entry.pack = None
 
     def has(self, key: bytes, entry: Entry) -> bool:
-        """Whether a change in place would be seen."""
+        """Whether a change in place would be detected."""
         return entry.base is not None or entry.pack is not None or key in self._single
 
     def find(self, broken: list[Pack]) -> Iterator[bytes]:
-        """The keys whose values may have changed. A pack whose fingerprint differs goes to ``broken``."""
+        """Iterate over the keys whose values may have changed. Packs whose fingerprint differs go to ``broken``."""
         entries, fingerprinter = self._entries, self._fingerprinter
-        # A value with a baseline of its own is compared while it is encoded.
+        # The encoder compares a value with its own baseline.
         yield from list(self._large)
         for key, fingerprint in self._single.items():
             if not fingerprinter.same(fingerprint, [entries[key].value]):
@@ -81,7 +81,7 @@ class Suspects:
                     yield key
 
     def repack(self, broken: list[Pack], fresh: dict[bytes, bool]) -> None:
-        """Form new packs of the values loaded since, of ``fresh`` (and whether each is known to be plain), and of the broken packs."""
+        """Form new packs from newly loaded values, broken packs, and ``fresh``, which maps each key to whether its value is known plain."""
         if not (broken or fresh or self._single):
             return
         keys = dict.fromkeys(self._single, False)
@@ -90,7 +90,7 @@ class Suspects:
         gone = {id(pack) for pack in broken}
         short = self._packs[-_SHORT_PACKS:]
         if keys and len(short) == _SHORT_PACKS and all(len(pack.keys) < GROUP_SIZE // 2 for pack in short):
-            # Many short packs become one. If each round's few keys joined the last pack, that pack would be packed again every round.
+            # Merge many short packs into one. Adding each round's few keys to the last pack would pack that one again every round.
             broken = [*broken, *(pack for pack in short if id(pack) not in gone)]
             gone.update(map(id, short))
         for pack in broken:

@@ -1,4 +1,4 @@
-"""The tracked keys of a handle, and how each of them stands relative to the head. Layer: state.
+"""The tracked keys of a handle, and the status of each relative to the head. Layer: state.
 
 ::
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class TrackedKeys:
-    """The tracked keys over the root of the head. Only the methods here change how a key stands.
+    """The tracked keys over the root of the head. Only the methods here change the status of a key.
 
     The tree, ``entries`` (live values with the cells that they are relative to), ``tails`` and ``removed`` are facts. All else follows from
     them, and ``rebuild`` derives it anew.
@@ -38,11 +38,11 @@ class TrackedKeys:
         entries: values that were loaded or assigned.
         tails: elements to append to lists that are not loaded.
         removed: keys of the head that were deleted, with their cells there.
-        assigned: keys to encode at the next staging in any case, in the caller's order, which summaries follow.
+        assigned: keys that the next staging encodes in any case, in the caller's order, which summaries follow.
         added: keys that the head does not have.
-        stale: keys whose value the head has changed, and which could not be read then.
-        suspects: tells which values that were as in the head have changed in place.
-        unfinished: what an exception came into.
+        stale: keys whose new value in the head could not be read when the head moved.
+        suspects: finds the values that were equal to the head's and may have changed in place.
+        unfinished: the records of interrupted steps.
     """
 
     def __init__(self, nodes: Nodes, fingerprinter: Fingerprinter, tree: Tree) -> None:
@@ -84,19 +84,19 @@ class TrackedKeys:
                 if key in self.added:
                     self.added.discard(key)
 
-    # How a key stands
+    # The status of a key
 
-    def hold(self, key: bytes, entry: Entry, fingerprint: Fingerprint) -> None:
-        """The key has a value, the same as in the head; ``fingerprint`` is its fingerprint."""
-        self.entries[key] = entry  # first: a reference that somebody holds is never without its key
-        self.tails.pop(key, None)  # nothing is in it
+    def track_unchanged(self, key: bytes, entry: Entry, fingerprint: Fingerprint) -> None:
+        """Track a value that is equal to the head's and has this fingerprint."""
+        self.entries[key] = entry  # first: a value that a caller refers to always has its key
+        self.tails.pop(key, None)  # it is empty
         self.removed.pop(key, None)
         self.assigned.pop(key, None)
         self._forget(key)
         self.suspects.add(key, entry, fingerprint)
 
-    def give(self, key: bytes, entry: Entry) -> None:
-        """The key has a value that may differ from the head's. Whether it is stale does not change."""
+    def track_assigned(self, key: bytes, entry: Entry) -> None:
+        """Track a value that may differ from the head's. A stale key stays stale."""
         self.entries[key] = entry
         self.tails.pop(key, None)
         self.suspects.forget(key)
@@ -109,14 +109,14 @@ class TrackedKeys:
         self.assigned[key] = None
 
     def remove(self, key: bytes, cell: bytes | None) -> None:
-        """The key is deleted; the head has ``cell``."""
+        """Track a deleted key; the head has ``cell``."""
         self.untrack(key)
         if cell is not None:
             self.removed[key] = cell
             self.assigned[key] = None
 
     def untrack(self, key: bytes) -> None:
-        """The key is as in the head, and not loaded."""
+        """Stop tracking a key: its value is the head's."""
         self._forget(key)
         self.entries.pop(key, None)
         self.tails.pop(key, None)
@@ -131,10 +131,10 @@ class TrackedKeys:
         self.suspects.forget(key)
 
     def rebuild(self, *, rebase: bool = False, keep: Collection[bytes] = ()) -> None:
-        """Derive anew everything but the values and what each is relative to; all of them are encoded at the next staging.
+        """Derive everything anew except the values and the cells they are relative to. The next staging encodes all values.
 
         Args:
-            rebase: every key but those in ``keep`` is relative to the head.
+            rebase: make every key relative to the head, except those in ``keep``.
         """
         entries = self.entries
         for key, entry in entries.items():
@@ -163,13 +163,13 @@ class TrackedKeys:
         self.suspects = Suspects(self._fingerprinter, entries)
 
     def undo(self, key: bytes, entry: Entry | None, lazy: LazyTail | None, cell: bytes | None) -> None:
-        """Have a key as it was; see ``unfinished.Edit``. To be followed by ``rebuild``."""
+        """Restore the record of a key from an ``unfinished.Edit``. Call ``rebuild`` afterwards."""
         _put(self.entries, key, entry)
         _put(self.tails, key, lazy)
         _put(self.removed, key, cell)
 
     def distrust(self) -> None:
-        """Encode every value with a baseline anew: objects that the baseline relies on may be gone from the store."""
+        """Have the next staging encode every value with a baseline anew, because gc may have collected objects of the baseline."""
         for key, entry in self.entries.items():
             if entry.base is not None:
                 entry.base = None
@@ -177,7 +177,7 @@ class TrackedKeys:
                 self.assigned[key] = None
 
     def adopt(self, staged: Staged) -> None:
-        """The staged changes are in the head."""
+        """Make the staged changes part of the head."""
         entries = self.entries
         fresh: dict[bytes, bool] = {}
         for key in staged.failed:
@@ -204,7 +204,7 @@ class TrackedKeys:
         self.suspects.repack(staged.broken, fresh)
 
     def adopt_late(self, staged: Staged) -> None:
-        """Changes that were staged some calls ago are in the head. Values may have changed since, so their keys are encoded again."""
+        """Make changes staged in an earlier call part of the head. Values may have changed since, so their keys are encoded again."""
         for updates in (staged.changes, staged.unchanged):
             for key, update in updates.items():
                 entry = self.entries.get(key)
@@ -224,7 +224,7 @@ class TrackedKeys:
                         self.added.add(key)
                         self.assigned[key] = None
                 elif lazy is not None:
-                    if lazy is staged.lists.get(key):  # unless that was done before an interrupt
+                    if lazy is staged.lists.get(key):  # else this was done before an interrupt
                         self.tails[key] = LazyTail(update.cell, lazy.tail[staged.tails.get(key, 0) :])
                     self.assigned.pop(key, None)
                 elif update.cell is not None:

@@ -102,7 +102,7 @@ class Updater:
         if target is None:
             self.conform(tracked.tree, None, ())
         else:
-            self.conform(target.tree, target.staging, target.failed)  # a value that could not be stored then is in no tree
+            self.conform(target.tree, target.staging, target.failed)  # ``target.tree`` does not have the failed values
 
     def conform(self, expected: Tree, staging: Staging | None, keep: Collection[bytes]) -> None:
         """Give live values the content of ``expected``. A value that cannot be stored is replaced, except under the keys in ``keep``."""
@@ -141,7 +141,7 @@ class Updater:
         tracked = self._tracked
         self._nodes.bind(Staging(self._objects))
         entry, cell = tracked.entries.get(key), tracked.cell(key)
-        if entry is None or entry.cell == cell:  # it was let go, or patched before the store failed
+        if entry is None or entry.cell == cell:  # it was released, or patched before the store failed
             tracked.stale.discard(key)
             return
         try:
@@ -199,7 +199,7 @@ class Updater:
         claimed: Claims,
         decoded: tuple[Any, Baseline | None] | None = None,
     ) -> None:
-        """Give a live value the content of ``cell``, relative to a head that has ``head_cell``."""
+        """Give a live value the content of ``cell``. The head has ``head_cell``."""
         tracked = self._tracked
         entry = tracked.entries.get(key)
         if cell is None:
@@ -229,13 +229,13 @@ class Updater:
         entry.cell = head_cell
         if cell == head_cell:
             entry.base = base
-            tracked.hold(key, entry, fingerprint)
+            tracked.track_unchanged(key, entry, fingerprint)
         else:
             tracked.stale.discard(key)
-            tracked.give(key, entry)
+            tracked.track_assigned(key, entry)
 
     def _decode_again(self, cell: bytes, error: StateError) -> None:
-        """Raise the cause of an error if the value can be decoded after all: it was an interrupt within the code of a type."""
+        """Raise the cause of an error if a second decoding succeeds: then it was an interrupt within a type's own code."""
         try:
             self._decoder.decode_live(cell)
         except StateError:
@@ -244,12 +244,12 @@ class Updater:
 
 
 def _over(nodes: Nodes, first: Staging, second: Staging) -> Nodes:
-    """Nodes that read from either of two overlays."""
+    """Nodes over two overlays."""
     return nodes if first is second else Nodes(_Either(first, second))
 
 
 class _Either:
-    """A reader over two overlays of one store."""
+    """Reads from the first overlay that has an object, of two over one store."""
 
     def __init__(self, first: Staging, second: Staging) -> None:
         self._first = first

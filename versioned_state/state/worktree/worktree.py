@@ -1,4 +1,4 @@
-"""The live values of one handle: a mapping from root keys to values, the changes since the head, and the way back. Layer: state.
+"""The live values of one handle: a mapping from root keys to values, the staging of its changes, and their rollback. Layer: state.
 
 ::
 
@@ -42,9 +42,9 @@ class Worktree:
     """Live values over a root tree.
 
     Args:
-        objects: where the tree's objects are.
-        policy: when values that are not data may be pickled.
-        tree: the root as of the head.
+        objects: the store of the tree's objects.
+        policy: whether values that are not plain data may be pickled.
+        tree: the root of the head.
         merge: merges the roots of base, ours and theirs. It raises ``MergeConflictError``.
     """
 
@@ -95,16 +95,16 @@ class Worktree:
         if lazy is not None and lazy.tail:
             value.extend(lazy.tail)
             self._begin(key)
-            tracked.give(key, entry)
+            tracked.track_assigned(key, entry)
         else:
             fingerprint = None if base is not None else tracked.suspects.fingerprint(value)
             self._begin(key)
-            tracked.hold(key, entry, fingerprint)
+            tracked.track_unchanged(key, entry, fingerprint)
         self.unfinished.edit = None
         return entry
 
     def _begin(self, key: bytes) -> None:
-        """Record a key as it is, before the call changes it."""
+        """Record the state of a key before the call changes it."""
         tracked = self._tracked
         self.unfinished.edit = (key, tracked.entries.get(key), tracked.tails.get(key), tracked.removed.get(key), len(self._journal))
 
@@ -128,7 +128,7 @@ class Worktree:
         if entry is None or entry.value is not value:
             self._journal.append((key, _ABSENT if entry is None else entry.value))
         tracked.stale.discard(key)
-        tracked.give(key, new)
+        tracked.track_assigned(key, new)
         self.unfinished.edit = None
 
     def delete(self, key: bytes) -> None:
@@ -155,7 +155,7 @@ class Worktree:
         return high - low + tracked.added.order.count(start, end) - tracked.removed.order.count(start, end)
 
     def iter_keys(self, start: bytes, end: bytes) -> Iterator[bytes]:
-        """The keys in [start, end), in order, as they are now."""
+        """Iterate over the keys in [start, end), in order."""
         low, high = self._span(start, end)
         added = self._tracked.added.order.between(start, end)[::-1]
         removed = frozenset(self._tracked.removed.order.between(start, end))
@@ -167,7 +167,7 @@ class Worktree:
         yield from reversed(added)
 
     def last_key(self, start: bytes, end: bytes) -> bytes | None:
-        """The last key in [start, end). Cost as of ``count``; popping all keys one by one costs a few paths for each."""
+        """The last key in [start, end). Costs as much as ``count``; popping all keys one by one costs a few paths each."""
         added = self._tracked.added.order.last(start, end)
         kept = self._last_of_head(start, end)
         return max(added, kept) if added is not None and kept is not None else added or kept
@@ -176,7 +176,7 @@ class Worktree:
         """The last key in [start, end) that the head has and that was not removed."""
         low, high = self._span(start, end)
         removed = self._tracked.removed
-        at = high  # every key of the head from this rank on is removed: as many are removed as there are
+        at = high  # every key of the head from this rank on is removed: the counts agree
         tree, found, rank_found = self._last_found
         if tree is self.tree and low <= rank_found < high:
             beyond = rank_found if found in removed else rank_found + 1
@@ -202,7 +202,7 @@ class Worktree:
         return (rank(self._nodes, tree, start), rank(self._nodes, tree, end)) if tree.count else (0, 0)
 
     def release(self, key: bytes) -> bool:
-        """Let go of a loaded value that has not changed. Returns whether nothing of the key is held any more."""
+        """Let go of a loaded value that has not changed. Returns whether the key is no longer loaded."""
         tracked = self._tracked
         entry = self._entries.get(key)
         if entry is None:
@@ -223,7 +223,7 @@ class Worktree:
         return True
 
     def preview(self, key: bytes) -> str:
-        """The beginning of a value on one line. A value that is not loaded stays so. Cost: what is shown."""
+        """The beginning of a value, on one line. Does not load the value. Cost: the part shown."""
         from versioned_state.repository.views.preview import Preview
         from versioned_state.repository.views.render import one_line
 
@@ -246,13 +246,13 @@ class Worktree:
         if key in self._entries:
             self._entries[key].value.extend(values)
         else:
-            self._tracked.cell(key)  # it raises, if it must, before anything is changed
+            self._tracked.cell(key)  # raises before anything is changed
             self._begin(key)
             self._tracked.append(key, values)
             self.unfinished.edit = None
 
     def tail(self, key: bytes) -> list[Any]:
-        """The elements that were appended to a list that is not loaded, and are not committed yet."""
+        """The uncommitted elements appended to a list that is not loaded."""
         lazy = self._tracked.tails.get(key)
         return [] if lazy is None else lazy.tail
 
@@ -301,42 +301,42 @@ class Worktree:
         """Find the differences from the head and encode them. The handle does not change.
 
         Args:
-            lenient: values that cannot be stored go to ``failed`` instead of raising.
-            flush: large amounts are stored ahead, for a commit.
-            keys: stage the changes of these keys only; the others go to ``failed``.
+            lenient: put values that cannot be stored into ``failed`` instead of raising.
+            flush: store large amounts of new objects ahead of the commit.
+            keys: stage the changes of these keys only; those of other keys go to ``failed``.
         """
         self._updater.catch_up()
         return self._stager.stage(lenient=lenient, flush_at=_FLUSH_AT if flush else None, keys=keys)
 
     def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
-        """The state as ``stage`` gives it, but over another head, without reading our own. See ``Stager.stage_over``."""
+        """Stage the live values over another head without reading our own. See ``Stager.stage_over``."""
         return self._stager.stage_over(head)
 
     def distrust(self) -> None:
-        """Encode everything that is loaded anew at the next staging: parts of what the head had may be gone from the store."""
+        """Have the next staging encode every loaded value anew, because gc may have collected objects of the head."""
         self.unfinished.edit = DERIVED
         self._tracked.distrust()
         self.unfinished.edit = None
 
-    # Moving on
+    # Adopting and updating
 
     def adopt(self, staged: Staged, tree: Tree) -> None:
         """Make the staged changes part of the head, after a commit whose root is ``tree``, or after they proved to be none."""
         self.unfinished.edit = DERIVED
         self.tree = tree
         self._tracked.adopt(staged)
-        # A value that could not be stored is still there, so the value that it replaced may come back.
+        # A value that could not be stored is still uncommitted, so a rollback may restore the value that it replaced.
         if self._journal:
             self._journal = [(key, value) for key, value in self._journal if key in staged.failed]
         self.unfinished.edit = None
 
     def adopt_late(self, staged: Staged) -> None:
-        """Make changes that were staged some calls ago part of the head: their commit proved only now to be in the store.
+        """Make changes staged in an earlier call part of the head: only now is their commit known to be in the store.
 
         Values may have changed since, so all these keys are encoded again; no fingerprint is taken of the present values.
         """
         if staged is self._adopted_late:
-            return  # before an interrupt
+            return  # done before an interrupt
         self.unfinished.edit = Adoption(staged)
         self._adopt_late(staged)
         self.unfinished.edit = None
@@ -352,7 +352,7 @@ class Worktree:
     ) -> None:
         """Patch live values in place: they have the content of ``now``, and get that of ``expected``.
 
-        A value that cannot be read is let go, and raises when it is asked for. If the store fails, values are patched at their next use.
+        A value that cannot be decoded is released, and its next access raises. If the store fails, the next access patches the value.
         Only uncommitted changes must be read at once.
 
         Args:
@@ -365,20 +365,20 @@ class Worktree:
         self._updater.update(now, expected, base=base, head=head, also=also)
 
     def drop(self, head: Tree) -> None:
-        """Take on the content of another head without reading our own, which may be gone. Uncommitted changes are dropped."""
+        """Drop uncommitted changes and take the content of another head, without reading our own, which gc may have collected."""
         staged, base = self.stage_over(head)
         self._journal.clear()
         self.update(staged.tree, head, base=base, head=head, also=staged.failed)
 
-    # And back
+    # Rollback
 
     def save(self) -> Savepoint:
-        """The present state, to ``restore`` later. Cost: a detection."""
+        """Make a savepoint of the current state, for ``restore``. Cost: a detection."""
         staged = self.stage(lenient=True)
         return Savepoint(staged, len(self._journal), self.tree)
 
     def restore(self, savepoint: Savepoint | None = None) -> None:
-        """Go back to a savepoint, or to the head: replaced values come back, and mutated ones are mended in place."""
+        """Return to a savepoint, or to the head: put replaced values back, and patch mutated ones in place."""
         journal, staged = (0, None) if savepoint is None else (savepoint.journal, savepoint.staged)
         unfinished = self.unfinished
         outermost = unfinished.move is None
@@ -404,7 +404,7 @@ class Worktree:
             unfinished.move = None
 
     def finish(self) -> Move | None:
-        """Undo an interrupted edit, or do the rest of an interrupted move. Returns the move. Idempotent."""
+        """Undo an interrupted edit, or complete an interrupted move. Returns the move. Idempotent."""
         unfinished, tracked = self.unfinished, self._tracked
         move, edit = unfinished.move, unfinished.edit
         if isinstance(edit, Adoption):
@@ -431,7 +431,7 @@ class Worktree:
         return move
 
     def _put_back_from(self, journal: int) -> None:
-        """Bring back the values that were replaced since the journal was that long."""
+        """Put back the values that were replaced since the journal had length ``journal``."""
         while len(self._journal) > journal:
             self._put_back(*self._journal[-1])
             self._journal.pop()
@@ -444,4 +444,4 @@ class Worktree:
         if entry is None:
             entry = Entry(value, self.cell(key), None)
         entry.value = value
-        self._tracked.give(key, entry)
+        self._tracked.track_assigned(key, entry)
