@@ -81,7 +81,7 @@ class Live(State):
         return LiveSequence(self, key)
 
     def release(self, key: str) -> bool:
-        """False if the key is there: a value has no other place, so it cannot be let go."""
+        """False if the key exists: its value is stored nowhere else, so it cannot be released."""
         user_key(key)
         return key not in self
 

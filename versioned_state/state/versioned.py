@@ -492,6 +492,6 @@ class _Resolvable:
             state._check_open()
             state._transactions.refuse("merge.commit")
             if state.branch != self._branch:
-                raise InvalidArgumentError(f"the merge was on {self._branch!r}, and the state stands on {state.branch!r} now")
+                raise InvalidArgumentError(f"the merge was on {self._branch!r}, and the state is on {state.branch!r} now")
             state._handle.resolve_doubt()
             return self._run(Resolving(self.policies, resolutions, self.again, self._remains))

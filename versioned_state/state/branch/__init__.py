@@ -1,1 +1,1 @@
-"""One handle on a branch: where it stands, how it commits and moves, and its transactions. Layer: state."""
+"""One handle on a branch: its position, its commits and moves, and its transactions. Layer: state."""

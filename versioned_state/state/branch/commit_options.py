@@ -14,7 +14,7 @@ from versioned_state.values.keys import user_key
 
 
 class OnMoved(Enum):
-    """What a commit does if its branch has moved since the handle last saw it. ``OnMoved("refuse")`` is ``OnMoved.REFUSE``."""
+    """The choice for a commit whose branch has moved since the handle last saw it. ``OnMoved("refuse")`` is ``OnMoved.REFUSE``."""
 
     MERGE = "merge"
     """Merge our changes by path onto the new head; ``MergeConflictError`` if both sides changed the same path."""

@@ -1,6 +1,6 @@
-"""What the store may have done: a commit or a move of the branch whose outcome the handle does not know. Layer: state.
+"""Commits and moves of a branch in doubt: the handle does not know their outcome. Layer: state.
 
-A reply was lost, or an exception such as Ctrl-C came before it. Nothing is repeated before the store was asked.
+A reply was lost, or an exception such as Ctrl-C came before it. The handle asks the store before it repeats anything.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ GIVEN_UP: Final = "commit given up"
 """The reflog's words for a record of a branch that was replaced to bar a late commit; the branch did not move."""
 
 _RECENT: Final = 100
-"""Moves of a branch among which an interrupted one is looked for."""
+"""The number of recent moves of a branch among which an interrupted one is searched for."""
 
 
 class CommitInDoubt:
-    """A commit that the store may have or not: the changes staged for it, the ref that it was to move, and whether it may still do so."""
+    """A commit that the store may have: its staged changes, the ref to move, and whether the write may still arrive."""
 
     __slots__ = ("commit", "ref", "staged", "under_way")
 
@@ -36,7 +36,7 @@ class CommitInDoubt:
 
 
 class MoveInDoubt:
-    """A move of the branch to ``target`` that the store may have made or not."""
+    """A move of the branch to ``target`` that the store may have made."""
 
     __slots__ = ("action", "ref", "target")
 
@@ -47,7 +47,7 @@ class MoveInDoubt:
 
 
 def find_commit(handle: BranchHandle, doubt: CommitInDoubt) -> Ref | None:
-    """The ref as of a commit in doubt, if the branch has it, even below later commits of others; None if it never will.
+    """The ref at a commit in doubt if the branch has it, perhaps below later commits of others; None if it never will.
 
     Raises ``StorageError``: the doubt remains.
     """
@@ -69,7 +69,7 @@ def find_commit(handle: BranchHandle, doubt: CommitInDoubt) -> Ref | None:
 
 
 def find_move(handle: BranchHandle, doubt: MoveInDoubt) -> Ref | None:
-    """The ref as of a move in doubt, if the branch made it, even if others have moved it since; None if it did not."""
+    """The ref at the target of a move in doubt if the branch made it, even if it has moved since; None if it did not."""
     ref = handle.read_ref()
     if ref.stored == doubt.ref.stored:
         return None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from versioned_state.repository.merging.merge import Resolutions
 
 UNCHANGED: Final = "nothing was changed"
-"""What most errors say remains."""
+"""The usual ``remains`` of an error."""
 
 
 @dataclass(slots=True)

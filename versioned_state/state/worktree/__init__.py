@@ -1,1 +1,1 @@
-"""The live values of one handle: what is loaded, how it differs from the head, how it is brought to another one. Layer: state."""
+"""The live values of one handle: their loading, their differences from the head, and their update to another head. Layer: state."""

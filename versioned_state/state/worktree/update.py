@@ -90,7 +90,7 @@ class Updater:
                 except StorageError:
                     raise
                 except StateError:
-                    continue  # it cannot be decoded here, whatever the store does
+                    continue  # it cannot be decoded in this process
         return decoded
 
     def restore(self, target: Staged | None) -> None:

@@ -202,7 +202,7 @@ class Worktree:
         return (rank(self._nodes, tree, start), rank(self._nodes, tree, end)) if tree.count else (0, 0)
 
     def release(self, key: bytes) -> bool:
-        """Let go of a loaded value that has not changed. Returns whether the key is no longer loaded."""
+        """Release a loaded value that has not changed. Returns whether the key is no longer loaded."""
         tracked = self._tracked
         entry = self._entries.get(key)
         if entry is None:
