@@ -18,7 +18,7 @@ from versioned_state.repository.history.commit import MAX_TEXT
 from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, MAX_DEPTH, MAX_KEY, Code
 from versioned_state.values.trees.blob import CHUNK_BYTES
 from versioned_state.values.trees.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE, NODE_GREATEST, NODE_LEAST, NODE_SCALE
-from versioned_state.values.trees.tree import INLINE_TOP
+from versioned_state.values.trees.edit import INLINE_TOP
 
 
 def test_hashes_are_what_they_were():

@@ -23,8 +23,9 @@ from versioned_state.storage import Counting
 from versioned_state.values.cells import ENTRY_INLINE
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import ENGINE, namespace_prefix, user_key
+from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes, Shape
-from versioned_state.values.trees.tree import edit_map, empty
+from versioned_state.values.trees.tree import empty
 
 MISSING = object()
 

@@ -13,8 +13,9 @@ from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import user_key
 from versioned_state.values.paths.path import StatePath
+from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes, Shape, write_node
-from versioned_state.values.trees.tree import Tree, edit_map, empty, iter_items
+from versioned_state.values.trees.tree import Tree, empty, iter_items
 
 PICKLES = PicklePolicy("allow", private=True)
 

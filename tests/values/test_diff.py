@@ -21,8 +21,9 @@ from versioned_state.storage import Counting
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.paths.path import Index, Key
 from versioned_state.values.trees import prefetch
+from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes, Shape
-from versioned_state.values.trees.tree import edit_map, empty
+from versioned_state.values.trees.tree import empty
 
 # Applying a diff
 

@@ -17,9 +17,10 @@ from versioned_state.values.encode.compose import Composer
 from versioned_state.values.keys import path_of, root_key_of
 from versioned_state.values.paths.lookup import find_part, offset_of
 from versioned_state.values.paths.path import Index, StatePath, Step
+from versioned_state.values.trees.edit import Edit, edit_map, splice
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.references import tree_of
-from versioned_state.values.trees.tree import Edit, Tree, edit_map, find, splice
+from versioned_state.values.trees.tree import Tree, find
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ from versioned_state.values.encode.compose import LIMITS, Composer
 from versioned_state.values.encode.inline import InlineEncoder
 from versioned_state.values.keys import path_of
 from versioned_state.values.paths.path import StatePath, as_path
+from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes, Shape
-from versioned_state.values.trees.tree import Tree, edit_map
+from versioned_state.values.trees.tree import Tree
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit

@@ -14,7 +14,8 @@ from versioned_state.values.cells import Code, code_of
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import path_of
-from versioned_state.values.trees.tree import Tree, edit_map, find
+from versioned_state.values.trees.edit import edit_map
+from versioned_state.values.trees.tree import Tree, find
 
 _NIL: Final = b"\xc0"
 """The cell of None."""

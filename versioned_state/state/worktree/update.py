@@ -16,8 +16,9 @@ from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.detection.baselines import Baseline
 from versioned_state.values.encode.encoder import Encoder
+from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes, Shape
-from versioned_state.values.trees.tree import Tree, edit_map, empty, find
+from versioned_state.values.trees.tree import Tree, empty, find
 
 MergeRoots = Callable[[Nodes, Tree, Tree, Tree], Tree]
 

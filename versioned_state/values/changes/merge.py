@@ -24,10 +24,11 @@ from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps,
 from versioned_state.values.containers import Container, container_of, order_keys
 from versioned_state.values.encode.compose import LIMITS, Composer
 from versioned_state.values.paths.path import StatePath
+from versioned_state.values.trees.edit import edit_map, splice_cells
 from versioned_state.values.trees.nodes import Shape
 from versioned_state.values.trees.prefetch import fetch_paths
 from versioned_state.values.trees.references import tree_of
-from versioned_state.values.trees.tree import Tree, edit_map, find, iter_cells, iter_items, rank, splice_cells
+from versioned_state.values.trees.tree import Tree, find, iter_cells, iter_items, rank
 
 Side = Literal["ours", "theirs"]
 

@@ -27,9 +27,10 @@ from versioned_state.values.encode.compose import LIMITS, Composer
 from versioned_state.values.keys import namespace_prefix, path_of, root_key_of, user_key
 from versioned_state.values.paths.lookup import offset_of, order_key_of
 from versioned_state.values.paths.path import Index, Key, Namespace, StatePath, Step, as_path
+from versioned_state.values.trees.edit import Edit, edit_map, splice
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.references import tree_cell, tree_of
-from versioned_state.values.trees.tree import Edit, Tree, edit_map, find, iter_cells, iter_items, rank, splice
+from versioned_state.values.trees.tree import Tree, find, iter_cells, iter_items, rank
 
 _CELLS_KEPT: Final = 4096
 """Results kept: most commits hold most values as the commit before does."""

@@ -29,9 +29,10 @@ from versioned_state.values.containers import Container, container_of, order_key
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.trees.blob import read_blob, write_bytes
+from versioned_state.values.trees.edit import Edit, edit_map, splice
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.references import tree_cell, tree_of, tree_parts
-from versioned_state.values.trees.tree import Edit, Tree, edit_map, empty, iter_cells, nodes_from, splice
+from versioned_state.values.trees.tree import Tree, empty, iter_cells, nodes_from
 
 LIMITS: Final = {Shape.SEQUENCE: ELEMENT_INLINE, Shape.MAP: ENTRY_INLINE}
 """Bytes up to which a part of a container of each shape is inline."""

@@ -9,9 +9,10 @@ from versioned_state.values.cells import ENTRY_INLINE, MAX_KEY, Code, order_key
 from versioned_state.values.detection.baselines import Baseline, Entries
 from versioned_state.values.detection.groups import Run
 from versioned_state.values.encode.lists import entry_cells_of, last_first, sequence, update_run
+from versioned_state.values.trees.edit import edit_map, splice_cells
 from versioned_state.values.trees.nodes import Shape
 from versioned_state.values.trees.references import tree_cell, tree_parts
-from versioned_state.values.trees.tree import Tree, edit_map, empty, splice_cells
+from versioned_state.values.trees.tree import Tree, empty
 
 if TYPE_CHECKING:
     from versioned_state.values.encode.encoder import Encoder

@@ -36,9 +36,9 @@ from versioned_state.values.encode.lists import cells_of, edit_list, encode_list
 from versioned_state.values.encode.walks import CONTAINERS, exceeds, is_surely_large
 from versioned_state.values.keys import path_of
 from versioned_state.values.trees.blob import write_bytes
+from versioned_state.values.trees.edit import Edit, splice
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.references import read_tree, tree_cell
-from versioned_state.values.trees.tree import Edit, splice
 
 _SIZED: Final = frozenset({str, bytes, bytearray})
 _SCALARS: Final = frozenset({bool, int, float, complex, type(None)})

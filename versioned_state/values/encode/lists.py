@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from versioned_state.values.cells import ELEMENT_INLINE, Code
 from versioned_state.values.detection.baselines import Baseline, Elements
 from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Groups, Run, is_plain_fingerprint
+from versioned_state.values.trees.edit import Edit, splice, splice_cells
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.references import tree_cell
-from versioned_state.values.trees.tree import Edit, Tree, empty, splice, splice_cells
+from versioned_state.values.trees.tree import Tree, empty
 
 if TYPE_CHECKING:
     from versioned_state.values.encode.encoder import Encoder

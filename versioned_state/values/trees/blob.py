@@ -18,8 +18,9 @@ from versioned_state.errors import CorruptObjectError, LimitExceededError
 from versioned_state.objects.address import Address, Kind, address_of, expect
 from versioned_state.values.cells import MAX_BLOB
 from versioned_state.values.trees.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE
+from versioned_state.values.trees.edit import Edit, build, splice
 from versioned_state.values.trees.nodes import Nodes, Shape
-from versioned_state.values.trees.tree import Edit, Tree, build, iter_chunks, splice
+from versioned_state.values.trees.tree import Tree, iter_chunks
 
 CHUNK_BYTES: Final = 1 << 16
 """Bytes of a chunk of binary data."""

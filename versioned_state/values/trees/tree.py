@@ -1,4 +1,4 @@
-"""Trees of nodes: built, edited, walked and searched, the same way for sequences, maps and blobs. Layer: values.
+"""Trees of nodes, walked and searched the same way for sequences, maps and blobs. Layer: values.
 
 A tree is a value: an edit gives another one, which shares with it every node that the edit did not touch. It is canonical:
 its nodes depend on what it holds and on nothing else. Positions are element offsets (bytes, in a blob); a map turns a key
@@ -13,16 +13,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
 
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import address_of
-from versioned_state.values.trees.chunker import Chunker, InnerChunker, MapLeafChunker, SequenceLeafChunker
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, write_node
-from versioned_state.values.trees.prefetch import fetch_paths
-
-INLINE_TOP: Final = 512
-"""Raw bytes up to which a top node lies in its parent instead of being an object of its own, so a small round is two rows."""
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -35,17 +29,6 @@ class Tree:
     shape: Shape
     count: int
     top: Node | bytes
-
-
-@dataclass(slots=True)
-class Edit:
-    """Replace the items at offsets [start, end) of one level; the fields are those of a ``Node``."""
-
-    start: int
-    end: int
-    items: list[bytes]
-    counts: list[int] | None = None
-    keys: list[bytes] | None = None
 
 
 def empty(shape: Shape) -> Tree:
@@ -70,289 +53,6 @@ def top_of(nodes: Nodes, tree: Tree) -> Node:
     if top.count != tree.count:
         raise CorruptObjectError(address_of(write_node(tree.shape, top)).hex(), f"a tree of {tree.count} elements that holds {top.count}")
     return top
-
-
-def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tree:
-    """The tree with these edits of its elements, which are in order and do not overlap.
-
-    Cost: the touched leaves, and one path to each. Built from an empty tree: everything, once.
-
-    Args:
-        level: of the nodes that hold the edited items: 1 for a blob with several chunks.
-    """
-    top = top_of(nodes, tree)
-    if top.level == 0:
-        return _splice_leaf(nodes, tree.shape, top, edits)
-    if len(edits) == 1 and tree.shape is not Shape.BLOB:
-        row = _replace_in_leaf(nodes, tree, top, edits[0])
-        if row is not None:
-            return grow(nodes, tree.shape, row)
-    total = tree.count
-    while True:
-        runs = _rechunk(nodes, tree.shape, top, total, level, edits)
-        if len(runs) == 1 and runs[0].start == 0 and runs[0].end == total and (level == top.level or len(runs[0].nodes) < 2):
-            return grow(nodes, tree.shape, runs[0].nodes)
-        edits = [_as_edit(nodes, tree.shape, run) for run in runs]
-        level += 1
-
-
-def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> Tree:
-    """The same for a tree of one leaf, as most states are: all of it is chunked anew. The leaf may be one that no chunker has seen."""
-    items, keys = leaf.items.copy(), None if leaf.keys is None else leaf.keys.copy()
-    for edit in reversed(edits):
-        items[edit.start : edit.end] = edit.items
-        if keys is not None and edit.keys is not None:
-            keys[edit.start : edit.end] = edit.keys
-    if not items:
-        return empty(shape)
-    chunker = _chunker(shape, 0)
-    sizes = chunker.feed(items, keys)
-    if not sizes or sizes[0] == len(items):
-        return grow(nodes, shape, [Node(0, items, None, keys)])
-    return grow(nodes, shape, _split(0, [*sizes, chunker.pending] if chunker.pending else sizes, items, None, keys))
-
-
-def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[Node] | None:
-    """The new nodes of the top level after an edit within one leaf, as nearly all edits are; None if it touches more than one path.
-
-    The same as ``_rechunk`` at less cost: the touched nodes are chunked anew, and each must end in a boundary, or at the end of the tree.
-    """
-    shape, node, start, end = tree.shape, top, edit.start, edit.end
-    path = []
-    keys: list[bytes] | None = None
-    at_end = True  # nothing follows the node on its level
-    while node.level:
-        counts = node.counts
-        assert counts is not None
-        index, last = 0, len(counts) - 1
-        while index < last and start >= counts[index]:
-            start -= counts[index]
-            end -= counts[index]
-            index += 1
-        path.append((node, index, at_end))
-        at_end = at_end and index == last
-        node = nodes.child(shape, node, index)
-    if end > node.count:
-        return None
-    if at_end and start == node.count and shape is Shape.SEQUENCE:
-        row = _appended(node.items, edit.items)
-    else:
-        items = [*node.items[:start], *edit.items, *node.items[end:]]
-        keys = None if node.keys is None or edit.keys is None else [*node.keys[:start], *edit.keys, *node.keys[end:]]
-        row = _split_at_boundaries(shape, 0, items, None, keys, at_end=at_end)
-    for parent, index, is_last in reversed(path):
-        if not row:
-            return None
-        counts = parent.counts
-        assert counts is not None
-        items = [*parent.items[:index], *[nodes.add(shape, each) for each in row], *parent.items[index + 1 :]]
-        counts = [*counts[:index], *[each.count for each in row], *counts[index + 1 :]]
-        if parent.keys is not None:
-            keys = [*parent.keys[:index], *[each.keys[0] for each in row if each.keys], *parent.keys[index + 1 :]]
-        row = _split_at_boundaries(shape, parent.level, items, counts, keys, at_end=is_last)
-    return row or None
-
-
-def _appended(items: list[bytes], more: list[bytes]) -> list[Node]:
-    """The leaves of the last leaf of a sequence with more items behind it. Cost: as of the new items; the old ones are not hashed again."""
-    chunker = SequenceLeafChunker()
-    sizes = [] if chunker.resume(items) else [len(items)]
-    sizes += chunker.feed(more, None)
-    if chunker.pending:
-        sizes.append(chunker.pending)
-    return _split(0, sizes, [*items, *more], None, None)
-
-
-def _split_at_boundaries(
-    shape: Shape, level: int, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None, *, at_end: bool
-) -> list[Node]:
-    """The nodes of these items; none if the last one does not end in a boundary and is not at the end of its level."""
-    chunker = _chunker(shape, level)
-    sizes = chunker.feed(items, keys)
-    if chunker.pending:
-        if not at_end:
-            return []
-        if not sizes:
-            return [Node(level, items, counts, keys)]
-        sizes.append(chunker.pending)
-    return _split(level, sizes, items, counts, keys)
-
-
-def _split(level: int, sizes: list[int], items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> list[Node]:
-    """Nodes of these many items each."""
-    nodes = []
-    start = 0
-    for size in sizes:
-        end = start + size
-        nodes.append(Node(level, items[start:end], counts and counts[start:end], None if keys is None else keys[start:end]))
-        start = end
-    return nodes
-
-
-def build(nodes: Nodes, shape: Shape, level: int, edit: Edit) -> Tree:
-    """The tree whose level holds just these items: a blob's chunks are level 1, since its leaves are the chunks."""
-    if not edit.items:
-        return empty(shape)
-    above = Node(level, [], [] if level else None, [] if shape is Shape.MAP else None)
-    (run,) = _rechunk(nodes, shape, above, 0, level, [edit])
-    return grow(nodes, shape, run.nodes)
-
-
-def grow(nodes: Nodes, shape: Shape, row: list[Node]) -> Tree:
-    """The tree whose nodes of some level, all of them, are this row."""
-    if not row:
-        return empty(shape)
-    if len(row) == 1:
-        (top,) = row
-        if not top.level or len(top.items) > 1:
-            return _with_top(nodes, shape, top.count, top)
-    count = sum([node.count for node in row])
-    while len(row) > 1:
-        level = row[0].level + 1
-        above = Node(level, [], [], [] if shape is Shape.MAP else None)
-        (run,) = _rechunk(nodes, shape, above, 0, level, [_as_edit(nodes, shape, _Run(0, 0, row))])
-        row = run.nodes
-    (top,) = row
-    while top.level and len(top.items) == 1:
-        if shape is Shape.BLOB and top.level == 1:
-            return Tree(shape, count, top.items[0])
-        top = nodes.get(shape, top.items[0])
-    return _with_top(nodes, shape, count, top)
-
-
-def _with_top(nodes: Nodes, shape: Shape, count: int, top: Node) -> Tree:
-    """The tree under this node, which is inlined if it is small."""
-    if len(top.raw or write_node(shape, top)) <= INLINE_TOP:
-        return Tree(shape, count, top)
-    return Tree(shape, count, nodes.add(shape, top))
-
-
-@dataclass(slots=True)
-class _Run:
-    """Old nodes of one level, from offset ``start`` to ``end``, and the new nodes that stand in their place."""
-
-    start: int
-    end: int
-    nodes: list[Node]
-
-
-def _as_edit(nodes: Nodes, shape: Shape, run: _Run) -> Edit:
-    """The edit that a run is one level up."""
-    return Edit(
-        run.start,
-        run.end,
-        [nodes.add(shape, node) for node in run.nodes],
-        [node.count for node in run.nodes],
-        [node.keys[0] for node in run.nodes if node.keys] if shape is Shape.MAP else None,
-    )
-
-
-def _chunker(shape: Shape, level: int) -> Chunker:
-    if level:
-        return InnerChunker()
-    return MapLeafChunker() if shape is Shape.MAP else SequenceLeafChunker()
-
-
-class _Gathered:
-    """Items in the order in which they are fed to a chunker, and the nodes that it makes of them."""
-
-    def __init__(self, shape: Shape, level: int) -> None:
-        self._chunker = _chunker(shape, level)
-        self._level = level
-        self._items: list[bytes] = []
-        self._counts: list[int] | None = [] if level else None
-        self._keys: list[bytes] | None = [] if shape is Shape.MAP else None
-        self._sizes: list[int] = []
-        self._chunked = 0
-
-    @property
-    def at_boundary(self) -> bool:
-        """Whether a node ends with the last item fed."""
-        self._chunk()
-        return self._chunker.pending == 0
-
-    def _chunk(self) -> None:
-        fed = self._chunked
-        self._chunked = len(self._items)
-        self._sizes += self._chunker.feed(self._items[fed:], self._keys and self._keys[fed:])
-
-    def feed(self, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> None:
-        self._items += items
-        if self._counts is not None and counts is not None:
-            self._counts += counts
-        if self._keys is not None and keys is not None:
-            self._keys += keys
-
-    def feed_node(self, node: Node, first: int, start: int, end: int) -> None:
-        """Feed the items at [start, end) of a node whose first offset is ``first``."""
-        if start >= end:
-            return
-        a, b = start - first, end - first
-        if node.counts is not None:
-            a, b = _index_at(node.counts, a), _index_at(node.counts, b)
-        self.feed(node.items[a:b], node.counts and node.counts[a:b], node.keys and node.keys[a:b])
-
-    def nodes(self) -> list[Node]:
-        """The nodes of all items fed; the last node ends with the last item."""
-        if self._chunked < len(self._items):
-            self._chunk()
-        sizes = [*self._sizes, self._chunker.pending] if self._chunker.pending else self._sizes
-        return _split(self._level, sizes, self._items, self._counts, self._keys)
-
-
-def _rechunk(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits: list[Edit]) -> list[_Run]:
-    """Apply edits to one level: the runs of old nodes that they replace.
-
-    A run begins at the node in which its first edit begins, since that node begins at a boundary whatever follows. It ends
-    where a new boundary falls on an old one with no edit in between: from there on, all boundaries stay.
-    """
-    runs = []
-    i = 0
-    while i < len(edits):
-        gathered = _Gathered(shape, level)
-        first, node = _node_at(nodes, shape, top, level, min(edits[i].start, total - 1))
-        run_start = position = first
-        while True:
-            end = first + node.count
-            while i < len(edits) and (edits[i].start < end or edits[i].start == end == total):
-                edit = edits[i]
-                i += 1
-                gathered.feed_node(node, first, position, edit.start)
-                gathered.feed(edit.items, edit.counts, edit.keys)
-                position = edit.end
-                if position > end:
-                    first, node = _node_at(nodes, shape, top, level, min(position, total - 1))
-                    end = first + node.count
-            gathered.feed_node(node, first, position, end)
-            position = end
-            if gathered.at_boundary or end >= total:
-                break
-            first, node = _node_at(nodes, shape, top, level, end)
-        runs.append(_Run(run_start, end, gathered.nodes()))
-    return runs
-
-
-def _index_at(counts: list[int], offset: int) -> int:
-    """The index of the child that begins at an offset; there is one, since edits of a level fall between its items."""
-    index = 0
-    while offset > 0:
-        offset -= counts[index]
-        index += 1
-    assert offset == 0
-    return index
-
-
-def _node_at(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int) -> tuple[int, Node]:
-    """The node of a level that covers an offset, and its own first offset. Cost: one path."""
-    node, first = top, 0
-    while node.level > level:
-        assert node.counts is not None
-        index = 0
-        while offset >= first + node.counts[index]:
-            first += node.counts[index]
-            index += 1
-        node = nodes.child(shape, node, index)
-    return first, node
 
 
 def nodes_from(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int, end: int | None = None) -> Iterator[tuple[int, Node]]:
@@ -426,10 +126,10 @@ def find(nodes: Nodes, tree: Tree, key: bytes) -> bytes | None:
 
 def rank(nodes: Nodes, tree: Tree, key: bytes) -> int:
     """The offset that a key of a map has, or would have. Cost: one path."""
-    return _locate(nodes, tree, key)[0]
+    return locate(nodes, tree, key)[0]
 
 
-def _locate(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
+def locate(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
     """The offset that a key has or would have, and its cell or None."""
     node = top_of(nodes, tree)
     offset = 0
@@ -444,52 +144,6 @@ def _locate(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
     if index < len(node.keys) and node.keys[index] == key:
         return offset + index, node.items[index]
     return offset + index, None
-
-
-def edit_map(nodes: Nodes, tree: Tree, changes: dict[bytes, bytes | None]) -> Tree:
-    """The map with these keys set to these cells, or removed if the cell is None; a cell that is there already is not an edit."""
-    edits = []
-    if not tree.count:
-        keys = sorted(key for key, cell in changes.items() if cell is not None)
-        if keys:
-            edits.append(Edit(0, 0, [cell for key in keys if (cell := changes[key]) is not None], None, keys))
-    else:
-        if len(changes) > 1:
-            fetch_paths(nodes, tree.top, changes)
-        for key in sorted(changes):
-            cell = changes[key]
-            offset, old = _locate(nodes, tree, key)
-            if cell == old:
-                continue
-            end = offset if old is None else offset + 1
-            edits.append(Edit(offset, end, [], None, []) if cell is None else Edit(offset, end, [cell], None, [key]))
-    return splice(nodes, tree, edits) if edits else tree
-
-
-def splice_cells(nodes: Nodes, tree: Tree, replacements: list[tuple[int, int, list[bytes]]]) -> Tree:
-    """The sequence with the elements [start, end) of each triple replaced by its cells.
-
-    A cell that is there already is not an edit, so an element that was encoded again in vain touches no node.
-    """
-    edits = []
-    for start, end, cells in replacements:
-        if start == end:
-            if cells:
-                edits.append(Edit(start, end, cells))
-            continue
-        a = 0
-        for old in iter_cells(nodes, tree, start, end):
-            if a == len(cells) or cells[a] != old:
-                break
-            a += 1
-        b = 0
-        if start + a < end and a < len(cells):
-            olds = list(iter_cells(nodes, tree, start + a, end))
-            while b < len(olds) and b < len(cells) - a and olds[-1 - b] == cells[-1 - b]:
-                b += 1
-        if start + a < end - b or a + b < len(cells):
-            edits.append(Edit(start + a, end - b, cells[a : len(cells) - b]))
-    return splice(nodes, tree, edits) if edits else tree
 
 
 def iter_chunks(nodes: Nodes, tree: Tree) -> Iterator[list[bytes]]:
