@@ -170,12 +170,12 @@ class Updater:
     def _mend(self, expected: Tree, staging: Staging, claimed: Claims, keep: Collection[bytes] = ()) -> None:
         """Correct values that came out wrong because patching another value changed them.
 
-        One object may be at two paths, and cannot have the content of both: the path that came out wrong gets a new object. The value
-        that contains it is patched in place first, and replaced only if that does not help.
+        If one object sits at two paths with different contents, the second gets a new object. The value around the second path is
+        patched in place first, and replaced only if it still differs.
 
         Args:
-            staging: has the objects of ``expected``.
-            claimed: the objects that already have their place.
+            staging: holds the objects of ``expected``.
+            claimed: the live objects that have their path already.
         """
         self.catch_up()
         for last in (False, True):
