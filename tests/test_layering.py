@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("values",),
     ("repository",),
     ("state",),
-    ("tasks", "events", "view"),
+    ("agents",),
     ("__init__",),  # re-exports the rows below
 )
 FRONT_DOORS = ("cli", "services", "integrations")  # above all rows; nothing imports them, nor they each other
@@ -220,8 +220,8 @@ CASES: list[tuple[Rule, str, str, str]] = [
     (one_way, "storage.disk", "from versioned_state.errors import StorageError\nfrom .kv import KVStore\nimport sqlite3", ""),
     (one_way, "errors", "if TYPE_CHECKING:\n    from versioned_state.repository.merging.merge import Conflict", ""),
     (one_way, "errors", "if typing.TYPE_CHECKING:\n    pass\nelse:\n    from .storage import KVStore", "versioned_state.storage.KVStore"),
-    (one_way, "tasks.run", "from versioned_state.events import record", ""),
-    (one_way, "__init__", "from versioned_state.view import view", ""),
+    (one_way, "agents.task", "from versioned_state.agents.events import record", ""),
+    (one_way, "__init__", "from versioned_state.agents.view import view", ""),
     (one_way, "cli.main", "from versioned_state import Versioned\nfrom versioned_state.cli import demo", ""),
     (quiet, "state.live", "print('hello')", "state.live:1: only cli may use print"),
     (quiet, "services.history", "import rich.console", "rich"),

@@ -112,6 +112,7 @@ def test_public_errors():
         "MergeConflictError",
         "MissingDependencyError",
         "MissingObjectError",
+        "NoTaskError",
         "NotAStoreError",
         "PatchConflictError",
         "PickleRefusedError",

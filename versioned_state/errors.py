@@ -18,6 +18,7 @@ Grouped by what the caller does next::
     │   ├── ReadOnlyError              also TypeError: a write to a snapshot or read-only store
     │   ├── HandleClosedError          a call on a closed handle
     │   ├── TransactionError           a call that cannot be undone, within a transaction
+    │   ├── NoTaskError                also RuntimeError: a call that needs a running task
     │   ├── UnknownRevisionError       also KeyError
     │   ├── AmbiguousRevisionError     also KeyError
     │   ├── UnknownPathError           also KeyError: nothing at that path
@@ -261,6 +262,10 @@ class HandleClosedError(StateError):
 
 class TransactionError(StateError):
     """A call within a transaction that the transaction could not undo; nothing was changed."""
+
+
+class NoTaskError(StateError, RuntimeError):
+    """A call that needs a running task, outside of any."""
 
 
 class UnknownRevisionError(StateError, KeyError):
