@@ -23,7 +23,7 @@ from versioned_state.repository.repository import Repository
 from versioned_state.state.branch import operations
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, OnMovedOption, check_policies
-from versioned_state.state.branch.resolving import UNCHANGED, Resolving
+from versioned_state.state.branch.resolving import UNCHANGED, Resolvable, Resolving
 from versioned_state.state.branch.transactions import Transaction, Transactions
 from versioned_state.state.branch_history import BranchHistory
 from versioned_state.state.namespace import Namespace
@@ -34,7 +34,6 @@ from versioned_state.values.paths.path import StatePath, as_path
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.signing import Signer
-    from versioned_state.repository.merging.merge import Resolutions
     from versioned_state.repository.merging.policies import Policy
     from versioned_state.repository.views.diff import Diff
     from versioned_state.storage import KVStore
@@ -176,7 +175,7 @@ class Versioned(BranchHistory):
 
     def _resolvable(self, run: Callable[[Resolving], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED) -> Commit:
         """Run a call that may meet conflicts, so that the ``merge`` of the error can run it again with resolutions."""
-        call = _Resolvable(self, run, check_policies(policies), remains)
+        call = Resolvable(self, run, check_policies(policies), remains)
         return run(Resolving(call.policies, (), call.again, remains))
 
     @locked
@@ -361,7 +360,7 @@ class Versioned(BranchHistory):
         Raises:
             UnknownPathError: the path has no container in this state, or neither side has a value there.
         """
-        from versioned_state.state.restore import restore_path
+        from versioned_state.state.edits.restore import restore_path
 
         restore_path(self, self.repository.snapshot(self._resolve(at)), as_path(path))
 
@@ -376,7 +375,7 @@ class Versioned(BranchHistory):
         """
         from versioned_state.repository.views.diff import Diff
         from versioned_state.repository.views.patch import read_patch
-        from versioned_state.state.patch import apply_patch
+        from versioned_state.state.edits.patch import apply_patch
 
         entries = read_patch(patch.to_patch() if isinstance(patch, Diff) else patch)
         savepoint = self._worktree.save()
@@ -472,26 +471,3 @@ class Versioned(BranchHistory):
 
     def __repr__(self) -> str:
         return f"<Versioned {self.branch} at {self.head.short}{' (closed)' if self._closed else ''}>"
-
-
-class _Resolvable:
-    """A call on a state that may meet conflicts. It is not a closure: one that names itself would keep the state from being freed."""
-
-    __slots__ = ("_branch", "_remains", "_run", "_state", "policies")
-
-    def __init__(self, state: Versioned, run: Callable[[Resolving], Commit], policies: dict[str, Policy], remains: str) -> None:
-        self.policies = policies
-        self._state = state
-        self._branch = state.branch
-        self._run = run
-        self._remains = remains
-
-    def again(self, resolutions: Resolutions) -> Commit:
-        state = self._state
-        with state._lock:
-            state._check_open()
-            state._transactions.refuse("merge.commit")
-            if state.branch != self._branch:
-                raise InvalidArgumentError(f"the merge was on {self._branch!r}, and the state is on {state.branch!r} now")
-            state._handle.resolve_doubt()
-            return self._run(Resolving(self.policies, resolutions, self.again, self._remains))

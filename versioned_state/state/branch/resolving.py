@@ -1,4 +1,4 @@
-"""How one call resolves conflicts. Layer: state."""
+"""How one call resolves conflicts, and how it runs again with resolutions. Layer: state."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.merging.policies import Policy
 
 if TYPE_CHECKING:
     from versioned_state.repository.merging.merge import Resolutions
+    from versioned_state.state.versioned import Versioned
 
 UNCHANGED: Final = "nothing was changed"
 """The usual ``remains`` of an error."""
@@ -27,3 +29,26 @@ class Resolving:
     resolutions: Resolutions = ()
     again: Callable[[Resolutions], Commit] | None = None
     remains: str = UNCHANGED
+
+
+class Resolvable:
+    """A call on a state that may meet conflicts. It is not a closure: one that names itself would keep the state from being freed."""
+
+    __slots__ = ("_branch", "_remains", "_run", "_state", "policies")
+
+    def __init__(self, state: Versioned, run: Callable[[Resolving], Commit], policies: dict[str, Policy], remains: str) -> None:
+        self.policies = policies
+        self._state = state
+        self._branch = state.branch
+        self._run = run
+        self._remains = remains
+
+    def again(self, resolutions: Resolutions) -> Commit:
+        state = self._state
+        with state._lock:
+            state._check_open()
+            state._transactions.refuse("merge.commit")
+            if state.branch != self._branch:
+                raise InvalidArgumentError(f"the merge was on {self._branch!r}, and the state is on {state.branch!r} now")
+            state._handle.resolve_doubt()
+            return self._run(Resolving(self.policies, resolutions, self.again, self._remains))

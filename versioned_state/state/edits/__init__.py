@@ -1,0 +1,1 @@
+"""Edits of live values at paths."""
