@@ -17,6 +17,7 @@ from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.keys import USER, namespace_prefix, path_of, root_key_of, user_key
 from versioned_state.values.paths.lookup import find_part
 from versioned_state.values.paths.path import StatePath, as_path
+from versioned_state.values.series import Series
 from versioned_state.values.trees.nodes import NodeCache, Nodes, Shape
 from versioned_state.values.trees.tree import Tree, find, iter_items, rank
 
@@ -173,6 +174,16 @@ class Snapshot(Mapping[str, Any]):
                 return opened.tree.count
             return [self._decoder.decode_key(key) for key in order_keys(self._nodes, opened)]
 
+    def series(self, key: bytes, *, describe: bool = False) -> Series:
+        """The engine's series under an engine key, of the whole commit; for the layers above.
+
+        Args:
+            describe: show objects as ``ObjectInfo``, as a snapshot of that kind does anyway.
+        """
+        nodes = Nodes(self._reader, cache=self._cache)
+        decoder = Decoder(nodes, None if describe or self._describe else self._policy)
+        return Series(nodes, find(nodes, self._tree, key), decoder)
+
     def copy(self) -> dict[str, Any]:
         """All keys and values as a dict of your own."""
         return dict(self.items())
@@ -208,7 +219,7 @@ class Snapshot(Mapping[str, Any]):
         return table(f"snapshot {self._where()}", ("key", "value"), rows)
 
     def __dir__(self) -> list[str]:
-        return sorted(set(super().__dir__()) - {"cell_at"})  # for the layers above
+        return sorted(set(super().__dir__()) - {"cell_at", "series"})  # for the layers above
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise ReadOnlyError(

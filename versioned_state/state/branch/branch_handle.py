@@ -36,6 +36,7 @@ from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
 from versioned_state.state.branch.commit_options import OnMoved
 from versioned_state.state.branch.in_doubt import CommitInDoubt, MoveInDoubt, find_commit, find_move
+from versioned_state.state.branch.pending import PendingEntries
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.worktree.entries import Savepoint, Staged
 from versioned_state.state.worktree.unfinished import Move
@@ -77,6 +78,7 @@ class BranchHandle:
         ref = repository.database.ref("branch", branch)
         self.position = HandlePosition(branch, ref, self.commit_of(ref))
         self.commits_made = 0
+        self.pending = PendingEntries()
         self.worktree = Worktree(repository.database.objects, repository.database.policy, self.head.tree, _LateMerge(weakref.ref(self)))
         self.unfinished = self.worktree.unfinished
         self._in_doubt: CommitInDoubt | None = None

@@ -102,11 +102,12 @@ def _stage_and_commit(
 ) -> Commit:
     worktree = handle.worktree
     try:
-        staged = worktree.stage(lenient=options.skip_unserializable, flush=flush, keys=keys)
+        pending = handle.pending.taken()
+        staged = worktree.stage(lenient=options.skip_unserializable, flush=flush, keys=keys, pending=pending)
     except UNSTORABLE as error:
         error.remains = resolving.remains
         raise
-    if not staged.changes and not allow_empty:
+    if not staged.changes and not staged.series and not allow_empty:
         worktree.adopt(staged, worktree.tree)
         return _with_skipped(staged, handle.head)
     message = options.message or summarize(worktree, staged)
@@ -117,7 +118,9 @@ def _stage_and_commit(
             tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta
         )
 
-    return _with_skipped(staged, handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty))
+    commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty)
+    handle.pending.forget(pending)
+    return _with_skipped(staged, commit)
 
 
 def _with_skipped(staged: Staged, commit: Commit) -> Commit:

@@ -1,7 +1,8 @@
 """Transactions on one handle: who may enter one, in which order they end, and the rollback of those that fail. Layer: state.
 
-A transaction is open from its savepoint until its block is left. Its owner is a thread and, if an event loop runs, the current task.
-Blocks end last in, first out. The ``with`` statement alone holds the callable that ends its block: once that is gone and the transaction
+A transaction is open from its savepoint until its block is left. Its owner is a thread and, if an event loop runs, the current task; or
+something else that runs there, such as the call of an agent's task, which may also commit before its end. Blocks end last in, first out.
+The ``with`` statement alone holds the callable that ends its block: once that is gone and the transaction
 is still open, an interrupt came between, and the next call on the handle rolls the transaction back.
 """
 
@@ -12,10 +13,11 @@ from collections.abc import Callable
 from contextlib import ContextDecorator
 from functools import partial
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from weakref import ReferenceType, ref
 
 from versioned_state.errors import STAGED, MergeConflictError, StateError, TransactionError
+from versioned_state.repository.history.commit import Commit
 from versioned_state.state.branch import operations
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions
@@ -30,26 +32,92 @@ T = TypeVar("T")
 _ROLLED_BACK: Final = "the transaction was rolled back"
 
 
-class _OpenTransaction:
+class Owner(Protocol):
+    """Who is in a transaction."""
+
+    @property
+    def block(self) -> str:
+        """The block that it is in, with an article."""
+        ...
+
+    @property
+    def hint(self) -> str:
+        """The way out for a call that cannot be undone, within the block."""
+        ...
+
+    @property
+    def elsewhere(self) -> str:
+        """How a caller outside of the block hears of it."""
+        ...
+
+    @property
+    def way_out(self) -> str:
+        """The way out for a caller outside of the block that wants to enter one."""
+        ...
+
+    def is_current(self) -> bool:
+        """Whether the caller runs within the block."""
+        ...
+
+
+class _Worker:
+    """A thread and, if an event loop runs in it, the task."""
+
+    __slots__ = ("task", "thread")
+    block = "a transaction"
+    hint = "leave the block first: its end commits it"
+
+    def __init__(self) -> None:
+        self.thread, self.task = get_ident(), _current_task()
+
+    def is_current(self) -> bool:
+        return self.thread == get_ident() and self.task is _current_task()
+
+    @property
+    def kind(self) -> str:
+        return "thread" if self.thread != get_ident() else "task"
+
+    @property
+    def elsewhere(self) -> str:
+        return f"another {self.kind} is in a transaction on this handle"
+
+    @property
+    def way_out(self) -> str:
+        return f"a handle for each {self.kind}: {self.kind}s may commit to one branch side by side"
+
+
+class OpenTransaction:
     """One open transaction.
 
     Attributes:
+        owner: who is in it.
         savepoint: the state to roll back to.
-        commits_made: the handle's number of commits at the beginning. A higher number says that the transaction's commit was made.
+        commits_made: the handle's number of commits at the beginning. A higher number says that a commit was made, which has everything
+            that came before it.
         block: dead once the block can no longer end; None if that is not known.
         has_left: the block was left, and its end failed.
         doomed: it was rolled back with one that was left too early; later changes of its block are rolled back too.
+        kept: if its commit raises one of these, it ends without a rollback.
     """
 
-    __slots__ = ("block", "commits_made", "doomed", "has_left", "options", "savepoint")
+    __slots__ = ("block", "commits_made", "doomed", "has_left", "kept", "options", "owner", "savepoint")
 
-    def __init__(self, options: CommitOptions, savepoint: Savepoint, commits_made: int, block: ReferenceType[Any] | None) -> None:
+    def __init__(
+        self, owner: Owner, options: CommitOptions, savepoint: Savepoint, commits_made: int, block: ReferenceType[Any] | None
+    ) -> None:
+        self.owner = owner
         self.options = options
         self.savepoint = savepoint
         self.commits_made = commits_made
         self.block = block
         self.has_left = False
         self.doomed = False
+        self.kept: tuple[type[StateError], ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it makes one commit, at its end."""
+        return isinstance(self.owner, _Worker)
 
     @property
     def is_abandoned(self) -> bool:
@@ -69,8 +137,7 @@ class Transactions:
         self._handle = handle
         self._lock = lock
         self._state = state
-        self.open: list[_OpenTransaction] = []
-        self._owner: tuple[int, object] | None = None
+        self.open: list[OpenTransaction] = []
 
     def _check_open(self) -> None:
         state = self._state()
@@ -81,19 +148,14 @@ class Transactions:
         """Raise ``TransactionError`` if a transaction is open: ``call`` could not be undone with it."""
         if not self.open:
             return
-        if self._owner == _current_owner():
-            raise TransactionError(
-                f"{call}() within a transaction", remains="nothing was changed", hint="leave the block first: its end commits it"
-            )
+        owner = self.open[-1].owner
+        if owner.is_current():
+            raise TransactionError(f"{call}() within {owner.block}", remains="nothing was changed", hint=owner.hint)
         raise self._foreign(f"{call}() while")
 
     def _foreign(self, what: str) -> TransactionError:
-        one, other = ("thread", "threads") if self._owner is None or self._owner[0] != get_ident() else ("task", "tasks")
-        return TransactionError(
-            f"{what} another {one} is in a transaction on this handle",
-            remains="nothing was changed",
-            hint=f"a handle for each {one}: {other} may commit to one branch side by side",
-        )
+        owner = self.open[-1].owner
+        return TransactionError(f"{what} {owner.elsewhere}", remains="nothing was changed", hint=owner.way_out)
 
     def drop_abandoned(self) -> None:
         """End the transactions whose block is gone, but whose end failed or never ran, with all that they enclose."""
@@ -102,25 +164,50 @@ class Transactions:
                 self._abandon(transaction)
                 return
 
-    def enter(self, options: CommitOptions, block: ReferenceType[Any] | None) -> _OpenTransaction:
-        """Open a transaction. Raises ``TransactionError`` if another thread or task is in one. Cost: a detection."""
+    def enter(self, options: CommitOptions, block: ReferenceType[Any] | None, owner: Owner | None = None) -> OpenTransaction:
+        """Open a transaction. Cost: a detection.
+
+        Args:
+            owner: who is in it; by default this thread and task.
+
+        Raises:
+            TransactionError: somebody else is in one; or it would commit before the end of one that does not.
+        """
         with self._lock:
             self._check_open()
             self.drop_abandoned()
-            owner = _current_owner()
-            if self.open and self._owner != owner:
-                raise self._foreign("cannot enter a transaction:")
-            transaction = _OpenTransaction(options, self._handle.worktree.save(), self._handle.commits_made, block)
+            entering: Owner = _Worker() if owner is None else owner
+            if self.open and not self.open[-1].owner.is_current():
+                raise self._foreign(f"cannot enter {entering.block}:")
+            if owner is not None and self.open and self.open[0].is_plain:
+                raise TransactionError(f"{owner.block} within a transaction", remains="nothing was changed", hint=self.open[0].owner.hint)
+            transaction = OpenTransaction(entering, options, self._handle.worktree.save(), self._handle.commits_made, block)
             try:
-                self._owner = owner
                 self.open.append(transaction)
             except BaseException:
                 self._forget(transaction)
                 raise
             return transaction
 
-    def leave(self, transaction: _OpenTransaction, failed: bool) -> None:  # noqa: FBT001 - of Transaction alone
-        """End a transaction: commit the outermost one, or roll back one that failed.
+    def commit(self, transaction: OpenTransaction, options: CommitOptions) -> Commit:
+        """Commit before the end: everything so far, also what the enclosing transactions changed. A failure is rolled back to here.
+
+        Raises:
+            TransactionError: a transaction within it is open.
+            StateError: as ``commit``. The staged changes are still there.
+        """
+        with self._lock:
+            self._check_open()
+            if not self.open or transaction is not self.open[-1]:
+                raise TransactionError("a commit within a transaction", remains="nothing was changed", hint=_Worker.hint)
+            try:
+                return operations.commit(self._handle, options, Resolving(options.policies, remains=STAGED))
+            except BaseException:
+                self._handle.finish()
+                raise
+
+    def leave(self, transaction: OpenTransaction, error: object = None) -> None:
+        """End a transaction: commit the outermost one, or roll back one that failed with an error.
 
         Raises:
             TransactionError: it is not the innermost one, or was rolled back already with one that encloses it. All are rolled back.
@@ -128,7 +215,7 @@ class Transactions:
         """
         with self._lock:
             try:
-                self._leave(transaction, failed=failed)
+                self._leave(transaction, failed=error is not None)
             except BaseException:
                 transaction.has_left = True  # if the store fails here too, the next call does the rest
                 self._handle.finish()  # an interrupt may have come into it
@@ -136,7 +223,10 @@ class Transactions:
                     self._abandon(transaction)
                 raise
 
-    def _leave(self, transaction: _OpenTransaction, *, failed: bool) -> None:
+    def _leave(self, transaction: OpenTransaction, *, failed: bool) -> None:
+        if transaction in self.open and not transaction.is_plain:
+            for inner in self.open[: self.open.index(transaction) : -1]:  # such as a generator that was not closed
+                self._roll_back(inner)
         if transaction not in self.open:
             if not failed:
                 raise TransactionError("this transaction was rolled back with one that encloses it", remains=_ROLLED_BACK)
@@ -155,29 +245,35 @@ class Transactions:
         else:
             self._commit(transaction)
 
-    def _commit(self, transaction: _OpenTransaction) -> None:
+    def _commit(self, transaction: OpenTransaction) -> None:
         self._check_open()
         try:
             operations.commit(self._handle, transaction.options, Resolving(transaction.options.policies, remains=STAGED))
         except StateError as error:
+            if isinstance(error, transaction.kept):
+                self._forget(transaction)
+                raise
             error.remains = _ROLLED_BACK
             if isinstance(error, MergeConflictError):
                 error.hint = "refresh(), and do it again; or give it policies="
             raise
         self._forget(transaction)
 
-    def _abandon(self, transaction: _OpenTransaction) -> None:
+    def _abandon(self, transaction: OpenTransaction) -> None:
         """Roll back a transaction that did not end well, unless its commit was made all the same."""
-        if self._handle.commits_made != transaction.commits_made:
+        if transaction.is_plain and self._handle.commits_made != transaction.commits_made:
             self._forget(transaction)
         else:
             self._roll_back(transaction)
 
-    def _roll_back(self, transaction: _OpenTransaction) -> None:
-        self._handle.roll_back(transaction.savepoint)
+    def _roll_back(self, transaction: OpenTransaction) -> None:
+        if self._handle.commits_made != transaction.commits_made:
+            self._handle.worktree.restore()  # to the commit that was made within it
+        else:
+            self._handle.roll_back(transaction.savepoint)
         self._forget(transaction)
 
-    def _doom(self, left: _OpenTransaction) -> None:
+    def _doom(self, left: OpenTransaction) -> None:
         """Roll back everything since the outermost transaction began, now and again as the other blocks end."""
         savepoint = self.open[0].savepoint
         for transaction in self.open:
@@ -185,58 +281,69 @@ class Transactions:
         self._handle.roll_back(savepoint)
         self.open.remove(left)
 
-    def _forget(self, transaction: _OpenTransaction) -> None:
+    def _forget(self, transaction: OpenTransaction) -> None:
         if transaction in self.open:
             del self.open[self.open.index(transaction) :]
 
 
 class _Exit:
-    """``__exit__`` of a transaction. For an instance it gives a callable that only the ``with`` statement holds."""
+    """``__exit__`` of a block. For an instance it gives a callable that only the ``with`` statement holds."""
 
-    def __get__(self, transaction: Transaction[Any] | None, _cls: type | None = None) -> Callable[..., None]:
-        if transaction is None:
-            return Transaction.end
-        end = partial(_end, transaction.ends)
-        transaction.block = ref(end)
+    def __get__(self, block: Block | None, cls: type[Block]) -> Callable[..., None]:
+        if block is None:
+            return cls.end
+        end = partial(_end, block.ends)
+        block.reference = ref(end)
         return end
 
 
-def _end(ends: list[Callable[[bool], None]], kind: type[BaseException] | None = None, *_: object) -> None:
-    ends.pop()(kind is not None)
+def _end(ends: list[Callable[[object], None]], kind: type[BaseException] | None = None, error: object = None, *_: object) -> None:
+    ends.pop()(kind if error is None else error)
 
 
-class Transaction(ContextDecorator, Generic[T]):
-    """A block whose changes are committed together when it ends, and rolled back if it raises."""
+class Block:
+    """A ``with`` block that notices if an interrupt keeps its end from running.
+
+    Attributes:
+        ends: ends the block that was entered last; is given its error, or None.
+        reference: dead once the block can no longer end; None if that is not known.
+    """
 
     __exit__ = _Exit()
 
+    def __init__(self) -> None:
+        self.ends: list[Callable[[object], None]] = []
+        self.reference: ReferenceType[Any] | None = None
+
+    def end(self, kind: type[BaseException] | None = None, error: object = None, *_: object) -> None:
+        """``__exit__`` for callers that look it up on the class, such as ``contextlib.ExitStack``."""
+        _end(self.ends, kind, error)
+
+
+class Transaction(Block, ContextDecorator, Generic[T]):
+    """A block whose changes are committed together when it ends, and rolled back if it raises."""
+
     def __init__(self, transactions: Transactions, options: CommitOptions, state: T) -> None:
+        super().__init__()
         self._transactions = transactions
         self._options = options
         self._state = state
-        self.ends: list[Callable[[bool], None]] = []
-        self.block: ReferenceType[Any] | None = None
 
     def __enter__(self) -> T:
-        entered = self._transactions.enter(self._options, self.block)
+        entered = self._transactions.enter(self._options, self.reference)
         self.ends.append(partial(self._transactions.leave, entered))
         return self._state
-
-    def end(self, kind: type[BaseException] | None = None, *_: object) -> None:
-        """``__exit__`` for callers that look it up on the class, such as ``contextlib.ExitStack``."""
-        _end(self.ends, kind)
 
     def _recreate_cm(self) -> Transaction[T]:
         return Transaction(self._transactions, self._options, self._state)
 
 
-def _current_owner() -> tuple[int, object]:
-    """The thread and, if an event loop runs in it, the task."""
+def _current_task() -> object:
+    """The task that runs in this thread, if an event loop does."""
     asyncio = sys.modules.get("asyncio")
-    task = None
-    if asyncio is not None:
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:  # no loop runs in this thread
-            task = None
-    return get_ident(), task
+    if asyncio is None:
+        return None
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        return None

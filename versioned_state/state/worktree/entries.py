@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -24,6 +25,10 @@ IMMUTABLE: Final = frozenset(
     | {Decimal, Fraction, UUID}
 )
 """Types whose values cannot change in place."""
+
+
+NewEntries = Mapping[bytes, Mapping[str, bytes]]
+"""By engine key, the cells of new entries of a series by name. A cell has everything of its value in it."""
 
 
 class Entry:
@@ -80,6 +85,7 @@ class Staged:
         changes: by root key, the values that differ from the head.
         unchanged: by root key, the values that were assigned or suspected, and proved equal.
         broken: the packs whose fingerprint differs.
+        series: by engine key, the series in ``tree`` that have new entries.
         tails: by root key of a list that is not loaded, the number of appended elements in ``tree``.
         lists: by the same keys, the tails themselves.
         failed: by root key, the changes that are not in ``tree``: the error of a value that cannot be stored, or None for a key that was
@@ -95,6 +101,7 @@ class Staged:
     tails: dict[bytes, int]
     lists: dict[bytes, LazyTail] = field(default_factory=dict)
     failed: dict[bytes, Unstorable | None] = field(default_factory=dict)
+    series: dict[bytes, bytes] = field(default_factory=dict)
     replaced: set[bytes] = field(default_factory=set)
 
 

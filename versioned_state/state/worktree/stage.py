@@ -8,12 +8,13 @@ from typing import Final
 from versioned_state.errors import InvalidArgumentError, MissingObjectError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository.history.reach import iter_new, references_of_cell
-from versioned_state.state.worktree.entries import UNSTORABLE, Pack, Staged, Unstorable, Update
+from versioned_state.state.worktree.entries import UNSTORABLE, NewEntries, Pack, Staged, Unstorable, Update
 from versioned_state.state.worktree.tracked import TrackedKeys
-from versioned_state.values.cells import Code, code_of
+from versioned_state.values.cells import ELEMENT_INLINE, Code, code_of
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import path_of
+from versioned_state.values.series import extend_series
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.tree import Tree, find
 
@@ -31,13 +32,21 @@ class Stager:
         self._encoder = encoder
         self._decoder = decoder
 
-    def stage(self, *, lenient: bool = False, flush_at: int | None = None, keys: Collection[bytes] | None = None) -> Staged:
+    def stage(
+        self,
+        *,
+        lenient: bool = False,
+        flush_at: int | None = None,
+        keys: Collection[bytes] | None = None,
+        pending: NewEntries | None = None,
+    ) -> Staged:
         """Stage the changes since the head. Cost: packing the loaded values, and encoding those whose fingerprint differs.
 
         Args:
             lenient: put values that cannot be stored into ``failed`` instead of raising.
             flush_at: store new objects ahead of the commit whenever they exceed this many bytes.
             keys: stage the changes of these keys only; those of other keys go to ``failed``.
+            pending: new entries of the engine's series, to be staged too.
         """
         staging = Staging(self._objects, flush_at=flush_at)
         self._nodes.bind(staging)
@@ -61,9 +70,27 @@ class Stager:
                 changes[key] = update
             elif key in tracked.assigned or update.base is not tracked.entries[key].base or update.base is None:
                 unchanged[key] = update
-        tree = edit_map(self._nodes, tracked.tree, {key: update.cell for key, update in changes.items()}) if changes else tracked.tree
+        cells: dict[bytes, bytes | None] = {key: update.cell for key, update in changes.items()}
+        series = self._extend(pending) if pending else {}
+        cells.update(series)
+        tree = edit_map(self._nodes, tracked.tree, cells) if cells else tracked.tree
         tails = {key: len(lazy.tail) for key, lazy in tracked.tails.items() if lazy.tail}
-        return Staged(tree, staging, changes, unchanged, broken, tails, dict(tracked.tails), failed)
+        return Staged(tree, staging, changes, unchanged, broken, tails, dict(tracked.tails), failed, series)
+
+    def _extend(self, pending: NewEntries) -> dict[bytes, bytes]:
+        """The cells of the engine's series that the new entries change."""
+        series = {}
+        for key, entries in pending.items():
+            old = self._tracked.cell(key)
+            cell = extend_series(self._nodes, old, {name: self._entry_cell(entry) for name, entry in entries.items()})
+            if cell != old:
+                series[key] = cell
+        return series
+
+    def _entry_cell(self, cell: bytes) -> bytes:
+        if len(cell) <= ELEMENT_INLINE:
+            return cell
+        return self._encoder.encode_at(self._decoder.decode(cell), ELEMENT_INLINE)
 
     def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
         """Stage the live values over another head. Our own head is not read, since gc may have collected it.

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from versioned_state.errors import StateError
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.state.worktree.entries import IMMUTABLE, UNSTORABLE, Entry, Savepoint, Staged
+from versioned_state.state.worktree.entries import IMMUTABLE, UNSTORABLE, Entry, NewEntries, Savepoint, Staged
 from versioned_state.state.worktree.stage import Stager
 from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.state.worktree.unfinished import DERIVED, Adoption, Move
@@ -297,16 +297,23 @@ class Worktree:
             return self._stager.changed_keys()
         return sorted({*staged.changes, *staged.failed})
 
-    def stage(self, *, lenient: bool = False, flush: bool = False, keys: Collection[bytes] | None = None) -> Staged:
+    def stage(
+        self, *, lenient: bool = False, flush: bool = False, keys: Collection[bytes] | None = None, pending: NewEntries | None = None
+    ) -> Staged:
         """Find the differences from the head and encode them. The handle does not change.
 
         Args:
             lenient: put values that cannot be stored into ``failed`` instead of raising.
             flush: store large amounts of new objects ahead of the commit.
             keys: stage the changes of these keys only; those of other keys go to ``failed``.
+            pending: new entries of the engine's series, to be staged too.
         """
         self._updater.catch_up()
-        return self._stager.stage(lenient=lenient, flush_at=_FLUSH_AT if flush else None, keys=keys)
+        return self._stager.stage(lenient=lenient, flush_at=_FLUSH_AT if flush else None, keys=keys, pending=pending)
+
+    def encode_inline(self, value: Any, path: str) -> bytes:
+        """The cell of a value with everything in it; ``path`` names the value in an error. Raises as ``Encoder.encode``."""
+        return self._encoder.encode_inline(value, path)
 
     def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
         """Stage the live values over another head without reading our own. See ``Stager.stage_over``."""

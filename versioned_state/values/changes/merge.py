@@ -23,7 +23,9 @@ from versioned_state.values.cells import MAX_KEY, Code, array_header, code_of, i
 from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps, diff_sequences
 from versioned_state.values.containers import Container, container_of, order_keys
 from versioned_state.values.encode.compose import LIMITS, Composer
+from versioned_state.values.keys import is_internal
 from versioned_state.values.paths.path import StatePath
+from versioned_state.values.series import merge_series
 from versioned_state.values.trees.edit import edit_map, splice_cells
 from versioned_state.values.trees.nodes import Shape
 from versioned_state.values.trees.prefetch import fetch_paths
@@ -31,6 +33,9 @@ from versioned_state.values.trees.references import tree_of
 from versioned_state.values.trees.tree import Tree, find, iter_cells, iter_items, rank
 
 Side = Literal["ours", "theirs"]
+
+_Entry = tuple[bytes, bytes | None, bytes | None, bytes | None]
+"""A key of a map, and its cells in the base, ours and theirs; None: not there."""
 
 _SETS: Final = {Code.SET: Code.SET, Code.SET_TREE: Code.SET, Code.FROZENSET: Code.FROZENSET, Code.FROZENSET_TREE: Code.FROZENSET}
 
@@ -94,18 +99,24 @@ class Merger:
 
     def roots(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath]) -> Tree:
         """The root of a state merged from three. Cost: the keys that theirs changed, and below them the parts that both changed."""
-        changes = self._changes(base, ours, theirs, path_of)
+        changed = self._changed(base, ours, theirs)
+        changes = self._entries((each for each in changed if not is_internal(each[0])), path_of)
+        for key, b, o, t in changed:
+            if is_internal(key):  # no policy and no person decides about these
+                changes[key] = merge_series(self._nodes, b, o, t)
         return edit_map(self._nodes, ours, changes) if changes else ours
 
     def _changes(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath]) -> dict[bytes, bytes | None]:
+        return self._entries(self._changed(base, ours, theirs), path_of)
+
+    def _changed(self, base: Tree, ours: Tree, theirs: Tree) -> list[_Entry]:
+        """The keys that theirs changed, each with its cells in the base, ours and theirs."""
         changed = list(diff_maps(self._nodes, base, theirs))
         fetch_paths(self._nodes, ours.top, (key for key, _, _ in changed))
-        return self._entries(((key, b, find(self._nodes, ours, key), t) for key, b, t in changed), path_of)
+        return [(key, b, find(self._nodes, ours, key), t) for key, b, t in changed]
 
-    def _entries(
-        self, changed: Iterable[tuple[bytes, bytes | None, bytes | None, bytes | None]], path_of: Callable[[bytes], StatePath]
-    ) -> dict[bytes, bytes | None]:
-        """The changes of our map, by key, from the keys that theirs changed, each with its cells in the base, ours and theirs."""
+    def _entries(self, changed: Iterable[_Entry], path_of: Callable[[bytes], StatePath]) -> dict[bytes, bytes | None]:
+        """The changes of our map, by key, from the keys that theirs changed."""
         changes = {}
         for key, b, o, t in changed:
             merged = self._place(Sides(b, o, t), partial(path_of, key), LIMITS[Shape.MAP])

@@ -1,0 +1,40 @@
+"""Entries for the engine's series that the next commit of a handle takes along. Layer: state."""
+
+from __future__ import annotations
+
+from versioned_state.state.worktree.entries import NewEntries
+
+
+class PendingEntries:
+    """The entries of one handle that no commit has yet. Nothing but a commit removes them: not discard, rollback or a failed commit.
+
+    Names are unique, so an entry that an interrupt left here after its commit is committed again without a change.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes, dict[str, bytes]] = {}
+        self._last_time = 0
+
+    def add(self, series: bytes, name: str, cell: bytes) -> None:
+        """Add an entry to the series under an engine key."""
+        self._entries.setdefault(series, {})[name] = cell
+
+    def of(self, series: bytes) -> dict[str, bytes]:
+        """The entries of one series, as they are now."""
+        return dict(self._entries.get(series, {}))
+
+    def taken(self) -> NewEntries:
+        """All entries, as they are now, for a commit."""
+        return {series: dict(entries) for series, entries in self._entries.items() if entries}
+
+    def forget(self, entries: NewEntries) -> None:
+        """Remove entries that were committed."""
+        for series, committed in entries.items():
+            left = self._entries.get(series, {})
+            for name in committed:
+                left.pop(name, None)
+
+    def next_time(self, now: int) -> int:
+        """A time for an entry: now, or later than that of the last entry of this handle, so that entries keep their order."""
+        self._last_time = max(now, self._last_time + 1)
+        return self._last_time
