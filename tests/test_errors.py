@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ ARGUMENTS: dict[str, Callable[[Any], StateError]] = {
     "PatchConflictError": lambda cls: cls(["a", "b[1]"]),
     "UncommittedChangesError": lambda cls: cls("reset()", ["a"]),
     "UnmergedBranchError": lambda cls: cls("side", "ab" * 24),
+    "EffectInDoubtError": lambda cls: cls("pay", datetime(2026, 1, 2, tzinfo=UTC), result=[1]),
+    "UnknownEffectError": lambda cls: cls("pay"),
+    "ErasedResultError": lambda cls: cls("pay"),
     "InvalidPathError": lambda cls: cls("a[", 2, "an index is missing"),
     "UnserializableValueError": lambda cls: cls("a.b", "Lock", "it is a lock", remains=errors.STAGED),
     "LimitExceededError": lambda cls: cls("the depth", limit=100, path="a"),

@@ -27,6 +27,8 @@ def test_public_names():
         "Conflict",
         "Diff",
         "Disk",
+        "EffectRecord",
+        "Happened",
         "KVStore",
         "Live",
         "Memory",
@@ -43,8 +45,12 @@ def test_public_names():
         "StateSequence",
         "Tagged",
         "Versioned",
+        "effect",
+        "effects",
+        "forget_effect",
         "open_store",
         "register",
+        "settle_effect",
     ]
     assert all(getattr(versioned_state, name).__doc__ for name in versioned_state.__all__)
 
@@ -104,6 +110,8 @@ def test_public_errors():
         "CorruptObjectError",
         "CorruptRefError",
         "CorruptStoreError",
+        "EffectInDoubtError",
+        "ErasedResultError",
         "FormatError",
         "HandleClosedError",
         "InvalidArgumentError",
@@ -126,6 +134,7 @@ def test_public_errors():
         "StoreNotFoundError",
         "TransactionError",
         "UncommittedChangesError",
+        "UnknownEffectError",
         "UnknownOutcomeError",
         "UnknownPathError",
         "UnknownRevisionError",

@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING
 from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from versioned_state.agents.effects import Happened, effect, effects, forget_effect, settle_effect
     from versioned_state.errors import StateError
     from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.history.signing import Signer
     from versioned_state.repository.inspect.bisect import Skip
+    from versioned_state.repository.ledger import EffectRecord
     from versioned_state.repository.merging.merge import MISSING, Conflict, Merge
     from versioned_state.repository.repository import Repository
     from versioned_state.repository.views.change import Change
@@ -51,6 +53,8 @@ __all__ = [
     "Conflict",
     "Diff",
     "Disk",
+    "EffectRecord",
+    "Happened",
     "KVStore",
     "Live",
     "Memory",
@@ -67,8 +71,12 @@ __all__ = [
     "StateSequence",
     "Tagged",
     "Versioned",
+    "effect",
+    "effects",
+    "forget_effect",
     "open_store",
     "register",
+    "settle_effect",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -77,9 +85,15 @@ __getattr__, __dir__ = lazy_names(
         "errors": "errors",
         "storage": "storage",
         "StateError": "errors",
+        "Happened": "agents.effects",
+        "effect": "agents.effects",
+        "effects": "agents.effects",
+        "forget_effect": "agents.effects",
+        "settle_effect": "agents.effects",
         "Commit": "repository.history.commit",
         "Signer": "repository.history.signing",
         "Skip": "repository.inspect.bisect",
+        "EffectRecord": "repository.ledger",
         "MISSING": "repository.merging.merge",
         "Conflict": "repository.merging.merge",
         "Merge": "repository.merging.merge",

@@ -8,7 +8,8 @@ Grouped by what the caller does next::
     │   ├── MergeConflictError         both sides changed the same path
     │   ├── PatchConflictError         the old values of a patch are not there
     │   ├── UncommittedChangesError    the call would lose uncommitted changes
-    │   └── UnmergedBranchError        a branch to delete has commits that are in no other branch or tag
+    │   ├── UnmergedBranchError        a branch to delete has commits that are in no other branch or tag
+    │   └── EffectInDoubtError         an effect was begun, and nobody knows whether it happened: find out, then settle it
     ├── the caller corrects the input
     │   ├── InvalidArgumentError       also ValueError: a bad name, path, URL or option
     │   │   └── InvalidPathError
@@ -22,6 +23,8 @@ Grouped by what the caller does next::
     │   ├── UnknownRevisionError       also KeyError
     │   ├── AmbiguousRevisionError     also KeyError
     │   ├── UnknownPathError           also KeyError: nothing at that path
+    │   ├── UnknownEffectError         also KeyError: the ledger has no effect under that key
+    │   ├── ErasedResultError          the effect happened, and a purge erased its result
     │   ├── RefExistsError             the branch or tag exists already
     │   └── MissingDependencyError     also ImportError: an extra that is not installed
     └── StorageError                   the store failed; the driver's error is its cause
@@ -48,7 +51,8 @@ An error carries its facts as attributes and says what remains. Nothing has chan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from versioned_state.repository.merging.merge import Conflict, Merge
@@ -202,6 +206,29 @@ class UnmergedBranchError(StateError):
         self.head = head
 
 
+class EffectInDoubtError(StateError):
+    """An effect was begun, and the ledger does not know whether it happened. Every try raises this until the effect is settled.
+
+    Attributes:
+        key: the full key of the effect.
+        since: when it was begun, in UTC.
+        result: the result of the function, if it returned and the result could not be recorded (the cause says why); else None.
+    """
+
+    def __init__(
+        self, key: str, since: datetime, *, reason: str = "it was begun, and its outcome was not recorded", result: Any = None
+    ) -> None:
+        super().__init__(
+            f"effect {key!r} is in doubt since {since:%Y-%m-%d %H:%M:%S} UTC: {reason}",
+            remains="this call did not repeat it",
+            hint="find out whether it happened; then settle_effect(state, key, result) if so, forget_effect(state, key) if not. "
+            "check= lets effect() find out by itself",
+        )
+        self.key = key
+        self.since = since
+        self.result = result
+
+
 # The caller mends the input.
 
 
@@ -305,6 +332,26 @@ class UnknownPathError(StateError, KeyError):
     def __init__(self, path: str, *, at: str = "", hint: str = "") -> None:
         super().__init__(f"nothing at {path}" + (f" in {at}" if at else ""), hint=hint)
         self.path = path
+
+
+class UnknownEffectError(StateError, KeyError):
+    """The ledger has no effect under that key. Nothing was changed."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"there is no effect {key!r}", remains="nothing was changed", hint="effects(state) lists the keys")
+        self.key = key
+
+
+class ErasedResultError(StateError):
+    """The effect happened, and a purge erased its result. It was not repeated."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"effect {key!r} happened, and a purge erased its result",
+            remains="it was not repeated",
+            hint="settle_effect(state, key, result) records another result; forget_effect(state, key) lets it happen again",
+        )
+        self.key = key
 
 
 class RefExistsError(StateError):

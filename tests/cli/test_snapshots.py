@@ -122,6 +122,7 @@ COMMANDS = {
         f"help-{name}": f"{name} --help"
         for name in "log show diff get keys blame history status import export gc fsck prune purge stats demo completion set init".split()
     },
+    "help-effects": "effects --help",
     "help-grep": "grep --help",
     "help-bisect": "bisect --help",
     "error-log-graph-json": "log --graph --json",

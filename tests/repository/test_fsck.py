@@ -23,7 +23,8 @@ from versioned_state.objects.keys import address_in, object_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.history.shallow import ShallowCommit, write_shallow
-from versioned_state.repository.maintenance.fsck import MAX_FINDINGS, Finding, check
+from versioned_state.repository.maintenance.fsck import MAX_FINDINGS, check
+from versioned_state.repository.maintenance.fsck_report import Finding
 from versioned_state.repository.refs.gc_fence import GcRecord
 from versioned_state.repository.refs.ref import read_ref, write_ref
 from versioned_state.storage import Cache, Encrypted

@@ -12,6 +12,7 @@ key                       value
 ``merge``                 merge policies, by the pattern of a path
 ``cuts``                  where history ends, after ``prune``
 ``gc``                    the fence between gc and writers
+``effect/<48 digits>``    an effect, under the hash of its key: begun, or done, with its result
 ========================  ==========================================================
 """
 
@@ -19,7 +20,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from versioned_state.objects.address import HEX_SIZE, Address
+from blake3 import blake3
+
+from versioned_state.objects.address import ADDRESS_SIZE, HEX_SIZE, Address
 
 RefKind = Literal["branch", "tag"]
 
@@ -32,6 +35,8 @@ SHALLOW = "cuts"
 GC = "gc"
 
 OBJECTS = "o/"
+
+EFFECTS = "effect/"
 
 
 def object_key(address: Address) -> str:
@@ -55,3 +60,8 @@ def ref_key(kind: RefKind, name: str) -> str:
 def birth_key(kind: RefKind, name: str) -> str:
     """The key that says that a ref was created."""
     return f"born/{kind}/{name}"
+
+
+def effect_key(name: str) -> str:
+    """The key of the record of an effect. It is a hash: the effect's own key may be of any length, and can be erased from the record."""
+    return EFFECTS + blake3(name.encode("utf-8", "surrogatepass")).hexdigest(length=ADDRESS_SIZE)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # loaded by the calls that need them: an agent that commits l
     from versioned_state.repository.inspect.log_filters import Filters
     from versioned_state.repository.inspect.path_log import PathChange
     from versioned_state.repository.inspect.stats import Stats
-    from versioned_state.repository.maintenance.fsck import FsckReport
+    from versioned_state.repository.maintenance.fsck_report import FsckReport
     from versioned_state.repository.maintenance.gc import GcReport, Progress
     from versioned_state.repository.maintenance.prune import PruneReport
     from versioned_state.repository.maintenance.purge import Progress as PurgeProgress, PurgeReport
@@ -321,6 +321,7 @@ class Repository:
         *paths: str | StatePath,
         prefixes: Iterable[str] = (),
         branches: str | Iterable[str] = (),
+        effects: str | Iterable[str] = (),
         replace: Mapping[str, str] | None = None,
         dry_run: bool = False,
         progress: PurgeProgress | None = None,
@@ -328,7 +329,16 @@ class Repository:
         """Rewrite history without the values at some paths, or some branches, and erase them; see ``purge.purge``."""
         from versioned_state.repository.maintenance.purge import purge
 
-        return purge(self.database, *paths, prefixes=prefixes, branches=branches, replace=replace, dry_run=dry_run, progress=progress)
+        return purge(
+            self.database,
+            *paths,
+            prefixes=prefixes,
+            branches=branches,
+            effects=effects,
+            replace=replace,
+            dry_run=dry_run,
+            progress=progress,
+        )
 
     def stats(self, rev: str | Commit = "HEAD", *, depth: int = 1, commits: int = 100, top: int = 20) -> Stats:
         """The sizes of branches, paths, kinds of object and commits in the store; see ``stats.stats``."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from versioned_state.state.sequence import LiveSequence
 from versioned_state.state.state import State, locked
 from versioned_state.state.worktree.key_order import KeyOrder
 from versioned_state.values.keys import namespace_prefix, user_key
+
+if TYPE_CHECKING:
+    from versioned_state.repository.database import Database
 
 
 class Live(State):
@@ -24,6 +27,8 @@ class Live(State):
         self._values: dict[str, Any] = {}
         self._order: KeyOrder[str] = KeyOrder(self._values)
         self._namespaces: dict[str, Live] = {}
+        self._root: Live | None = None  # of a namespace: the state that it is a part of
+        self._ledger: Database | None = None
 
     @locked
     def __getitem__(self, key: str) -> Any:
@@ -69,7 +74,9 @@ class Live(State):
     @locked
     def namespace(self, name: str) -> Live:
         namespace_prefix(name)
-        return self._namespaces.setdefault(name, Live())
+        space = self._namespaces.setdefault(name, Live())
+        space._root = self if self._root is None else self._root
+        return space
 
     @locked
     def namespaces(self) -> list[str]:
@@ -84,6 +91,17 @@ class Live(State):
         """False if the key exists: its value is stored nowhere else, so it cannot be released."""
         user_key(key)
         return key not in self
+
+    def _ledger_database(self) -> Database:
+        """A database of this process for the ledger of effects, which all namespaces share; made when it is first asked for."""
+        root = self if self._root is None else self._root
+        with root._lock:
+            if root._ledger is None:
+                from versioned_state.repository.database import Database
+                from versioned_state.storage import Memory
+
+                root._ledger = Database(Memory())
+            return root._ledger
 
     def __repr__(self) -> str:
         return f"<Live with {len(self)} key{'' if len(self) == 1 else 's'}>"

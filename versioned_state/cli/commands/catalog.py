@@ -52,6 +52,7 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "init": ("commands.store.init", "Create a store."),
         "status": ("commands.read.status", "Show the size, branches and tags of a store."),
         "stats": ("commands.read.stats", "Show what takes up space, by branch, path and commit."),
+        "effects": ("commands.store.effects", "List effects, settle or forget them."),
         "fsck": ("commands.store.fsck", "Check every object, ref and record."),
         "gc": ("commands.store.gc", "Delete objects that nothing refers to."),
         "prune": ("commands.store.prune", "Prune old history."),

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from versioned_state.errors import (
     CorruptObjectError,
@@ -21,7 +20,19 @@ from versioned_state.errors import (
     StateError,
 )
 from versioned_state.objects.address import Address, Kind
-from versioned_state.objects.keys import FORMAT, GC, MERGE_POLICIES, OBJECTS, SHALLOW, RefKind, address_in, birth_key, object_key, ref_key
+from versioned_state.objects.keys import (
+    EFFECTS,
+    FORMAT,
+    GC,
+    MERGE_POLICIES,
+    OBJECTS,
+    SHALLOW,
+    RefKind,
+    address_in,
+    birth_key,
+    object_key,
+    ref_key,
+)
 from versioned_state.objects.store import ObjectStore, verified
 from versioned_state.repository.format import FORMAT_VERSION, read_format
 from versioned_state.repository.history.address_set import AddressSet
@@ -29,6 +40,8 @@ from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Com
 from versioned_state.repository.history.graph import jump_height
 from versioned_state.repository.history.reach import BATCH, Reference, Role, check_cells, check_order, followed
 from versioned_state.repository.history.shallow import Shallow, read_shallow
+from versioned_state.repository.ledger import check_entry
+from versioned_state.repository.maintenance.fsck_report import Finding, FsckReport, Problem
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.ref import BORN, check_name, parse_ref
@@ -36,14 +49,11 @@ from versioned_state.storage import KVStore
 from versioned_state.values.decode.decoder import Decoder, decode_inline
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node
 
-Problem = Literal["missing", "corrupt", "misplaced"]
-"""Not in the store; bytes that do not match their address or checksum, or do not decode; sound, but not what the reference to it says."""
-
 MAX_FINDINGS: Final = 1000
 _ATTEMPTS: Final = 3
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, MERGE_POLICIES})
-_REF_PREFIXES: Final = tuple(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key))
+_PREFIXES: Final = (EFFECTS, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key)))
 _DAMAGE: Final = (CorruptStoreError, CorruptObjectError, CorruptRefError)
 
 _OWN_ROLE: Final[dict[int, Role]] = {
@@ -55,58 +65,6 @@ _OWN_ROLE: Final[dict[int, Role]] = {
     Kind.MAP_NODE: Role.MAP,
     Kind.CHUNK: Role.CHUNK,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One fault of a store.
-
-    Attributes:
-        problem: missing, corrupt or misplaced.
-        what: the kind of thing: ``commit``, ``map``, ``branch``, ``record`` and so on.
-        id: the id of an object, 48 hex digits; the name of a ref; the key of a record.
-        named_by: the id of an object that refers to it, or ``branch main``; empty if nothing does.
-        commit: the id of a commit whose content needs it; empty if none is known.
-        error: the fault in words.
-    """
-
-    problem: Problem
-    what: str
-    id: str
-    named_by: str
-    commit: str
-    error: str
-
-    def __str__(self) -> str:
-        where = f", named by {self.named_by}" if self.named_by else ""
-        within = f", needed by commit {self.commit[:12]}" if self.commit and self.commit not in (self.id, self.named_by) else ""
-        return f"{self.problem} {self.what} {self.id}: {self.error}{where}{within}"
-
-
-@dataclass(frozen=True, slots=True)
-class FsckReport:
-    """The result of a check.
-
-    Attributes:
-        objects, commits, refs: how many were checked.
-        dangling: how many objects nothing leads to. That is not a fault: gc deletes them.
-        findings: the faults, at most ``MAX_FINDINGS``.
-        more: how many more faults there are.
-        seconds: how long it took.
-    """
-
-    objects: int
-    commits: int
-    refs: int
-    dangling: int
-    findings: tuple[Finding, ...]
-    more: int
-    seconds: float
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is damaged."""
-        return not self.findings
 
 
 def check(store: KVStore, *, progress: Callable[[int, int | None], None] | None = None, in_memory: int = 1_000_000) -> FsckReport:
@@ -260,6 +218,17 @@ class _Check:
             yield from self._store.keys(prefix)
         except _DAMAGE as error:
             self._find("corrupt", "record", prefix, f"the keys cannot be listed: {error}")
+
+    def _check_effects(self, keys: list[str]) -> None:
+        for key, stored in self._values(keys).items():
+            try:
+                if isinstance(stored, StateError):
+                    raise stored
+                check_entry(key, stored)
+            except (*_DAMAGE, LimitExceededError) as error:
+                self._find("corrupt", "effect", key, str(error))
+            except StateError:
+                pass  # the result is of a type that this machine does not know: no damage
 
     # What is reachable
 
@@ -457,9 +426,10 @@ class _Check:
         keys = self._keys("")
         while page := list(islice(keys, BATCH)):
             rest = []
+            self._check_effects([key for key in page if key.startswith(EFFECTS)])
             for key in page:
                 if not key.startswith(OBJECTS):
-                    if not (key in _RECORDS or key.startswith(_REF_PREFIXES)):
+                    if not (key in _RECORDS or key.startswith(_PREFIXES)):
                         self._find("misplaced", "record", key, "no record of ours has such a key")
                     continue
                 try:

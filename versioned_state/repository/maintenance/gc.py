@@ -30,7 +30,7 @@ from versioned_state.repository.arguments import DEFAULT_EXPIRE
 from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.reach import Reference, Role, walk
-from versioned_state.repository.maintenance.gc_owner import is_dead, new_owner, retire
+from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.storage import KVStore, Wrapper
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 TAKEOVER_US: Final = 30 * 1_000_000
 """After this many microseconds without a beat a gc is taken for dead: 15 missed beats, since one slow call of the store may delay a few.
-A takeover is safe at any time; it only costs a living gc its work. On the same machine the process itself is asked (``gc_owner``)."""
+A takeover is safe at any time; it only costs a living gc its work. On the same machine the process itself is asked (``owner``)."""
 
 Progress = Callable[[int, int | None], None]
 
@@ -266,7 +266,8 @@ class _Sweep:
                 remains="nothing was deleted",
                 hint="vstate gc --dry-run says what would be freed; a store of another kind can be collected",
             )
-        self._owner = new_owner()
+        owner = Owner()
+        self._owner = owner.id
         try:
             self._mark_and_delete()
         except BaseException:
@@ -276,7 +277,7 @@ class _Sweep:
             raise
         finally:
             # Should the record still name this owner (the disk is full, say), then the next gc sees that it is dead.
-            retire(self._owner)
+            owner.end()
 
     def _mark_and_delete(self) -> None:
         self._begin()
@@ -299,7 +300,8 @@ class _Sweep:
             stored = self._store.get(GC)
             record = self._read(stored)
             now = self._database.now()
-            if record.owner is not None and not self._force and 0 <= now - record.beat < TAKEOVER_US and not is_dead(record.owner):
+            fresh = not self._force and 0 <= now - record.beat < TAKEOVER_US
+            if record.owner is not None and fresh and life_of(record.owner) is not Life.ENDED:
                 raise StoreBusyError(
                     f"another gc is at work; its last sign of life was {(now - record.beat) // 1_000_000} s ago",
                     remains="nothing was deleted",

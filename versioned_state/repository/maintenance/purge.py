@@ -22,6 +22,7 @@ from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, with_address
 from versioned_state.repository.history.shallow import ShallowCommit, write_shallow
+from versioned_state.repository.ledger import erase_effects, iter_mentions
 from versioned_state.repository.maintenance.gc import GcReport, collect
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.names.branches import Branches
@@ -68,11 +69,12 @@ class PurgeReport:
         holding: the old ids of the commits that held some of the data; the others come after one of these.
         refs: the branches and tags whose head or reflog was rewritten, as ``branch main``.
         branches: the branches that were erased, deleted ones too.
+        effects: the keys of the effects whose keys and results were erased.
         shared: commits of these, by the ids that they have now, that other refs or their reflogs lead to: they stay.
         paths: the paths that were found.
         mentions: commits, by the ids that they have now, whose message, author or meta has a word of the paths: a purge leaves those
-            alone, unless ``replace`` says what to put there. And refs, deleted ones too, whose name has one, and merge policies whose
-            pattern has.
+            alone, unless ``replace`` says what to put there. And refs, deleted ones too, whose name has one, merge policies whose
+            pattern has, and effects whose key or result has.
         unreached: places that may still hold the data, in sentences.
         collected: the report of gc; None in a dry run.
         dry_run: whether nothing was changed.
@@ -82,6 +84,7 @@ class PurgeReport:
     holding: tuple[str, ...]
     refs: tuple[str, ...]
     branches: tuple[str, ...]
+    effects: tuple[str, ...]
     shared: tuple[str, ...]
     paths: tuple[str, ...]
     mentions: tuple[str, ...]
@@ -99,6 +102,7 @@ def purge(
     *paths: str | StatePath,
     prefixes: Iterable[str] = (),
     branches: str | Iterable[str] = (),
+    effects: str | Iterable[str] = (),
     replace: Mapping[str, str] | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -116,6 +120,7 @@ def purge(
         prefixes: beginnings of keys of the state: ``user/alice/``.
         branches: patterns with ``*`` and ``?`` of branches to erase whole: head, reflog and name. Commits that other refs lead to stay. A
             handle on such a branch finds it gone. A damaged branch can be given up this way.
+        effects: patterns of the keys of effects whose keys and results to erase. Only a hash of the key stays, so that none is repeated.
         replace: words to replace in messages, in the strings of meta, and in authors, of reflogs too.
         dry_run: only report.
         progress: see ``Progress``.
@@ -128,11 +133,12 @@ def purge(
     """
     prefixes = tuple(prefixes)
     patterns = (branches,) if isinstance(branches, str) else tuple(branches)
+    keys = (effects,) if isinstance(effects, str) else tuple(effects)
     told = progress or (lambda *_: None)
     targets = [*map(target_of, paths), *map(target_of_prefix, prefixes)]
     words = dict(replace or {})
-    if not targets and not patterns and not words:
-        raise InvalidArgumentError("purge needs a path, a branch, or a word to replace", remains="nothing was changed")
+    if not targets and not patterns and not keys and not words:
+        raise InvalidArgumentError("purge needs a path, a branch, an effect, or a word to replace", remains="nothing was changed")
     if "" in words or "" in prefixes:
         raise InvalidArgumentError("an empty text is in everything", remains="nothing was changed")
     if not database.fence.enabled and not dry_run:
@@ -152,12 +158,14 @@ def purge(
                 break
     else:
         raise StoreBusyError("writers and gc keep changing the store", remains="part of it may not be rewritten yet", hint="run it again")
+    erased = erase_effects(database.store, keys, dry_run=dry_run)
     collected = None if dry_run else _erase(database, told)
     return PurgeReport(
         commits=dict.fromkeys(done.commits, "") if dry_run else done.commits,
         holding=tuple(done.holding),
         refs=tuple(done.refs),
         branches=tuple(done.branches),
+        effects=tuple(erased),
         shared=tuple(done.shared),
         paths=tuple(sorted(done.paths)),
         mentions=tuple(_mentions(database, [*(target.word for target in targets), *done.branches, *words])),
@@ -425,13 +433,14 @@ def _innermost(store: KVStore) -> KVStore:
 
 
 def _mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
-    """The commits whose message, author or meta has one of the words, the refs whose name has, and the merge policies whose pattern has."""
+    """The commits whose message, author or meta has one of the words, the refs whose name has, and so on."""
     wanted = [word for word in dict.fromkeys(words) if len(word) > 1]
     if not wanted:
         return
     for pattern in read_policies(database.store):
         if any(word in pattern for word in wanted):
             yield f"merge policy {pattern}"
+    yield from iter_mentions(database.store, wanted)
     for kind in _KINDS:
         for ref in iter_refs(database.store, kind, deleted=True):
             if ref.head is None and any(word in ref.name for word in wanted):

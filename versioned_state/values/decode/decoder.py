@@ -391,6 +391,6 @@ class _NoObjects:
         return {address: self.read(address) for address in addresses}
 
 
-def decode_inline(cell: bytes) -> Any:
-    """The value of a cell that refers to nothing, as meta is; objects are shown as ``ObjectInfo``."""
-    return Decoder(Nodes(_NoObjects())).decode(cell)
+def decode_inline(cell: bytes, policy: PicklePolicy | None = None) -> Any:
+    """The value of a cell that refers to nothing, as meta is; without a policy, objects are shown as ``ObjectInfo``."""
+    return Decoder(Nodes(_NoObjects()), policy).decode(cell)

@@ -29,6 +29,7 @@ from versioned_state.repository.maintenance.purge import PurgeReport
     help="Also erase whole branches, by name or pattern.",
     shell_complete=completion.branch,
 )
+@click.option("--effect", "effects", multiple=True, metavar="PATTERN", help="Also erase effects, by key or pattern: key and result.")
 @click.option(
     "--replace", "pairs", nargs=2, multiple=True, metavar="WORD OTHER", help="Also replace WORD by OTHER in messages, authors and meta."
 )
@@ -42,6 +43,7 @@ def purge(
     *,
     prefixes: tuple[str, ...],
     branches: tuple[str, ...],
+    effects: tuple[str, ...],
     pairs: tuple[tuple[str, str], ...],
     dry_run: bool,
     yes: bool,
@@ -50,25 +52,26 @@ def purge(
     """Rewrite all branches, tags and reflogs without each PATH, and erase its content from the store, free pages and log included.
 
     PATH is a key, a part of a value such as users.alice, or a whole namespace such as @alice. The ids of the commits that held it, and
-    of all commits after them, change. A branch is erased with its reflog and its name; commits that other refs share stay. This cannot be
-    undone: confirm it, or give --yes.
+    of all commits after them, change. A branch is erased with its reflog and its name; commits that other refs share stay. An effect loses
+    its key and its result, and is not repeated. This cannot be undone: confirm it, or give --yes.
 
     With --json: one object, with the new id of each commit by its old one.
     """
-    if not (paths or prefixes or branches or pairs):
-        raise click.UsageError("purge needs a PATH, --prefix, --branch or --replace")
+    if not (paths or prefixes or branches or effects or pairs):
+        raise click.UsageError("purge needs a PATH, --prefix, --branch, --effect or --replace")
     settings: Settings = context.obj
     output = settings.output
     with settings.changing() as repository:
-        run = partial(repository.purge, *paths, prefixes=prefixes, branches=branches, replace=dict(pairs))
+        run = partial(repository.purge, *paths, prefixes=prefixes, branches=branches, effects=effects, replace=dict(pairs))
         if not (dry_run or yes) and not _is_confirmed(output, run(dry_run=True)):
             output.note("nothing was changed")
             context.exit(1)
         with progress_bar(output) as told:
             report = run(dry_run=dry_run, progress=told)
-    for pattern in branches:
-        if not any(fnmatchcase(name, pattern) for name in report.branches):
-            output.note(f"no branch matches {pattern!r}")
+    for what, patterns, found in (("branch", branches, report.branches), ("effect", effects, report.effects)):
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in found):
+                output.note(f"no {what} matches {pattern!r}")
     if as_json:
         output.json(_json(report))
     else:
@@ -94,6 +97,8 @@ def _print(output: Output, report: PurgeReport) -> None:
         output.print(Span(f"- {path}", "removed"))
     for name in report.branches:
         output.print(Span(f"- branch {name}", "removed"))
+    for key in report.effects:
+        output.print(Span(f"- effect {key}", "removed"))
     output.print(_summary(report))
     if report.shared:
         output.note(f"{plural(len(report.shared), 'commit')} of erased branches stay: other branches, tags or reflogs refer to them")
@@ -115,6 +120,7 @@ def _json(report: PurgeReport) -> dict[str, Any]:
         "holding": list(report.holding),
         "refs": list(report.refs),
         "branches": list(report.branches),
+        "effects": list(report.effects),
         "shared": list(report.shared),
         "mentions": list(report.mentions),
         "unreached": list(report.unreached),

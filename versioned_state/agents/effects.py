@@ -1,0 +1,381 @@
+"""Effects: calls into the world outside, each carried out once, also after a crash. Layer: agents.
+
+The repository's ledger (``repository/ledger``) remembers them; this module decides what to do about an effect that the ledger has.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Literal, TypeVar, cast, get_args
+
+from versioned_state.agents.call import current_call, require_call
+from versioned_state.errors import EffectInDoubtError, ErasedResultError, InvalidArgumentError, StateError, StorageError
+from versioned_state.repository.ledger import RUNNING, EffectRecord, Entry, Ledger, check_effect_key
+from versioned_state.repository.maintenance.owner import Owner
+from versioned_state.repository.repository import Repository
+from versioned_state.state.live import Live
+from versioned_state.state.namespace import Namespace
+from versioned_state.state.state import State
+from versioned_state.state.versioned import Versioned
+
+T = TypeVar("T")
+
+EffectScope = Literal["store", "branch", "call"]
+
+_PREFIXES: Final = ("@branch/", "@call/")
+"""Beginnings of full keys that ``scope`` makes. No key of the scope "store" begins so, and no two effects share a full key."""
+
+
+_NOTHING: Final = "nothing was done"
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """The answer of ``check=`` for an effect that has happened, with its result."""
+
+    result: Any = None
+
+
+def effect(
+    key: str,
+    function: Callable[..., T],
+    /,
+    *args: Any,
+    state: State | Repository | None = None,
+    check: Callable[..., object] | None = None,
+    idempotent: bool = False,
+    scope: EffectScope = "store",
+    not_done_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    **kwargs: Any,
+) -> T:
+    """Call a function that acts on the world outside, once for each key, also after a crash; its result.
+
+    The ledger of the store records the key before the call, and the result after it. A later call with the same key, by whichever process,
+    branch or version of the state, returns a copy of the recorded result and does not call the function; other arguments change nothing.
+    A coroutine function gives an awaitable. Cost: two small writes, and one read; one read for a recorded result.
+
+    If the process dies in between, or the function raises, the ledger cannot know whether the effect happened: it is *in doubt*, until
+    ``check`` or ``settle_effect`` says so, or ``forget_effect`` lets it be tried again. While one call is at work, others with its key
+    find it in doubt too; ``check`` and ``idempotent`` are not considered if its process is known to run, on this machine.
+
+    Args:
+        key: names the effect, for ever: ``f"pay:{order.id}"``.
+        function: is called with the arguments. If it has a parameter ``idempotency_key`` that they leave out, it is given the full key.
+        state: a state over the store whose ledger is used; by default that of the task that is running. The ledger of a ``Live`` lasts as
+            long as the ``Live``.
+        check: is called for an effect in doubt with the full key and ``args``: did it happen? False: no, and the function is called; True:
+            yes, with the result None; ``Happened(result)``: yes, with this result. It may be a coroutine function if the function is one.
+        idempotent: an effect in doubt is carried out again, since the other side recognises a repetition.
+        scope: "branch" and "call" put the name of the branch, or the key or id of the call of a task, before the key.
+        not_done_on: exceptions of the function after which the effect surely did not happen: it is then as it was before the call.
+
+    Raises:
+        EffectInDoubtError: the effect was begun, and its outcome is not known; or it happened, and its result cannot be recorded.
+        ErasedResultError: the effect happened, and a purge erased its result.
+        InvalidArgumentError: an argument makes no sense, or there is no state. The function was not called.
+        StorageError: the store failed before the function was called.
+        PickleRefusedError: the recorded result is an object, and may not be unpickled.
+
+        An exception of the function goes on, with a note if the effect is in doubt.
+    """
+    if not callable(function):
+        raise InvalidArgumentError(f"an effect is carried out by a function, not by {function!r:.80}", remains=_NOTHING)
+    place = _place_of_call(state)
+    full = place.full_key(key, scope)
+    call = _Call(full, function, args, _with_key(function, args, kwargs, full), check, idempotent, _exceptions(not_done_on))
+    if _is_coroutine_function(function):
+        return cast("T", _Effect(place.ledger, call, _off_loop, _awaited).carry_out())
+    if _is_coroutine_function(check):
+        raise InvalidArgumentError("check is a coroutine function, and the function is not", remains=_NOTHING)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidArgumentError("a generator does nothing when it is called, so it cannot be an effect", remains=_NOTHING)
+    return cast("T", _at_once(_Effect(place.ledger, call, _directly, _directly).carry_out()))
+
+
+def effects(state: State | Repository) -> list[EffectRecord]:
+    """All effects in the ledger of a state's store, of all branches, oldest first. Cost: reads the ledger."""
+    return _place(state).ledger.records()
+
+
+def settle_effect(state: State | Repository, key: str, result: Any = None) -> None:
+    """Record that an effect in doubt has happened, with this result. ``key`` is its full key.
+
+    Raises:
+        UnknownEffectError: there is no such effect. Nothing was changed.
+        InvalidArgumentError: it has a result. Nothing was changed.
+        UnserializableValueError: the result cannot be stored. Nothing was changed.
+    """
+    _place(state).ledger.settle(key, result)
+
+
+def forget_effect(state: State | Repository, key: str) -> None:
+    """Remove an effect from the ledger, done or in doubt, so that the next call carries it out. ``key`` is its full key.
+
+    Raises:
+        UnknownEffectError: there is no such effect. Nothing was changed.
+        EffectInDoubtError: it is being carried out right now. Nothing was changed.
+    """
+    _place(state).ledger.forget(key)
+
+
+# Which ledger, and which key
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an effect belongs: a ledger, and the names that a scope may add to a key; None if there is no such name."""
+
+    ledger: Ledger
+    branch: str | None = None
+    call: str | None = None
+
+    def full_key(self, key: str, scope: str) -> str:
+        check_effect_key(key)
+        if scope not in get_args(EffectScope):
+            raise InvalidArgumentError(f"scope={scope!r}: it is 'store', 'branch' or 'call'", remains=_NOTHING)
+        if scope == "store":
+            if key.startswith(_PREFIXES):
+                raise InvalidArgumentError(f"the key {key!r} begins as scope= lets keys begin", remains=_NOTHING, hint="choose another")
+            return key
+        name = self.branch if scope == "branch" else self.call
+        if name is None:
+            missing = "the state has no branch" if scope == "branch" else "no task is running"
+            raise InvalidArgumentError(f"scope={scope!r}: {missing}", remains=_NOTHING)
+        quoted = name.replace("%", "%25").replace("/", "%2F")
+        return f"@{scope}/{quoted}/{key}"
+
+
+def _place_of_call(state: State | Repository | None) -> _Place:
+    """Where an effect belongs that is carried out now: with the given state, or with that of the task that runs."""
+    if state is None:
+        return _place(require_call("effect()").state)
+    return _place(state)
+
+
+def _place(state: State | Repository) -> _Place:
+    call = current_call()
+    name = None if call is None else call.key or call.id
+    if isinstance(state, Repository):
+        return _Place(Ledger(state.database), None, name)
+    if isinstance(state, Namespace):
+        state = state.state
+    if isinstance(state, Versioned):
+        return _Place(Ledger(state.repository.database), state.branch, name)
+    if isinstance(state, Live):
+        return _Place(Ledger(state._ledger_database()), "", name)
+    raise InvalidArgumentError(
+        f"{type(state).__name__} has no ledger of effects", remains=_NOTHING, hint="give a Versioned, a Live or a Repository"
+    )
+
+
+# The call
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What is to be done, as ``effect`` was told."""
+
+    key: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    check: Callable[..., Any] | None
+    idempotent: bool
+    not_done_on: tuple[type[BaseException], ...]
+
+
+Run = Callable[..., Coroutine[Any, Any, Any]]
+"""Calls a function with arguments, in its own way."""
+
+
+class _Effect:
+    """One try to carry out an effect.
+
+    Args:
+        ask_store: runs a call of the store, and does not end before that call.
+        ask_world: runs the function, or ``check``.
+    """
+
+    def __init__(self, ledger: Ledger, call: _Call, ask_store: Run, ask_world: Run) -> None:
+        self._ledger = ledger
+        self._call = call
+        self._key = call.key
+        self._store = ask_store
+        self._world = ask_world
+
+    async def carry_out(self) -> Any:
+        owner = Owner()
+        try:
+            while True:
+                found = await self._store(self._ledger.find, self._key)
+                if found is not None and found.done:
+                    return await self._recorded(found)
+                before = found
+                if found is not None:
+                    happened = await self._find_out(found)
+                    if happened is not None:
+                        other = await self._store(self._ledger.record, self._key, found, happened.result)
+                        return happened.result if other is None else await self._recorded(other)
+                    before = None if self._call.check is not None else found
+                # An effect that is repeated has been in doubt since its first try.
+                draft = self._ledger.draft(self._key, owner, since=None if before is None else before.since)
+                if await self._begin(draft, found):
+                    return await self._act(draft, before)
+                # Another caller was first.
+        finally:
+            owner.end()
+
+    async def _find_out(self, found: Entry) -> Happened | None:
+        """Whether an effect in doubt has happened. Raises ``EffectInDoubtError`` if nobody can say."""
+        call = self._call
+        if found.running:
+            raise EffectInDoubtError(self._key, found.begun, reason=RUNNING)
+        if call.check is not None:
+            answer = await self._world(call.check, self._key, *call.args)
+            if isinstance(answer, Happened):
+                return answer
+            if not answer:
+                return None
+            if answer is True:
+                return Happened()
+            raise InvalidArgumentError(
+                f"check of effect {self._key!r} gave {answer!r:.80}",
+                remains="the effect is in doubt as before",
+                hint="it gives False, True, or Happened(result)",
+            )
+        if call.idempotent:
+            return None
+        raise EffectInDoubtError(self._key, found.begun)
+
+    async def _begin(self, draft: Entry, found: Entry | None) -> bool:
+        try:
+            begun: bool = await self._store(self._ledger.begin, self._key, draft, instead_of=found)
+        except BaseException as error:
+            # The function was not called. The record may be there: a reply was lost, or an interrupt or a cancellation came.
+            with suppress(StorageError):
+                await self._store_after(error)(self._ledger.withdraw, self._key, draft, restore=found)
+            raise
+        return begun
+
+    async def _act(self, draft: Entry, before: Entry | None) -> Any:
+        call = self._call
+        try:
+            result = await self._world(call.function, *call.args, **call.kwargs)
+        except BaseException as error:
+            await self._failed(error, draft, before)
+            raise
+        if inspect.iscoroutine(result):
+            result.close()  # it has not begun
+            await self._store(self._ledger.withdraw, self._key, draft, restore=before)
+            raise InvalidArgumentError(
+                "the function gave a coroutine and is not a coroutine function",
+                remains=_NOTHING,
+                hint="give that function itself",
+            )
+        try:
+            other = await self._store(self._ledger.record, self._key, draft, result)
+        except StateError as error:
+            with suppress(StorageError):
+                await self._store(self._ledger.leave, self._key, draft)
+            raise EffectInDoubtError(
+                self._key, draft.begun, reason=f"it happened, and its result could not be recorded: {error.what}", result=result
+            ) from error
+        return result if other is None else await self._recorded(other)
+
+    async def _failed(self, error: BaseException, draft: Entry, before: Entry | None) -> None:
+        """Tell the ledger of an exception of the function, and the caller of what the ledger then says."""
+        surely = isinstance(error, self._call.not_done_on)
+        store = self._store_after(error)
+        try:
+            if surely:
+                await store(self._ledger.withdraw, self._key, draft, restore=before)
+            else:
+                await store(self._ledger.leave, self._key, draft)
+        except StorageError as failure:
+            error.add_note(f"effect {self._key!r}: the ledger could not be told: {failure}")
+        else:
+            if surely and before is None:
+                return
+        error.add_note(f"effect {self._key!r} is in doubt: settle_effect() or forget_effect() ends that, or check= of the next try")
+
+    def _store_after(self, error: BaseException) -> Run:
+        """The way to ask the store after an error: a coroutine that is being closed can wait for nothing."""
+        return _directly if isinstance(error, GeneratorExit) else self._store
+
+    async def _recorded(self, entry: Entry) -> Any:
+        if entry.erased:
+            raise ErasedResultError(self._key)
+        return await self._store(self._ledger.result, entry)
+
+
+async def _off_loop(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run work in a thread. A cancellation waits until the work has ended, and then goes on."""
+    import asyncio
+
+    running = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except BaseException:  # noqa: BLE001 - the work's own, raised below
+            break
+    if cancelled is not None:
+        running.exception()  # is looked at, so that asyncio does not report it
+        raise cancelled
+    return running.result()
+
+
+async def _directly(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return work(*args, **kwargs)
+
+
+async def _awaited(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    result = work(*args, **kwargs)
+    return await result if isinstance(result, Awaitable) else result
+
+
+def _at_once(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that awaits nothing but what is there."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a synchronous effect waited")
+
+
+def _is_coroutine_function(function: object) -> bool:
+    if isinstance(function, type):
+        return False
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _with_key(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str) -> dict[str, Any]:
+    """The keyword arguments, with the full key if the function has a parameter for it that was left out.
+
+    Raises:
+        TypeError: the function cannot be called with these arguments.
+    """
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return kwargs  # a builtin that tells nothing
+    parameter = signature.parameters.get("idempotency_key")
+    if parameter is not None and parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        bound = isinstance(function, partial) and "idempotency_key" in function.keywords
+        if not bound and "idempotency_key" not in signature.bind_partial(*args, **kwargs).arguments:
+            kwargs = {**kwargs, "idempotency_key": key}
+    signature.bind(*args, **kwargs)  # a call that fails here must not leave an effect in doubt
+    return kwargs
+
+
+def _exceptions(given: Any) -> tuple[type[BaseException], ...]:
+    types: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
+    if not all(isinstance(each, type) and issubclass(each, BaseException) for each in types):
+        raise InvalidArgumentError(f"not_done_on takes classes of exceptions, not {given!r:.80}", remains=_NOTHING)
+    return types

@@ -1,0 +1,106 @@
+"""``vstate effects``: the effects in the ledger of a store; one in doubt is settled, or any forgotten. Layer: cli."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+import click
+
+from versioned_state.agents.effects import effects as all_effects, forget_effect, settle_effect
+from versioned_state.cli.render.output import Span
+from versioned_state.cli.render.rows import Cells, fit_rows
+from versioned_state.cli.shared.hints import not_json
+from versioned_state.cli.shared.settings import Settings, json_option, parse_text, verb
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.ledger import EffectRecord
+from versioned_state.repository.repository import Repository
+from versioned_state.repository.views.render import json_value, one_line
+
+
+@verb("effects", "List effects, settle or forget them.", example="vstate effects --settle pay:order-7 --result '\"receipt 31\"'")
+@click.argument("patterns", nargs=-1, type=parse_text, metavar="[PATTERN]...")
+@click.option("--in-doubt", is_flag=True, help="List only effects whose outcome is not known.")
+@click.option("--settle", metavar="KEY", type=parse_text, help="Record that the effect in doubt happened.")
+@click.option("--result", metavar="JSON", type=parse_text, help="With --settle: its result.  [default: null]")
+@click.option("--forget", metavar="KEY", type=parse_text, help="Forget the effect: the agent's next try carries it out again.")
+@json_option
+@click.pass_obj
+def effects(
+    settings: Settings,
+    patterns: tuple[str, ...],
+    *,
+    in_doubt: bool,
+    settle: str | None,
+    result: str | None,
+    forget: str | None,
+    as_json: bool,
+) -> None:
+    """List the effects of agents whose key matches a PATTERN such as 'pay:*' (default: all), oldest first.
+
+    An effect is a call into the world outside, carried out once. It is done, or it is in doubt: it was begun, and nobody knows whether it
+    happened. Find out; then --settle it if it happened, or --forget it if it did not.
+
+    With --json: one object a line.
+    """
+    if sum((settle is not None, forget is not None, bool(patterns or in_doubt))) > 1:
+        raise click.UsageError("--settle, --forget and listing exclude each other")
+    if result is not None and settle is None:
+        raise click.UsageError("--result goes with --settle")
+    output = settings.output
+    if settle is None and forget is None:
+        with settings.reading() as repository, output.paged(unless=as_json):
+            _list(settings, [each for each in all_effects(repository) if _is_listed(each, patterns, in_doubt=in_doubt)], as_json=as_json)
+        return
+    with settings.changing() as repository:
+        done = _settle(repository, settle, result) if settle is not None else _forget(repository, str(forget))
+    if as_json:
+        output.json(done)
+    else:
+        output.print(f"{done['status']} ", Span(done["key"], "path"))
+
+
+def _settle(repository: Repository, key: str, result: str | None) -> dict[str, Any]:
+    try:
+        value = None if result is None else json.loads(result)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(not_json(str(result), error), remains="nothing was changed") from error
+    settle_effect(repository, key, value)
+    return {"key": key, "status": "settled", "result": value}
+
+
+def _forget(repository: Repository, key: str) -> dict[str, Any]:
+    forget_effect(repository, key)
+    return {"key": key, "status": "forgotten"}
+
+
+def _is_listed(record: EffectRecord, patterns: Sequence[str], *, in_doubt: bool) -> bool:
+    wanted = not patterns or any(fnmatchcase(record.key, pattern) for pattern in patterns)
+    return wanted and not (in_doubt and record.status == "done")
+
+
+def _list(settings: Settings, records: Sequence[EffectRecord], *, as_json: bool) -> None:
+    output = settings.output
+    if as_json:
+        for record in records:
+            output.json(
+                {
+                    "key": record.key,
+                    "status": record.status,
+                    "since": record.since.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z",
+                    "result": json_value(record.result),
+                }
+            )
+        return
+    variants = [partial(_cells, time=form) for form in ("%Y-%m-%d %H:%M:%S UTC", "%Y-%m-%d %H:%M UTC", "")]
+    for line in fit_rows(records, variants, output.columns):
+        output.crop(*line)
+
+
+def _cells(record: EffectRecord, *, time: str) -> Cells:
+    done = record.status == "done"
+    status, shown = Span(record.status, "added" if done else "error"), one_line(record.result) if done else ""
+    return [status, Span(record.since.strftime(time), "time"), Span(record.key or "(erased)", "path"), shown]

@@ -1,0 +1,392 @@
+"""The ledger of effects: what was begun in the world outside, and what came of it. Layer: repository.
+
+It lies beside the history, in mutable keys that change by compare-and-set only, so no reset, undo or fork forgets an effect. A record is
+written before the effect is carried out and again after it::
+
+    nothing ── begin ──> begun, by an owner ── record ──> done, with the result
+       ^                  │      │     ^
+       └──── withdraw ────┘    leave   │ begin
+                                 v     │
+                                in doubt ── settle ──> done
+
+A record whose owner has died is in doubt too. The ledger never guesses: callers find out what happened.
+``docs/design/019-effects.md`` goes through the failures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgpack
+
+from versioned_state.errors import (
+    CorruptObjectError,
+    EffectInDoubtError,
+    InvalidArgumentError,
+    LimitExceededError,
+    StoreBusyError,
+    UnknownEffectError,
+    UnknownOutcomeError,
+    UnreachableStoreError,
+)
+from versioned_state.objects.address import Kind
+from versioned_state.objects.envelope import seal, unseal
+from versioned_state.objects.keys import EFFECTS, effect_key
+from versioned_state.objects.record import read_record, write_record
+from versioned_state.repository.maintenance.owner import OWNER_SIZE, Life, Owner, life_of
+from versioned_state.values.decode.decoder import decode_inline
+from versioned_state.values.encode.inline import InlineEncoder
+
+if TYPE_CHECKING:
+    from versioned_state.repository.database import Database
+    from versioned_state.storage import KVStore
+    from versioned_state.values.codec.pickles import PicklePolicy
+
+MAX_RESULT: Final = 256 * 1024 * 1024
+"""Bytes of a result, packed. Redis takes values of 512 MB, and a record is read and written whole."""
+
+EffectStatus = Literal["in doubt", "done"]
+
+_PART: Final = 512 * 1024
+"""Bytes of one part of a result, each in an envelope of its own."""
+
+_SENDINGS: Final = 3
+"""How often one write is sent if its reply is lost. The store retries within each."""
+
+_ATTEMPTS: Final = 1000
+"""Writers that may come first before a write gives up. Each of them has changed the record."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The record of one effect.
+
+    Attributes:
+        key: the effect's key; None if a purge erased it.
+        since: when it was begun, in microseconds since 1970.
+        owner: the id of the owner who began it; empty if that one gave it up in doubt; None if it is done.
+        parts: the cell of the result, in envelopes; none if a purge erased it.
+        stored: the bytes of the record, which the next write expects.
+    """
+
+    key: str | None
+    since: int
+    owner: bytes | None
+    parts: tuple[bytes, ...] = ()
+    stored: bytes = b""
+
+    @property
+    def done(self) -> bool:
+        """Whether the effect has happened."""
+        return self.owner is None
+
+    @property
+    def erased(self) -> bool:
+        """Whether the effect has happened, and a purge erased its result."""
+        return self.done and not self.parts
+
+    @property
+    def running(self) -> bool:
+        """Whether the owner is known to be at work still, in this process or in another one on this machine."""
+        return self.owner is not None and life_of(self.owner) is Life.RUNS
+
+    @property
+    def begun(self) -> datetime:
+        """When the effect was begun, in UTC."""
+        return _EPOCH + timedelta(microseconds=self.since)
+
+    def result(self, policy: PicklePolicy | None) -> Any:
+        """The result: a new copy at each call. Without a policy, objects are shown as ``ObjectInfo``.
+
+        Raises:
+            PickleRefusedError: it holds an object, and the policy refuses to unpickle.
+            CorruptObjectError: it does not decode.
+        """
+        try:
+            cell = b"".join(map(_open_part, self.parts))
+        except ValueError as error:
+            raise CorruptObjectError(self.key or "(an erased effect)", f"the result of the effect is damaged: {error}") from error
+        return decode_inline(cell, policy)
+
+
+@dataclass(frozen=True)
+class EffectRecord:
+    """An effect, as the ledger has it.
+
+    Attributes:
+        key: its full key; ``""`` if a purge erased it.
+        status: ``"done"``, or ``"in doubt"``: it was begun, and nobody has told the ledger what came of it. It may still be running.
+        since: when it was begun, in UTC.
+    """
+
+    key: str
+    status: EffectStatus
+    since: datetime
+    _entry: Entry = field(repr=False)
+    _policy: PicklePolicy | None = field(repr=False, compare=False)
+
+    @property
+    def result(self) -> Any:
+        """The result, a new copy at each access; None if there is none, or a purge erased it.
+
+        ``ObjectInfo`` stands for an object that may not be unpickled.
+        """
+        return self._entry.result(self._policy) if self._entry.parts else None
+
+
+class Ledger:
+    """The effects of one store. Safe for many threads and processes. Raises ``StorageError`` if the store fails."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    def _store(self) -> KVStore:
+        return self._database.store
+
+    # Reading
+
+    def find(self, key: str) -> Entry | None:
+        """The record of an effect, or None. Cost: one read. Raises ``CorruptObjectError``."""
+        check_effect_key(key)
+        name = effect_key(key)
+        stored = self._store.get(name)
+        return None if stored is None else read_entry(name, stored)
+
+    def records(self, *, describe: bool = False) -> list[EffectRecord]:
+        """All effects, oldest first. Cost: reads the ledger.
+
+        Args:
+            describe: show objects in results as ``ObjectInfo``, as where the repository may not unpickle.
+
+        Raises:
+            CorruptObjectError: a record is damaged; ``fsck`` names it.
+        """
+        policy = None if describe or not self._database.policy.allowed else self._database.policy
+        entries = sorted((entry for _, entry in iter_entries(self._store)), key=lambda entry: (entry.since, entry.key or ""))
+        return [EffectRecord(entry.key or "", "done" if entry.done else "in doubt", entry.begun, entry, policy) for entry in entries]
+
+    def result(self, entry: Entry) -> Any:
+        """A copy of the result of an effect that is done. Raises as ``Entry.result``."""
+        return entry.result(self._database.policy)
+
+    # An effect, step by step
+
+    def draft(self, key: str, owner: Owner, *, since: int | None = None) -> Entry:
+        """The record that ``begin`` writes, begun now, or at the time given in microseconds. Nothing is written yet."""
+        return _entry(key, self._database.now() if since is None else since, owner.id)
+
+    def begin(self, key: str, draft: Entry, *, instead_of: Entry | None = None) -> bool:
+        """Note that an effect is about to be carried out; False if the record was not ``instead_of`` (None: none), or no longer.
+
+        Raises:
+            StorageError: nothing was begun. After an ``UnknownOutcomeError`` the record may turn up all the same, and is then in doubt.
+        """
+        return self._replace(key, instead_of, draft)
+
+    def record(self, key: str, begun: Entry, result: Any) -> Entry | None:
+        """Note that an effect has happened, with its result. None; or the record of another result that came first, which stands.
+
+        Raises:
+            UnserializableValueError, PickleRefusedError, LimitExceededError: the result cannot be stored; the record is as it was.
+            StorageError: the store failed; the record may be as it was.
+        """
+        done = _entry(key, begun.since, None, self._parts(key, result))
+        found: Entry | None = begun
+        for _ in range(_ATTEMPTS):
+            if self._replace(key, found, done):
+                return None
+            # It was settled, forgotten or purged meanwhile, or begun again by a caller who took this one for dead.
+            found = self.find(key)
+            if found is not None and found.done:
+                return found
+        raise _busy(key)
+
+    def leave(self, key: str, begun: Entry) -> bool:
+        """Note that the owner of an effect has given it up, in doubt; False if the record has changed."""
+        return self._replace(key, begun, _entry(key, begun.since, b""))
+
+    def withdraw(self, key: str, begun: Entry, *, restore: Entry | None = None) -> bool:
+        """Note that an effect did not happen: it is as if never begun, or as ``restore`` says. False if the record has changed."""
+        return self._replace(key, begun, restore)
+
+    # What people do about effects in doubt
+
+    def settle(self, key: str, result: Any = None) -> None:
+        """Record that an effect in doubt has happened, with this result.
+
+        Raises:
+            UnknownEffectError: there is no such effect. Nothing was changed.
+            InvalidArgumentError: it has a result. Nothing was changed.
+        """
+        for _ in range(_ATTEMPTS):
+            found = self.find(key)
+            if found is None:
+                raise UnknownEffectError(key)
+            if found.done and not found.erased:
+                raise InvalidArgumentError(
+                    f"effect {key!r} is not in doubt: it is done, and has a result",
+                    remains="nothing was changed",
+                    hint="forget it first, if the next try is to carry it out again",
+                )
+            if self._replace(key, found, _entry(key, found.since, None, self._parts(key, result))):
+                return
+        raise _busy(key)
+
+    def forget(self, key: str) -> None:
+        """Remove an effect, done or in doubt: the next call carries it out again.
+
+        Raises:
+            UnknownEffectError: there is no such effect. Nothing was changed.
+            EffectInDoubtError: it is running right now. Nothing was changed.
+        """
+        for _ in range(_ATTEMPTS):
+            found = self.find(key)
+            if found is None:
+                raise UnknownEffectError(key)
+            if found.running:
+                raise EffectInDoubtError(key, found.begun, reason=RUNNING)
+            if self._replace(key, found, None):
+                return
+        raise _busy(key)
+
+    # Writing
+
+    def _parts(self, key: str, result: Any) -> tuple[bytes, ...]:
+        path = f"the result of effect {key!r}"
+        cell = InlineEncoder(self._database.policy).encode_inline(result, path)
+        if len(cell) > MAX_RESULT:
+            raise LimitExceededError(f"{path}, {len(cell)} bytes,", limit=MAX_RESULT)
+        return tuple(seal(bytes((Kind.CHUNK,)) + cell[start : start + _PART]) for start in range(0, len(cell), _PART))
+
+    def _replace(self, key: str, before: Entry | None, after: Entry | None) -> bool:
+        return replace_entry(self._store, effect_key(key), before, after)
+
+
+RUNNING: Final = "it is being carried out right now"
+"""Why an effect is in doubt whose owner is at work."""
+
+
+def check_effect_key(key: str) -> None:
+    """Raise ``InvalidArgumentError`` unless this can be the key of an effect."""
+    given: Any = key
+    if type(given) is not str or not given:
+        raise InvalidArgumentError(f"the key of an effect is a string that is not empty, not {given!r:.80}", remains="nothing was changed")
+
+
+def replace_entry(store: KVStore, name: str, before: Entry | None, after: Entry | None) -> bool:
+    """Replace the record under a key of the store (None: no record), if it is as it was read; whether that was done.
+
+    A lost reply is no obstacle: the record is read back, and the write repeated, which its condition makes harmless.
+
+    Raises:
+        UnknownOutcomeError: each reply was lost. Any other ``StorageError``: nothing was changed.
+    """
+    expected = {name: None if before is None else before.stored}
+    puts = {} if after is None else {name: after.stored}
+    deletes = (name,) if after is None else ()
+    lost: UnknownOutcomeError | None = None
+    for sending in range(_SENDINGS):
+        if sending:
+            time.sleep(0.01 * sending)
+        try:
+            if store.apply(expected, puts, deletes):
+                return True
+            # An earlier sending may have done it.
+            return lost is not None and store.get(name) == puts.get(name)
+        except UnreachableStoreError as error:
+            if isinstance(error, UnknownOutcomeError):
+                lost = error
+            elif lost is None:
+                raise
+    assert lost is not None
+    raise lost
+
+
+# The bytes of a record
+
+
+def _entry(key: str, since: int, owner: bytes | None, parts: tuple[bytes, ...] = ()) -> Entry:
+    """The record of an effect, with its bytes."""
+    return _with_bytes(effect_key(key), Entry(key, since, owner, parts))
+
+
+def _with_bytes(name: str, entry: Entry) -> Entry:
+    body: bytes = msgpack.packb([entry.key, entry.since, entry.owner, entry.parts], unicode_errors="surrogatepass")
+    return dataclasses.replace(entry, stored=write_record(name, body))
+
+
+def read_entry(name: str, stored: bytes) -> Entry:
+    """The record under a key of the store. Raises ``CorruptObjectError``."""
+    try:
+        key, since, owner, parts = msgpack.unpackb(read_record(name, stored), unicode_errors="surrogatepass")
+        if key is not None and (type(key) is not str or effect_key(key) != name):
+            raise ValueError("it is not the record of this effect")
+        if type(since) is not int or not (owner is None or (type(owner) is bytes and len(owner) in (0, OWNER_SIZE))):
+            raise ValueError("a field of another type")
+        if type(parts) is not list or any(type(part) is not bytes for part in parts) or (parts and owner is not None):
+            raise ValueError("a field of another type")
+        if len(parts) * _PART > MAX_RESULT:
+            raise ValueError(f"a result of {len(parts)} parts")
+        entry = Entry(key, since, owner, tuple(parts), stored)
+        _ = entry.begun
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
+        raise CorruptObjectError(name, f"the record of an effect is damaged: {error}") from error
+    return entry
+
+
+def check_entry(name: str, stored: bytes) -> None:
+    """Raise ``CorruptObjectError`` unless a record and its result decode. Nothing is unpickled."""
+    entry = read_entry(name, stored)
+    if entry.parts:
+        entry.result(None)
+
+
+def _open_part(part: bytes) -> bytes:
+    raw = unseal(part)
+    if raw[:1] != bytes((Kind.CHUNK,)):
+        raise ValueError("a part of a result is not one")
+    return raw[1:]
+
+
+def iter_entries(store: KVStore) -> Iterator[tuple[str, Entry]]:
+    """The records of a store, each with its key in the store. Raises ``CorruptObjectError``."""
+    for name, stored in store.items(EFFECTS):
+        yield name, read_entry(name, stored)
+
+
+# For purge
+
+
+def erase_effects(store: KVStore, patterns: Collection[str], *, dry_run: bool = False) -> list[str]:
+    """Erase the keys and results of the effects whose key matches a pattern; their keys. They stay done, or in doubt. Cost: a listing."""
+    erased = []
+    for name, entry in iter_entries(store) if patterns else ():
+        found: Entry | None = entry
+        while found is not None and found.key is not None and any(fnmatchcase(found.key, pattern) for pattern in patterns):
+            if dry_run or replace_entry(store, name, found, _with_bytes(name, Entry(None, found.since, found.owner))):
+                erased.append(found.key)
+                break
+            stored = store.get(name)  # it has changed since it was listed
+            found = None if stored is None else read_entry(name, stored)
+    return sorted(erased)
+
+
+def iter_mentions(store: KVStore, words: Collection[str]) -> Iterator[str]:
+    """The effects that have one of the words in their key or in their result, as ``effect KEY``. Nothing is unpickled."""
+    for _, entry in iter_entries(store):
+        text = f"{entry.key}\0{entry.result(None) if entry.parts else ''}"
+        if entry.key is not None and any(word in text for word in words):
+            yield f"effect {entry.key}"
+
+
+def _busy(key: str) -> StoreBusyError:
+    return StoreBusyError(f"others keep changing effect {key!r}", remains="this call changed nothing", hint="try again")

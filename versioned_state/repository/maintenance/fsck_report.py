@@ -1,0 +1,61 @@
+"""The findings of ``fsck``, and its report. Layer: repository."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Problem = Literal["missing", "corrupt", "misplaced"]
+"""Not in the store; bytes that do not match their address or checksum, or do not decode; sound, but not what the reference to it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault of a store.
+
+    Attributes:
+        problem: missing, corrupt or misplaced.
+        what: the kind of thing: ``commit``, ``map``, ``branch``, ``record`` and so on.
+        id: the id of an object, 48 hex digits; the name of a ref; the key of a record.
+        named_by: the id of an object that refers to it, or ``branch main``; empty if nothing does.
+        commit: the id of a commit whose content needs it; empty if none is known.
+        error: the fault in words.
+    """
+
+    problem: Problem
+    what: str
+    id: str
+    named_by: str
+    commit: str
+    error: str
+
+    def __str__(self) -> str:
+        where = f", named by {self.named_by}" if self.named_by else ""
+        within = f", needed by commit {self.commit[:12]}" if self.commit and self.commit not in (self.id, self.named_by) else ""
+        return f"{self.problem} {self.what} {self.id}: {self.error}{where}{within}"
+
+
+@dataclass(frozen=True, slots=True)
+class FsckReport:
+    """The result of a check.
+
+    Attributes:
+        objects, commits, refs: how many were checked.
+        dangling: how many objects nothing leads to. That is not a fault: gc deletes them.
+        findings: the faults, at most 1,000.
+        more: how many more faults there are.
+        seconds: how long it took.
+    """
+
+    objects: int
+    commits: int
+    refs: int
+    dangling: int
+    findings: tuple[Finding, ...]
+    more: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.findings
