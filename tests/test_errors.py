@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -126,3 +127,10 @@ def test_an_error_is_read_where_nothing_else_of_the_library_was_loaded():
     script = "import pickle, sys; error = pickle.load(sys.stdin.buffer); print(error.conflicts[0].path, error.can_resolve)"
     shown = subprocess.run([sys.executable, "-c", script], input=data, check=True, capture_output=True)
     assert shown.stdout.split() == [b"a", b"False"]
+
+
+def test_a_result_that_cannot_cross_stays_behind():
+    error = errors.EffectInDoubtError("pay", datetime(2026, 1, 2, tzinfo=UTC), result=threading.Lock())
+    assert str(crossed(error)) == str(error)
+    assert crossed(error).result is None
+    assert error.result is not None

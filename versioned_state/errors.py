@@ -50,6 +50,7 @@ An error carries its facts as attributes and says what remains. Nothing has chan
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -209,24 +210,26 @@ class UnmergedBranchError(StateError):
 class EffectInDoubtError(StateError):
     """An effect was begun, and the ledger does not know whether it happened. Every try raises this until the effect is settled.
 
-    Attributes:
-        key: the full key of the effect.
-        since: when it was begun, in UTC.
-        result: the result of the function, if it returned and the result could not be recorded (the cause says why); else None.
+    ``key`` is its full key, ``since`` when it was begun, in UTC. ``result`` is the result of the function, if it returned and the ledger
+    could not record the result (the cause says why); else None. A result that cannot be pickled stays behind in its process.
     """
 
-    def __init__(
-        self, key: str, since: datetime, *, reason: str = "it was begun, and its outcome was not recorded", result: Any = None
-    ) -> None:
+    def __init__(self, key: str, since: datetime, *, reason: str = "", result: Any = None) -> None:
         super().__init__(
-            f"effect {key!r} is in doubt since {since:%Y-%m-%d %H:%M:%S} UTC: {reason}",
-            remains="this call did not repeat it",
-            hint="find out whether it happened; then settle_effect(state, key, result) if so, forget_effect(state, key) if not. "
-            "check= lets effect() find out by itself",
+            f"effect {key!r} is in doubt since {since:%Y-%m-%d %H:%M:%S} UTC: {reason or 'it was begun, and its outcome was not recorded'}",
+            remains="it was not repeated" if result is None else "error.result has its result",
+            hint="find out whether it happened; then settle_effect(state, key, result), or forget_effect(state, key) if it did not",
         )
         self.key = key
         self.since = since
         self.result = result
+
+    def __reduce__(self) -> tuple[object, ...]:
+        try:
+            pickle.dumps(self.result)
+        except Exception:  # noqa: BLE001 - whatever a result's own code raises: the error itself has to cross
+            return _restore, (type(self), self.args), {**self.__dict__, "result": None}
+        return super().__reduce__()
 
 
 # The caller mends the input.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -373,3 +375,75 @@ def test_processes_that_race_for_keys_act_once(kind, request, tmp_path):
     assert told(log) == 10
     with opener() as store:
         assert [each.status for each in effects(Versioned(store))] == ["done"] * 11
+
+
+# Interrupts
+
+
+class InterruptAt:
+    """Raises at the k-th line of the library that runs; ``count`` is the number of lines so far."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.count = 0
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
+        return self._line if "versioned_state/" in frame.f_code.co_filename and event == "call" else None
+
+    def _line(self, frame: FrameType, event: str, _: object) -> Any:
+        if event == "line":
+            self.count += 1
+            if self.count == self.at:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._line
+
+    def run(self, call: Callable[[], object]) -> bool:
+        """Whether the call was interrupted."""
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            call()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        return self.count >= self.at
+
+
+@pytest.mark.filterwarnings("ignore:coroutine.*never awaited")  # the interrupt came before its first step
+@pytest.mark.parametrize("kind", ["new", "retried", "declined"])
+def test_interrupted_at_any_line(kind, long_run):
+    """Ctrl-C at any line leaves an effect as if never tried, in doubt, or done; never one that seems to run for ever."""
+
+    def decline() -> None:
+        raise ValueError
+
+    doubts, lines = 0, 0
+    step = 1 if long_run else 3
+    for at in itertools.count(1, step):
+        state, till = Versioned(OneCondition()), Till()
+        if kind == "retried":
+            with suppress(ValueError):
+                effect("pay", decline, state=state)
+        function = decline if kind == "declined" else till.pay
+        try:
+            interrupted = InterruptAt(at).run(
+                partial(effect, "pay", function, state=state, check=lambda *_: False, not_done_on=ValueError if kind == "declined" else ())
+            )
+        except ValueError:
+            interrupted = False
+        paid = till.paid
+        try:
+            result = effect("pay", till.pay, state=state)
+        except EffectInDoubtError:
+            doubts += not paid and kind != "retried"
+            result = effect("pay", till.pay, state=state, check=lambda *_, paid=paid: Happened({"receipt": 1}) if paid else False)
+        assert till.paid == 1
+        assert result["receipt"] == 1
+        assert effect("pay", till.pay, state=state)["receipt"] == 1
+        lines += 1
+        if not interrupted:
+            break
+    assert lines > 50
+    assert doubts < lines / 4, "before the function is called, it is mostly known that it was not"

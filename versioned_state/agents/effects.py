@@ -257,7 +257,7 @@ class _Effect:
         except BaseException as error:
             # The function was not called. The record may be there: a reply was lost, or an interrupt or a cancellation came.
             with suppress(StorageError):
-                await self._store_after(error)(self._ledger.withdraw, self._key, draft, restore=found)
+                await self._write(self._ledger.withdraw, self._key, draft, after=error, restore=found)
             raise
         return begun
 
@@ -270,17 +270,17 @@ class _Effect:
             raise
         if inspect.iscoroutine(result):
             result.close()  # it has not begun
-            await self._store(self._ledger.withdraw, self._key, draft, restore=before)
+            await self._write(self._ledger.withdraw, self._key, draft, restore=before)
             raise InvalidArgumentError(
                 "the function gave a coroutine and is not a coroutine function",
                 remains=_NOTHING,
                 hint="give that function itself",
             )
         try:
-            other = await self._store(self._ledger.record, self._key, draft, result)
+            other = await self._write(self._ledger.record, self._key, draft, result)
         except StateError as error:
             with suppress(StorageError):
-                await self._store(self._ledger.leave, self._key, draft)
+                await self._write(self._ledger.leave, self._key, draft)
             raise EffectInDoubtError(
                 self._key, draft.begun, reason=f"it happened, and its result could not be recorded: {error.what}", result=result
             ) from error
@@ -289,12 +289,11 @@ class _Effect:
     async def _failed(self, error: BaseException, draft: Entry, before: Entry | None) -> None:
         """Tell the ledger of an exception of the function, and the caller of what the ledger then says."""
         surely = isinstance(error, self._call.not_done_on)
-        store = self._store_after(error)
         try:
             if surely:
-                await store(self._ledger.withdraw, self._key, draft, restore=before)
+                await self._write(self._ledger.withdraw, self._key, draft, after=error, restore=before)
             else:
-                await store(self._ledger.leave, self._key, draft)
+                await self._write(self._ledger.leave, self._key, draft, after=error)
         except StorageError as failure:
             error.add_note(f"effect {self._key!r}: the ledger could not be told: {failure}")
         else:
@@ -302,9 +301,20 @@ class _Effect:
                 return
         error.add_note(f"effect {self._key!r} is in doubt: settle_effect() or forget_effect() ends that, or check= of the next try")
 
-    def _store_after(self, error: BaseException) -> Run:
-        """The way to ask the store after an error: a coroutine that is being closed can wait for nothing."""
-        return _directly if isinstance(error, GeneratorExit) else self._store
+    async def _write(self, work: Callable[..., Any], *args: Any, after: BaseException | None = None, **kwargs: Any) -> Any:
+        """Write to the ledger what is known about the effect. After an interrupt it is written again, so that it is not lost.
+
+        Each write has a condition, so twice is once. A coroutine that is being closed (``after``) can wait for nothing.
+        """
+        store = _directly if isinstance(after, GeneratorExit) else self._store
+        try:
+            return await store(work, *args, **kwargs)
+        except StateError:
+            raise
+        except BaseException:
+            with suppress(StateError):
+                await store(work, *args, **kwargs)
+            raise
 
     async def _recorded(self, entry: Entry) -> Any:
         if entry.erased:
