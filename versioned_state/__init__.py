@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from versioned_state.repository.views.change import Change
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.snapshot import Snapshot
+    from versioned_state.state.aio.open import open_async
     from versioned_state.state.branch.commit_options import OnMoved
     from versioned_state.state.live import Live
     from versioned_state.state.open import open as open  # noqa: A004 - read as versioned_state.open; the alias exports it
@@ -74,6 +75,7 @@ __all__ = [
     "effect",
     "effects",
     "forget_effect",
+    "open_async",
     "open_store",
     "register",
     "settle_effect",
@@ -104,6 +106,7 @@ __getattr__, __dir__ = lazy_names(
         "OnMoved": "state.branch.commit_options",
         "Live": "state.live",
         "open": "state.open",
+        "open_async": "state.aio.open",
         "StateSequence": "state.sequence",
         "State": "state.state",
         "Versioned": "state.versioned",

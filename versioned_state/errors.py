@@ -20,6 +20,7 @@ Grouped by what the caller does next::
     │   ├── HandleClosedError          a call on a closed handle
     │   ├── TransactionError           a call that cannot be undone, within a transaction
     │   ├── NoTaskError                also RuntimeError: a call that needs a running task
+    │   ├── EventLoopError             also RuntimeError: a call that needs a running event loop of asyncio
     │   ├── UnknownRevisionError       also KeyError
     │   ├── AmbiguousRevisionError     also KeyError
     │   ├── UnknownPathError           also KeyError: nothing at that path
@@ -296,6 +297,10 @@ class TransactionError(StateError):
 
 class NoTaskError(StateError, RuntimeError):
     """A call that needs a running task, outside of any."""
+
+
+class EventLoopError(StateError, RuntimeError):
+    """A call of ``aio`` where no event loop of asyncio runs, or whose event loop stopped before the call ended."""
 
 
 class UnknownRevisionError(StateError, KeyError):

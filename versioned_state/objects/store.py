@@ -1,6 +1,6 @@
 """Objects by address over a ``KVStore``: reads are verified, writes are staged first. Layer: objects.
 
-``ObjectStore`` reads; ``Staging`` is one writer's overlay of objects that are not yet in the store.
+``ObjectStore`` reads; ``KeptObjects`` reads once; ``Staging`` is one writer's overlay of objects that are not yet in the store.
 """
 
 from __future__ import annotations
@@ -54,6 +54,25 @@ class ObjectStore:
     def iter_addresses(self, prefix: str) -> Iterator[Address]:
         """Addresses whose hex begins with ``prefix``, in the order of the store: one range of keys."""
         return map(address_in, self.kv.keys(OBJECTS + prefix))
+
+
+class KeptObjects:
+    """A reader that keeps in memory each object that it has read."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._kept: dict[Address, bytes] = {}
+
+    def read(self, address: Address) -> bytes:
+        raw = self._kept.get(address)
+        if raw is None:
+            raw = self._kept[address] = self._reader.read(address)
+        return raw
+
+    def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
+        wanted = list(addresses)
+        self._kept.update(self._reader.read_many([address for address in wanted if address not in self._kept]))
+        return {address: self._kept[address] for address in wanted}
 
 
 class Staging:

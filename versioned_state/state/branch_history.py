@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
+from versioned_state.state.aio.caller import ready
 from versioned_state.state.keyspace import KeySpace
 from versioned_state.state.state import locked
 from versioned_state.values.keys import path_of
@@ -112,7 +113,7 @@ class BranchHistory(KeySpace):
 
     def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
         """The first bad commit between a good one and a bad one, and its changes; see ``Repository.bisect``."""
-        with self._lock:
+        with ready(self._lock):
             self._check_open()
             first, last = self._resolve(good), self._resolve(bad)
         return self.repository.bisect(first, last, is_bad)  # without the lock: it takes as long as ``is_bad`` does

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
-from threading import RLock
 from typing import Any, Final
 
 from versioned_state.errors import LimitExceededError
+from versioned_state.state.aio.caller import HandleLock
 from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State, locked
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.keys import NAMESPACE, USER, user_key
+
+_NONE: Final = object()
 
 _AFTER: Final = b"\xff"
 """Follows every key of a range: no UTF-8 has this byte."""
@@ -29,7 +32,7 @@ class KeySpace(State):
         lock: the handle's.
     """
 
-    def __init__(self, prefix: bytes, lock: RLock) -> None:
+    def __init__(self, prefix: bytes, lock: HandleLock) -> None:
         self._prefix = prefix
         self._low = prefix + USER
         self._high = self._low + _AFTER
@@ -40,8 +43,20 @@ class KeySpace(State):
     def _worktree(self) -> Worktree:
         """The live values of the handle."""
 
-    @locked
     def __getitem__(self, key: str) -> Any:
+        if self._lock.leases and (value := self._loaded(key)) is not _NONE:
+            return value
+        return self._get(key)
+
+    def _loaded(self, key: object) -> Any:
+        """The value of a key that is loaded, for a read beside a call of ``aio`` that is under way on this thread's event loop."""
+        if self._lock.is_leased_here and type(key) is str:
+            with suppress(AttributeError):  # that call closes the state
+                return self._worktree.loaded(self._prefix + user_key(key), _NONE)
+        return _NONE
+
+    @locked
+    def _get(self, key: str) -> Any:
         try:
             return self._worktree.get(self._prefix + user_key(key))
         except KeyError:
@@ -58,8 +73,15 @@ class KeySpace(State):
         except KeyError:
             raise KeyError(key) from None
 
-    @locked
     def __contains__(self, key: object) -> bool:
+        if self._lock.leases:
+            with suppress(LimitExceededError):
+                if self._loaded(key) is not _NONE:
+                    return True
+        return self._has(key)
+
+    @locked
+    def _has(self, key: object) -> bool:
         try:
             return type(key) is str and self._prefix + user_key(key) in self._worktree
         except LimitExceededError:
@@ -67,17 +89,17 @@ class KeySpace(State):
 
     @locked
     def __len__(self) -> int:
-        return self._worktree.count(self._low, self._high)
+        return self._worktree.keys.count(self._low, self._high)
 
     @locked
     def iter_keys(self, prefix: str = "") -> Iterator[str]:
         # A list: the keys as they are now, even if the state changes during the iteration.
         first = self._prefix + user_key(prefix)
-        return iter([self._key_of(key) for key in list(self._worktree.iter_keys(first, first + _AFTER))])
+        return iter([self._key_of(key) for key in list(self._worktree.keys.between(first, first + _AFTER))])
 
     @locked
     def _last_key(self) -> str | None:
-        root_key = self._worktree.last_key(self._low, self._high)
+        root_key = self._worktree.keys.last(self._low, self._high)
         return None if root_key is None else self._key_of(root_key)
 
     def _key_of(self, root_key: bytes) -> str:
@@ -85,7 +107,7 @@ class KeySpace(State):
 
     @locked
     def _previews(self, limit: int) -> Iterator[tuple[str, str]]:
-        keys = islice(self._worktree.iter_keys(self._low, self._high), limit)
+        keys = islice(self._worktree.keys.between(self._low, self._high), limit)
         return iter([(self._key_of(key), self._worktree.preview(key)) for key in keys])
 
     @locked
@@ -94,7 +116,7 @@ class KeySpace(State):
         end = start + _AFTER
         names: list[str] = []
         first = start
-        while (found := next(self._worktree.iter_keys(first, end), None)) is not None:
+        while (found := next(self._worktree.keys.between(first, end), None)) is not None:
             name = found[len(start) :].partition(b"\0")[0]
             names.append(name.decode("utf-8", "surrogatepass"))
             first = start + name + b"\x01"  # past every key of this name

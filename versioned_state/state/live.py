@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from versioned_state.state.aio.caller import HandleLock, ready
 from versioned_state.state.sequence import LiveSequence
 from versioned_state.state.state import State, locked
 from versioned_state.state.worktree.key_order import KeyOrder
@@ -23,7 +23,7 @@ class Live(State):
     """
 
     def __init__(self) -> None:
-        self._lock = RLock()
+        self._lock = HandleLock()
         self._values: dict[str, Any] = {}
         self._order: KeyOrder[str] = KeyOrder(self._values)
         self._namespaces: dict[str, Live] = {}
@@ -95,7 +95,7 @@ class Live(State):
     def _ledger_database(self) -> Database:
         """A database of this process for the ledger of effects, which all namespaces share; made when it is first asked for."""
         root = self if self._root is None else self._root
-        with root._lock:
+        with ready(root._lock):
             if root._ledger is None:
                 from versioned_state.repository.database import Database
                 from versioned_state.storage import Memory

@@ -9,6 +9,7 @@ from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.keys import namespace_prefix
 
 if TYPE_CHECKING:
+    from versioned_state.state.aio.twins import KeySpaceAio
     from versioned_state.state.versioned import Versioned
 
 
@@ -36,6 +37,13 @@ class Namespace(KeySpace):
     @property
     def _worktree(self) -> Worktree:
         return self._state._worktree
+
+    @property
+    def aio(self) -> KeySpaceAio[Namespace]:
+        """The calls that ask the store, as coroutines that run them off the event loop."""
+        from versioned_state.state.aio.twins import KeySpaceAio
+
+        return KeySpaceAio(self, self._lock)
 
     def namespace(self, name: str) -> Namespace:
         return Namespace(self._state, self._prefix + namespace_prefix(name), f"{self._name}/{name}")

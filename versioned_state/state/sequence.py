@@ -7,7 +7,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, overload
 
+from versioned_state.state.aio.caller import ready
+
 if TYPE_CHECKING:
+    from versioned_state.state.aio.twins import SequenceAio
     from versioned_state.state.keyspace import KeySpace
     from versioned_state.state.live import Live
     from versioned_state.state.worktree.worktree import Worktree
@@ -47,6 +50,13 @@ class StateSequence(Sequence[Any]):
     def _stored(self) -> int:
         return 0 if self._live() is not None else self._worktree.stored_length(self._key)
 
+    @property
+    def aio(self) -> SequenceAio:
+        """The calls, as coroutines that run them off the event loop; ``async for`` reads the elements."""
+        from versioned_state.state.aio.twins import SequenceAio
+
+        return SequenceAio(self, self._lock)
+
     def append(self, value: Any) -> None:
         """Put a value at the end. A key that is not there becomes a list."""
         self.extend([value])
@@ -54,12 +64,12 @@ class StateSequence(Sequence[Any]):
     def extend(self, values: Iterable[Any]) -> None:
         """Put values at the end. A key that is not there becomes a list."""
         added = list(values)
-        with self._lock:
+        with ready(self._lock):
             self._stored()  # raises if the key holds something else by now
             self._worktree.extend(self._key, added)
 
     def __len__(self) -> int:
-        with self._lock:
+        with ready(self._lock):
             live = self._live()
             return len(live) if live is not None else self._stored() + len(self._worktree.tail(self._key))
 
@@ -68,7 +78,7 @@ class StateSequence(Sequence[Any]):
     @overload
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
-        with self._lock:
+        with ready(self._lock):
             live = self._live()
             if live is not None:
                 return live[index]
@@ -136,7 +146,7 @@ class LiveSequence(StateSequence):
 
     def extend(self, values: Iterable[Any]) -> None:
         added = list(values)
-        with self._lock:
+        with ready(self._lock):
             _as_list(self._state.setdefault(self._name, [])).extend(added)
 
 

@@ -6,27 +6,29 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from functools import wraps
-from threading import RLock
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 from versioned_state.errors import StateError, UnknownPathError
+from versioned_state.state.aio.caller import HandleLock, ready
 from versioned_state.state.sequence import StateSequence
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.keys import user_key
 from versioned_state.values.paths.path import Key, Namespace, StatePath, Step, as_path
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _NONE: Final = object()
 
 
-def locked(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+def locked(method: F) -> F:
     """A method of a state: one call at a time, and none after ``close()``."""
 
     @wraps(method)
-    def wrapper(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._lock:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        lock = self._lock
+        if lock.leases:
+            ready(lock)
+        with lock:
             self._check_open()
             try:
                 return method(self, *args, **kwargs)
@@ -35,7 +37,7 @@ def locked(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
                     self._check_open()  # an interrupted call is ended before its exception goes on
                 raise
 
-    return cast("Callable[Concatenate[Any, P], R]", wrapper)
+    return cast("F", wrapper)
 
 
 class State(MutableMapping[str, Any]):
@@ -45,7 +47,7 @@ class State(MutableMapping[str, Any]):
     for the threads that share a state.
     """
 
-    _lock: RLock
+    _lock: HandleLock
 
     def _check_open(self) -> None:
         """Raise ``HandleClosedError`` if the state was closed."""
@@ -80,7 +82,6 @@ class State(MutableMapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return self.iter_keys()
 
-    @locked
     def at(self, path: str | StatePath) -> Any:
         """The live value at a path, such as ``messages[17].content``: changes to it are changes of the state. Loads the key.
 
@@ -88,7 +89,13 @@ class State(MutableMapping[str, Any]):
             InvalidPathError: the path does not parse.
             UnknownPathError: nothing is there.
         """
-        return value_at(self, as_path(path))
+        if self._lock.is_leased_here:
+            return value_at(self, as_path(path))  # what is loaded is read beside the call that is under way
+        return self._at(as_path(path))
+
+    @locked
+    def _at(self, path: StatePath) -> Any:
+        return value_at(self, path)
 
     @locked
     def pop(self, key: str, default: Any = _NONE) -> Any:

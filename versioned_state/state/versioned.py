@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from threading import RLock
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
@@ -20,7 +20,8 @@ from versioned_state.repository.arguments import check_text, count
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import check_name
 from versioned_state.repository.repository import Repository
-from versioned_state.state.branch import operations
+from versioned_state.state.aio.caller import HandleLock, ready
+from versioned_state.state.branch import moving, operations
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, OnMovedOption, check_policies
 from versioned_state.state.branch.resolving import UNCHANGED, Resolvable, Resolving
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from versioned_state.repository.history.signing import Signer
     from versioned_state.repository.merging.policies import Policy
     from versioned_state.repository.views.diff import Diff
+    from versioned_state.state.aio.twins import VersionedAio
     from versioned_state.storage import KVStore
     from versioned_state.values.codec.pickles import PickleMode
 
@@ -79,7 +81,7 @@ class Versioned(BranchHistory):
             repository = store
         else:
             repository = Repository(store, pickle=pickle, pickle_key=pickle_key, signer=signer, clock=clock)
-        super().__init__(b"", RLock())
+        super().__init__(b"", HandleLock())
         self._handle = BranchHandle(repository, branch, author or None)
         self._unfinished = self._handle.unfinished
         self._transactions = Transactions(self._handle, self._lock, ref(self))
@@ -108,6 +110,13 @@ class Versioned(BranchHistory):
     def _worktree(self) -> Worktree:
         return self._handle.worktree
 
+    @property
+    def aio(self) -> VersionedAio:
+        """The calls that ask the store, as coroutines that run them off the event loop: ``await state.aio.commit("round 1")``."""
+        from versioned_state.state.aio.twins import VersionedAio
+
+        return VersionedAio(self, self._lock)
+
     def namespace(self, name: str) -> Namespace:
         return Namespace(self, namespace_prefix(name), name)
 
@@ -119,6 +128,12 @@ class Versioned(BranchHistory):
             self._handle.finish()
         if self._transactions.open:
             self._transactions.drop_abandoned()
+
+    def _is_at_rest(self) -> bool:
+        """Whether it is open, and no earlier call has left anything to be ended first."""
+        unfinished = self._unfinished
+        ended = unfinished.question is None and unfinished.move is None and unfinished.edit is None
+        return not self._closed and ended and self._handle._in_doubt is None
 
     # Commits
 
@@ -211,7 +226,7 @@ class Versioned(BranchHistory):
         self._transactions.refuse(action)
         self._handle.resolve_doubt()
         if target != self.head:
-            self._handle.move_branch(target, action)
+            moving.move_branch(self._handle, target, action, dropping=True)
         else:
             self._worktree.restore()
         return target
@@ -400,7 +415,7 @@ class Versioned(BranchHistory):
         self._transactions.refuse("switch")
         self._handle.resolve_doubt()
         self._handle.clean("switch()")
-        self._handle.switch(branch, create=create)
+        moving.switch(self._handle, branch, create=create)
         return self.head
 
     @locked
@@ -425,7 +440,7 @@ class Versioned(BranchHistory):
         self._close(warning=True)
 
     def _close(self, *, warning: bool) -> None:
-        with self._lock:
+        with ready(self._lock):
             if self._closed:
                 return
             keys = self._changed_keys() if warning and self._is_kept else []
@@ -463,6 +478,12 @@ class Versioned(BranchHistory):
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._close(warning=kind is None)  # the exception is loud enough
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self.aio.run(partial(self._close, warning=kind is None))
 
     def __del__(self) -> None:
         # No call on the store: this may run in any thread, at any time. Values that changed in place are not compared.

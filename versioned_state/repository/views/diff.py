@@ -89,6 +89,11 @@ class Diff(Sequence[Change]):
         """All changes, in a list."""
         return [Change(change, self._nodes, self._decoder) for change in self._find()]
 
+    def read_all(self) -> None:
+        """Find all changes, and keep in memory what showing them takes, so that a look at the diff does not wait for the store."""
+        self._nodes.keep_objects()
+        str(self)
+
     def _changes_of_key(self, path: StatePath) -> list[Change]:
         """The changes of the key that a path begins with; all changes if it begins with none, as a namespace does."""
         if "changes" in self.__dict__:

@@ -23,6 +23,7 @@ from versioned_state.values.trees.tree import Tree, find, iter_items, rank
 
 if TYPE_CHECKING:
     from versioned_state.repository.views.diff import Diff
+    from versioned_state.repository.views.snapshot_aio import SnapshotAio
 
 
 class Snapshot(Mapping[str, Any]):
@@ -173,6 +174,19 @@ class Snapshot(Mapping[str, Any]):
             if opened.tree.shape is Shape.SEQUENCE:
                 return opened.tree.count
             return [self._decoder.decode_key(key) for key in order_keys(self._nodes, opened)]
+
+    @property
+    def aio(self) -> SnapshotAio:
+        """Reading off the event loop."""
+        from versioned_state.repository.views.snapshot_aio import SnapshotAio
+
+        return SnapshotAio(self)
+
+    def _keep(self, path: str | StatePath) -> Any:
+        """The value at a path, as ``at`` gives it. What was read stays in memory, for later reads."""
+        with self._lock:
+            self._nodes.keep_objects()
+            return self.at(path)
 
     def series(self, key: bytes, *, describe: bool = False) -> Series:
         """The engine's series under an engine key, of the whole commit; for the layers above.

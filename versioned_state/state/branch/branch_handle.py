@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from versioned_state.errors import (
     BranchMovedError,
@@ -34,9 +35,12 @@ from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Com
 from versioned_state.repository.merging.policies import Policies, read_policies
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
+from versioned_state.state.aio.caller import current_caller, hold_still
+from versioned_state.state.aio.held_objects import HeldObjects
 from versioned_state.state.branch.commit_options import OnMoved
 from versioned_state.state.branch.in_doubt import CommitInDoubt, MoveInDoubt, find_commit, find_move
 from versioned_state.state.branch.pending import PendingEntries
+from versioned_state.state.branch.position import HandlePosition
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.worktree.entries import Savepoint, Staged
 from versioned_state.state.worktree.unfinished import Move
@@ -49,12 +53,8 @@ _ATTEMPTS: Final = 1000
 """Attempts to commit to a branch that keeps moving. With the backoff they take most of a minute."""
 
 
-class HandlePosition(NamedTuple):
-    """The branch of a handle, the last record of the branch that it saw, and the head. One assignment moves a handle."""
-
-    branch: str
-    ref: Ref
-    head: Commit
+_MERGES_BESIDE: Final = 3
+"""Attempts of a background call to merge while live values may change, before it holds its caller for the whole of it."""
 
 
 class _LateMerge:
@@ -79,7 +79,8 @@ class BranchHandle:
         self.position = HandlePosition(branch, ref, self.commit_of(ref))
         self.commits_made = 0
         self.pending = PendingEntries()
-        self.worktree = Worktree(repository.database.objects, repository.database.policy, self.head.tree, _LateMerge(weakref.ref(self)))
+        objects = HeldObjects(repository.database.objects)
+        self.worktree = Worktree(objects, repository.database.policy, self.head.tree, _LateMerge(weakref.ref(self)))
         self.unfinished = self.worktree.unfinished
         self._in_doubt: CommitInDoubt | None = None
         self._finishing = False
@@ -132,7 +133,7 @@ class BranchHandle:
 
     def clean(self, call: str) -> Staged:
         """Stage no changes, for the new objects of ``call``. Raises ``UncommittedChangesError`` if there are changes."""
-        staged = self.worktree.stage(lenient=True)
+        staged = self.worktree.stage(lenient=True, adopting=True)
         if staged.changes or staged.failed:
             paths = [str(path_of(key)) for key in (*staged.changes, *staged.failed)]
             raise UncommittedChangesError(call, paths)
@@ -219,6 +220,9 @@ class BranchHandle:
 
     def adopt_commit(self, commit: Commit, ref: Ref, staged: Staged) -> None:
         """Make a published commit the head. It holds the staged changes, alone or merged with changes of others."""
+        if current_caller() is not None and (staged.replaced or not same(staged.tree, commit.tree)):
+            self._adopt_beside(commit, ref, staged)
+            return
         position = self._record_commit(commit, ref, staged)
         self.worktree.adopt(staged, staged.tree)
         self.position = position
@@ -228,6 +232,17 @@ class BranchHandle:
         else:
             self.worktree.update(staged.tree, commit.tree, also=staged.replaced)
         self.unfinished.move = None
+
+    def _adopt_beside(self, commit: Commit, ref: Ref, staged: Staged) -> None:
+        """Make a published commit the head that also holds changes of others, while live values may have changed since they were staged.
+
+        If these later changes conflict with those of others, the handle stays where it is, and its next call raises the conflict.
+        """
+        self.commits_made += 1
+        self._in_doubt = CommitInDoubt(staged, commit, ref, under_way=False)
+        self.unfinished.question = None
+        with suppress(MergeConflictError, StorageError):
+            self.resolve_doubt()
 
     # Steps that an exception interrupted
 
@@ -304,7 +319,7 @@ class BranchHandle:
                 since = self.worktree.stage(lenient=True)
                 self.merged(since, base, since.tree, commit.tree, Resolving())  # raises before anything is changed
                 self.worktree.adopt_late(doubt.staged)
-                self._merge_head(base, commit, ref, Resolving())
+                self._merge_head(base, HandlePosition(self.branch, ref, commit), Resolving())
         self._in_doubt = None
         return ref is not None
 
@@ -369,7 +384,7 @@ class BranchHandle:
         self.resolve_doubt()
         ref, theirs = self.read_head()
         if theirs != self.head:
-            self._merge_head(self.head.tree, theirs, ref, resolving)
+            self._merge_head(self.head.tree, HandlePosition(self.branch, ref, theirs), resolving)
         else:
             self.set_position(ref, theirs)
         return self.head
@@ -378,23 +393,44 @@ class BranchHandle:
         """Move to the current head of the branch. There are no uncommitted changes."""
         position = HandlePosition(self.branch, ref, head)
         if head != self.head:
-            self._move_to(head, position)
+            self.move_to(position)
         else:
             self.position = position
         return head
 
-    def _merge_head(self, base: Tree, theirs: Commit, ref: Ref, resolving: Resolving) -> None:
-        """Move to another commit, with our changes since ``base`` on top. If it raises ``MergeConflictError``, nothing was changed."""
-        try:
-            staged = self.worktree.stage(lenient=True)
-            expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
-        except MissingObjectError:
-            # gc collected our head after the last ref to it was gone.
-            staged, base = self.worktree.stage_over(theirs.tree)
-            expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
-        position = HandlePosition(self.branch, ref, theirs)
+    def _merge_head(self, base: Tree, position: HandlePosition, resolving: Resolving) -> None:
+        """Move to another position, with our changes since ``base`` on top. If it raises ``MergeConflictError``, nothing was changed."""
+        theirs = position.head
+        for _ in range(_MERGES_BESIDE):
+            try:
+                staged = self.worktree.stage(lenient=True)
+                expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
+            except MissingObjectError:
+                break
+            if current_caller() is None:
+                self._take_in(position, staged, base, expected)
+                return
+            self.worktree.read_ahead(staged.tree, expected, theirs.tree)
+            with hold_still():
+                if self.worktree.holds(staged):
+                    self._take_in(position, staged, base, expected)
+                    return
+        with hold_still():
+            try:
+                staged = self.worktree.stage(lenient=True)
+                expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
+            except MissingObjectError:
+                # gc collected our head after the last ref to it was gone.
+                staged, base = self.worktree.stage_over(theirs.tree)
+                expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
+            self._take_in(position, staged, base, expected)
+
+    def _take_in(self, position: HandlePosition, staged: Staged, base: Tree, expected: Tree) -> None:
+        """Move to another position; the live values, which are as ``staged``, take on the content of ``expected``."""
+        theirs = position.head
         keep = staged.failed.keys() - staged.replaced
         self.unfinished.move = Move(expected, theirs.tree, staged.staging, keep=keep, position=position)
+        self.unfinished.question = None
         try:
             self.worktree.update(staged.tree, expected, base=base, head=theirs.tree, also=staged.replaced)
         except StateError:
@@ -417,11 +453,33 @@ class BranchHandle:
         if theirs != self.head and on_moved is OnMoved.REFUSE:
             raise self.moved_error(resolving)
         if theirs != self.head and on_moved is OnMoved.MERGE:
-            self._merge_head(self.head.tree, theirs, ref, resolving)
+            self._merge_head(self.head.tree, HandlePosition(self.branch, ref, theirs), resolving)
         self.worktree.distrust()
 
-    def _move_to(self, target: Commit, position: HandlePosition) -> None:
-        """Drop uncommitted changes and update the live values to another commit."""
+    def move_to(self, position: HandlePosition, *, dropping: bool = False) -> None:
+        """Move to another position, whose branch is at its head already, and update the live values.
+
+        Args:
+            dropping: drop uncommitted changes. Otherwise there are none, but for those that were made beside a background call: these stay.
+        """
+        if current_caller() is None:
+            self._drop_to(position)
+        elif dropping:
+            staged = self.worktree.stage(lenient=True)
+            self.worktree.read_ahead(staged.tree, self.head.tree, position.head.tree)
+            with hold_still():
+                self._drop_to(position)
+        else:
+            self.unfinished.question = None
+            try:
+                self._merge_head(self.head.tree, position, Resolving())
+            except MergeConflictError as error:
+                error.remains = "the branch has moved; the state is as it was, with the changes that were made meanwhile"
+                error.hint = "refresh() raises it again, to be resolved; discard() drops the changes"
+                raise
+
+    def _drop_to(self, position: HandlePosition) -> None:
+        target = position.head
         self._record_move(target, position)
         try:
             try:
@@ -434,58 +492,3 @@ class BranchHandle:
             raise
         self.position = position
         self.unfinished.move = None
-
-    # Moving
-
-    def switch(self, branch: str, *, create: bool) -> None:
-        """Move to another branch. There are no uncommitted changes. Raises ``UnknownRevisionError`` if there is no such branch."""
-        ref = self.repository.database.ref("branch", branch)
-        if ref.head is not None:
-            head = self.commit_of(ref)
-        elif not create:
-            head = self.repository.branches[branch]  # raises
-        elif self.ref.head is None:
-            head = self.head  # our branch has no commit to point to: like ours, the new one begins with its first commit
-        else:
-            ref, head = self.repository.branches.begin(branch, self.head)
-        self._move_to(head, HandlePosition(branch, ref, head))
-
-    def move_branch(self, target: Commit, action: str, *, staged: Staged | None = None, at: tuple[Ref, Commit] | None = None) -> None:
-        """Move the branch to another commit, write an entry to its reflog, and update the live values.
-
-        Args:
-            staged: holds the new objects, if the target is a new commit.
-            at: the record of the branch and its head, if they differ from ours.
-
-        Raises:
-            BranchMovedError: the branch is at neither of the two commits. Nothing was changed.
-        """
-        ref, head = at or (self.ref, self.head)
-        for _ in range(2):
-            self.unfinished.question = MoveInDoubt(ref, target, action)
-            try:
-                if staged is not None and target.address in staged.staging:
-                    moved = self.repository.database.publish(ref, target, staged.staging, action=action, author=self.author)
-                else:
-                    moved = self.repository.database.move(ref, target, action=action, author=self.author)
-            except UnknownOutcomeError:
-                if target == head or self.commit_of(self.read_ref()) != target:
-                    self.unfinished.question = None
-                    raise
-                moved = None  # the branch moved, but the reply was lost
-            except StateError:
-                self.unfinished.question = None
-                raise
-            if moved is None:
-                ref = self.read_ref()
-                actual = self.commit_of(ref)
-                if actual != target:  # the reply may have been lost in an earlier call
-                    if actual != head:
-                        break
-                    continue
-                moved = ref
-            # If this fails, a second call completes the move: it finds the branch at the target.
-            self._move_to(target, HandlePosition(self.branch, moved, target))
-            return
-        self.unfinished.question = None
-        raise BranchMovedError(self.branch, expected=head.id, actual=actual.id)

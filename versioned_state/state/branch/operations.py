@@ -29,6 +29,7 @@ from versioned_state.repository.refs.reflog import Position
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, check_meta
 from versioned_state.state.branch.in_doubt import GIVEN_UP
+from versioned_state.state.branch.moving import move_branch
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.summary import summarize
 from versioned_state.state.worktree.entries import UNSTORABLE, Staged
@@ -103,7 +104,7 @@ def _stage_and_commit(
     worktree = handle.worktree
     try:
         pending = handle.pending.taken()
-        staged = worktree.stage(lenient=options.skip_unserializable, flush=flush, keys=keys, pending=pending)
+        staged = worktree.stage(lenient=options.skip_unserializable, flush=flush, adopting=True, keys=keys, pending=pending)
     except UNSTORABLE as error:
         error.remains = resolving.remains
         raise
@@ -141,7 +142,7 @@ def merge(handle: BranchHandle, theirs: Commit, description: Description, resolv
             return handle.follow(ref, ours)
         if base == ours and fast_forward:
             with suppress(BranchMovedError):
-                handle.move_branch(theirs, f"merge {theirs.short}: fast-forward", at=(ref, ours))
+                move_branch(handle, theirs, f"merge {theirs.short}: fast-forward", at=(ref, ours))
                 return theirs
             continue
         first = (theirs.time, theirs.id) < (ours.time, ours.id)
@@ -203,7 +204,7 @@ def rebase(handle: BranchHandle, onto: Commit, resolving: Resolving) -> Commit:
         tree = _merged(handle, staged, parent.tree, head.tree, commit.tree, resolving, commit)
         if not same(tree, head.tree):
             head = _write(handle, staged, tree, (head,), _described(commit, Description()), "")
-    handle.move_branch(head, f"rebase onto {onto.short}", staged=staged)
+    move_branch(handle, head, f"rebase onto {onto.short}", staged=staged)
     return head
 
 
@@ -219,7 +220,7 @@ def squash(handle: BranchHandle, since: Commit, until: Commit, description: Desc
     for commit in _line(handle, until, head):
         others = handle.repository.parents(commit)[1:]  # the other parents of a merge stay
         new = _write(handle, staged, commit.tree, (new, *others), _described(commit, Description()), "")
-    handle.move_branch(new, f"squash {since.short}..{until.short}", staged=staged)
+    move_branch(handle, new, f"squash {since.short}..{until.short}", staged=staged)
     return new
 
 
@@ -237,7 +238,7 @@ def undo(handle: BranchHandle, steps: int) -> Commit:
         left = "there is nothing to undo" if steps > 0 else "nothing was undone"
         raise UnknownRevisionError(f"{handle.branch}@{{{target}}}" if target >= 0 else call, reason=left)
     # Logged even if the branch is there already: the entry says how many moves are undone.
-    handle.move_branch(found.commit, f"{_UNDO if steps > 0 else _REDO} {abs(steps)}")
+    move_branch(handle, found.commit, f"{_UNDO if steps > 0 else _REDO} {abs(steps)}")
     return found.commit
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.merging.policies import Policy
+from versioned_state.state.aio.caller import ready
 
 if TYPE_CHECKING:
     from versioned_state.repository.merging.merge import Resolutions
@@ -45,7 +46,7 @@ class Resolvable:
 
     def again(self, resolutions: Resolutions) -> Commit:
         state = self._state
-        with state._lock:
+        with ready(state._lock):
             state._check_open()
             state._transactions.refuse("merge.commit")
             if state.branch != self._branch:

@@ -12,12 +12,13 @@ import sys
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from functools import partial
-from threading import RLock, get_ident
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from weakref import ReferenceType, ref
 
 from versioned_state.errors import STAGED, MergeConflictError, StateError, TransactionError
 from versioned_state.repository.history.commit import Commit
+from versioned_state.state.aio.caller import HandleLock, current_caller, ready
 from versioned_state.state.branch import operations
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions
@@ -68,14 +69,14 @@ class _Worker:
     hint = "leave the block first: its end commits it"
 
     def __init__(self) -> None:
-        self.thread, self.task = get_ident(), _current_task()
+        self.thread, self.task = _current_worker()
 
     def is_current(self) -> bool:
-        return self.thread == get_ident() and self.task is _current_task()
+        return (self.thread, self.task) == _current_worker()
 
     @property
     def kind(self) -> str:
-        return "thread" if self.thread != get_ident() else "task"
+        return "thread" if self.thread != _current_worker()[0] else "task"
 
     @property
     def elsewhere(self) -> str:
@@ -133,7 +134,7 @@ class Transactions:
         state: the state of the handle. It holds its transactions, and must be freed once nobody else holds it.
     """
 
-    def __init__(self, handle: BranchHandle, lock: RLock, state: ReferenceType[Versioned]) -> None:
+    def __init__(self, handle: BranchHandle, lock: HandleLock, state: ReferenceType[Versioned]) -> None:
         self._handle = handle
         self._lock = lock
         self._state = state
@@ -173,7 +174,7 @@ class Transactions:
         Raises:
             TransactionError: somebody else is in one; or it would commit before the end of one that does not.
         """
-        with self._lock:
+        with ready(self._lock):
             self._check_open()
             self.drop_abandoned()
             entering: Owner = _Worker() if owner is None else owner
@@ -196,7 +197,7 @@ class Transactions:
             TransactionError: a transaction within it is open.
             StateError: as ``commit``. The staged changes are still there.
         """
-        with self._lock:
+        with ready(self._lock):
             self._check_open()
             if not self.open or transaction is not self.open[-1]:
                 raise TransactionError("a commit within a transaction", remains="nothing was changed", hint=_Worker.hint)
@@ -213,7 +214,7 @@ class Transactions:
             TransactionError: it is not the innermost one, or was rolled back already with one that encloses it. All are rolled back.
             StateError: as ``commit``. The transaction was rolled back.
         """
-        with self._lock:
+        with ready(self._lock):
             try:
                 self._leave(transaction, failed=error is not None)
             except BaseException:
@@ -325,17 +326,23 @@ class Transaction(Block, ContextDecorator, Generic[T]):
 
     def __init__(self, transactions: Transactions, options: CommitOptions, state: T) -> None:
         super().__init__()
-        self._transactions = transactions
-        self._options = options
-        self._state = state
+        self.transactions = transactions
+        self.options = options
+        self.state = state
 
     def __enter__(self) -> T:
-        entered = self._transactions.enter(self._options, self.reference)
-        self.ends.append(partial(self._transactions.leave, entered))
-        return self._state
+        entered = self.transactions.enter(self.options, self.reference)
+        self.ends.append(partial(self.transactions.leave, entered))
+        return self.state
 
     def _recreate_cm(self) -> Transaction[T]:
-        return Transaction(self._transactions, self._options, self._state)
+        return Transaction(self.transactions, self.options, self.state)
+
+
+def _current_worker() -> tuple[int, object]:
+    """The thread and, if an event loop runs in it, the task; of a background call those of its caller."""
+    caller = current_caller()
+    return (get_ident(), _current_task()) if caller is None else caller.owner
 
 
 def _current_task() -> object:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from versioned_state.errors import LimitExceededError, PickleRefusedError, UnserializableValueError
@@ -54,6 +54,13 @@ class Pack:
         self.fingerprint = fingerprint
 
 
+class Repacking(NamedTuple):
+    """New packs, formed when their values were encoded, and the ids of the packs that they take the place of."""
+
+    gone: Collection[int]
+    packs: list[Pack]
+
+
 class LazyTail:
     """Elements appended to a list that is not loaded. ``cell`` is the cell of the list in the head, None for a new list.
 
@@ -91,6 +98,7 @@ class Staged:
         failed: by root key, the changes that are not in ``tree``: the error of a value that cannot be stored, or None for a key that was
             not to be staged.
         replaced: the keys of ``failed`` whose values a merge replaced.
+        repacking: the packs that follow from these changes; None if they are not to be adopted.
     """
 
     tree: Tree
@@ -103,6 +111,7 @@ class Staged:
     failed: dict[bytes, Unstorable | None] = field(default_factory=dict)
     series: dict[bytes, bytes] = field(default_factory=dict)
     replaced: set[bytes] = field(default_factory=set)
+    repacking: Repacking | None = None
 
 
 @dataclass(slots=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Final
 
 from versioned_state.errors import InvalidArgumentError, MissingObjectError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository.history.reach import iter_new, references_of_cell
+from versioned_state.state.aio.caller import run_still
 from versioned_state.state.worktree.entries import UNSTORABLE, NewEntries, Pack, Staged, Unstorable, Update
 from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.values.cells import ELEMENT_INLINE, Code, code_of
@@ -37,6 +39,7 @@ class Stager:
         *,
         lenient: bool = False,
         flush_at: int | None = None,
+        adopting: bool = False,
         keys: Collection[bytes] | None = None,
         pending: NewEntries | None = None,
     ) -> Staged:
@@ -45,9 +48,15 @@ class Stager:
         Args:
             lenient: put values that cannot be stored into ``failed`` instead of raising.
             flush_at: store new objects ahead of the commit whenever they exceed this many bytes.
+            adopting: pack the values for ``TrackedKeys.adopt``.
             keys: stage the changes of these keys only; those of other keys go to ``failed``.
             pending: new entries of the engine's series, to be staged too.
         """
+        return run_still(partial(self._stage, lenient=lenient, flush_at=flush_at, adopting=adopting, keys=keys, pending=pending))
+
+    def _stage(
+        self, *, lenient: bool, flush_at: int | None, adopting: bool, keys: Collection[bytes] | None, pending: NewEntries | None
+    ) -> Staged:
         staging = Staging(self._objects, flush_at=flush_at)
         self._nodes.bind(staging)
         tracked = self._tracked
@@ -75,7 +84,10 @@ class Stager:
         cells.update(series)
         tree = edit_map(self._nodes, tracked.tree, cells) if cells else tracked.tree
         tails = {key: len(lazy.tail) for key, lazy in tracked.tails.items() if lazy.tail}
-        return Staged(tree, staging, changes, unchanged, broken, tails, dict(tracked.tails), failed, series)
+        staged = Staged(tree, staging, changes, unchanged, broken, tails, dict(tracked.tails), failed, series)
+        if adopting:
+            tracked.repack(staged)
+        return staged
 
     def _extend(self, pending: NewEntries) -> dict[bytes, bytes]:
         """The cells of the engine's series that the new entries change."""

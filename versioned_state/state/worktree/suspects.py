@@ -6,10 +6,10 @@ packing calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from versioned_state.state.worktree.entries import IMMUTABLE, Entry, Pack
+from versioned_state.state.worktree.entries import IMMUTABLE, Entry, Pack, Repacking
 from versioned_state.values.codec.scalars import TooDeepError, is_plain
 from versioned_state.values.detection.baselines import Pinned
 from versioned_state.values.detection.fingerprinter import Fingerprinter
@@ -80,12 +80,16 @@ class Suspects:
                 if key in entries and entries[key].pack is pack:
                     yield key
 
-    def repack(self, broken: list[Pack], fresh: dict[bytes, bool]) -> None:
-        """Form new packs from newly loaded values, broken packs, and ``fresh``, which maps each key to whether its value is known plain."""
-        if not (broken or fresh or self._single):
-            return
-        keys = dict.fromkeys(self._single, False)
-        self._single.clear()
+    def repack(self, broken: list[Pack], fresh: Mapping[bytes, bool], encoded: Collection[bytes]) -> Repacking:
+        """Form new packs from newly loaded values, broken packs, and ``fresh``, as the values are now. ``install`` puts them in use.
+
+        Args:
+            fresh: encoded keys, each with whether its value is known plain.
+            encoded: all keys that were encoded; the others have not changed.
+        """
+        keys = {key: False for key in self._single if key not in encoded}
+        if not (broken or fresh or keys):
+            return Repacking(frozenset(), [])
         keys.update(fresh)
         gone = {id(pack) for pack in broken}
         short = self._packs[-_SHORT_PACKS:]
@@ -95,15 +99,24 @@ class Suspects:
             gone.update(map(id, short))
         for pack in broken:
             for key in pack.keys:
-                if key in self._entries and self._entries[key].pack is pack:
+                if key in self._entries and key not in encoded and self._entries[key].pack is pack:
                     keys.setdefault(key, False)
-        if gone:
-            self._packs = [pack for pack in self._packs if id(pack) not in gone]
         members = [key for key in keys if key in self._entries]
+        packs = []
         for start in range(0, len(members), GROUP_SIZE):
             part = members[start : start + GROUP_SIZE]
             values = [self._entries[key].value for key in part]
-            pack = Pack(part, values, self._fingerprint_of(values, plain=all(map(keys.__getitem__, part))))
-            for key in part:
-                self._entries[key].pack = pack
-            self._packs.append(pack)
+            packs.append(Pack(part, values, self._fingerprint_of(values, plain=all(map(keys.__getitem__, part)))))
+        return Repacking(gone, packs)
+
+    def install(self, repacking: Repacking) -> None:
+        """Compare the values of new packs by these from now on. No value is looked at."""
+        if repacking.gone:
+            self._packs = [pack for pack in self._packs if id(pack) not in repacking.gone]
+        for pack in repacking.packs:
+            for key, value in zip(pack.keys, pack.values, strict=True):
+                entry = self._entries.get(key)
+                if entry is not None and entry.value is value:
+                    self._single.pop(key, None)
+                    entry.pack = pack
+        self._packs += repacking.packs

@@ -176,12 +176,23 @@ class TrackedKeys:
                 self.suspects.forget(key)
                 self.assigned[key] = None
 
+    def repack(self, staged: Staged) -> None:
+        """Form the packs for the head that has the staged changes, from the values as they are now."""
+        fresh = {
+            key: update.plain
+            for updates in (staged.changes, staged.unchanged)
+            for key, update in updates.items()
+            if update.base is None and key in self.entries and type(self.entries[key].value) not in IMMUTABLE
+        }
+        encoded = {*staged.changes, *staged.unchanged, *staged.failed}
+        staged.repacking = self.suspects.repack(staged.broken, fresh, encoded)
+
     def adopt(self, staged: Staged) -> None:
-        """Make the staged changes part of the head."""
+        """Make the staged changes part of the head. The values may have changed since they were packed."""
+        assert staged.repacking is not None, "the changes were staged to be adopted"
         entries = self.entries
-        fresh: dict[bytes, bool] = {}
         for key in staged.failed:
-            # The value still differs from the head, and its pack may be formed anew below.
+            # The value still differs from the head, and its pack is formed anew.
             self.assigned[key] = None
             self.suspects.forget(key)
         for updates in (staged.changes, staged.unchanged):
@@ -199,9 +210,7 @@ class TrackedKeys:
                 entry.cell, entry.base = update.cell, update.base
                 if update.base is not None:
                     self.suspects.add(key, entry, None)
-                elif type(entry.value) not in IMMUTABLE:
-                    fresh[key] = update.plain
-        self.suspects.repack(staged.broken, fresh)
+        self.suspects.install(staged.repacking)
 
     def adopt_late(self, staged: Staged) -> None:
         """Make changes staged in an earlier call part of the head. Values may have changed since, so their keys are encoded again."""

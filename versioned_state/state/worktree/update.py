@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any
 
 from versioned_state.errors import StateError, StorageError
 from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.repository.history.reach import iter_new, references_of_cell
+from versioned_state.state.aio.caller import current_caller
 from versioned_state.state.worktree.entries import UNSTORABLE, Entry, Staged
 from versioned_state.state.worktree.in_place import Claims, replace_content
 from versioned_state.state.worktree.stage import Stager
@@ -81,6 +84,21 @@ class Updater:
             if not isinstance(error, StorageError):
                 raise
 
+    def read_ahead(self, now: Tree, *expected: Tree, staging: Staging | None = None) -> None:
+        """Read, for a background call, what live values with the content of one root take on with that of others.
+
+        Args:
+            staging: has the objects of the others that are not stored.
+        """
+        caller = current_caller()
+        if caller is None or caller.is_held:
+            return
+        nodes = self._nodes if staging is None else over(self._nodes, self._nodes.staging, staging)
+        for tree in expected:
+            for key, _, cell in diff_maps(nodes, now, tree):
+                if cell is not None and key in self._tracked.entries:
+                    deque(iter_new(nodes.reader, (), references_of_cell(cell)), maxlen=0)
+
     def _decode(self, cells: dict[bytes, bytes | None], own: Collection[bytes]) -> dict[bytes, tuple[Any, Baseline | None]]:
         """The new live values, uncommitted changes among them, as far as they can be read. Called before anything is changed."""
         decoded = {}
@@ -110,7 +128,7 @@ class Updater:
         now = self._stager.stage(lenient=True)
         if staging is None:
             staging = now.staging
-        both = _over(self._nodes, now.staging, staging)
+        both = over(self._nodes, now.staging, staging)
         differing = {key: cell for key, _, cell in diff_maps(both, now.tree, expected) if key not in keep}
         for key in now.failed:
             if key not in keep:
@@ -180,7 +198,7 @@ class Updater:
         self.catch_up()
         for last in (False, True):
             now = self._stager.stage(lenient=True)
-            both = _over(self._nodes, now.staging, staging)
+            both = over(self._nodes, now.staging, staging)
             wrong = [change for change in diff_maps(both, now.tree, expected) if change[0] not in keep]
             self._nodes.bind(staging)
             for key, _, cell in wrong:
@@ -244,7 +262,7 @@ class Updater:
         raise error.__cause__ or error
 
 
-def _over(nodes: Nodes, first: Staging, second: Staging) -> Nodes:
+def over(nodes: Nodes, first: Staging, second: Staging) -> Nodes:
     """Nodes over two overlays."""
     return nodes if first is second else Nodes(_Either(first, second))
 

@@ -12,12 +12,15 @@ Keys are root keys throughout (see ``values.keys``). Not for two threads at once
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from contextlib import suppress
 from typing import Any, Final
 
 from versioned_state.errors import StateError
 from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.state.aio.caller import current_caller, hold_still
 from versioned_state.state.worktree.entries import IMMUTABLE, UNSTORABLE, Entry, NewEntries, Savepoint, Staged
+from versioned_state.state.worktree.root_keys import RootKeys
 from versioned_state.state.worktree.stage import Stager
 from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.state.worktree.unfinished import DERIVED, Adoption, Move
@@ -30,7 +33,7 @@ from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import path_of
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.references import tree_of
-from versioned_state.values.trees.tree import Tree, iter_cells, iter_items, rank
+from versioned_state.values.trees.tree import Tree, iter_cells, same
 
 _FLUSH_AT: Final = 1 << 21
 """Raw bytes of staged objects from which a commit stores them ahead."""
@@ -54,12 +57,14 @@ class Worktree:
         self._decoder = LiveDecoder(self._nodes, policy, self._encoder.fingerprinter)
         self._tracked = TrackedKeys(self._nodes, self._encoder.fingerprinter, tree)
         self._entries = self._tracked.entries
+        self.keys = RootKeys(self._nodes, self._tracked)
         self.unfinished = self._tracked.unfinished
         self._stager = Stager(objects, self._tracked, self._encoder, self._decoder)
         self._updater = Updater(objects, self._tracked, self._stager, self._encoder, self._decoder, merge)
-        self._last_found: tuple[Tree, bytes, int] = (tree, b"", 0)  # a root, its last key as found last, and the key's rank
         self._adopted_late: Staged | None = None
         self._journal: list[tuple[bytes, Any]] = []  # the values that assignments and deletions replaced, in order
+        self._edits = 0  # calls that changed the bookkeeping
+        self._ahead: tuple[int, bool, NewEntries | None, Staged] | None = None
 
     @property
     def tree(self) -> Tree:
@@ -79,9 +84,15 @@ class Worktree:
     def get(self, key: bytes) -> Any:
         """The live value. Raises ``KeyError``."""
         if key in self._tracked.stale:
-            self._updater.update_stale(key)
+            with hold_still():
+                self._updater.update_stale(key)
         entry = self._entries.get(key)
         return self._load(key).value if entry is None else entry.value
+
+    def loaded(self, key: bytes, default: Any) -> Any:
+        """The live value if it is loaded and that of the head, else the default. Another thread may be in a call on the worktree."""
+        entry = self._entries.get(key)
+        return default if entry is None or key in self._tracked.stale or self.unfinished.move is not None else entry.value
 
     def _load(self, key: bytes) -> Entry:
         tracked = self._tracked
@@ -106,6 +117,7 @@ class Worktree:
     def _begin(self, key: bytes) -> None:
         """Record the state of a key before the call changes it."""
         tracked = self._tracked
+        self._edits += 1
         self.unfinished.edit = (key, tracked.entries.get(key), tracked.tails.get(key), tracked.removed.get(key), len(self._journal))
 
     def set(self, key: bytes, value: Any) -> None:
@@ -147,59 +159,6 @@ class Worktree:
         if key in tracked.entries or key in tracked.added:
             return True
         return key not in tracked.removed and tracked.cell(key) is not None
-
-    def count(self, start: bytes, end: bytes) -> int:
-        """The number of keys in [start, end). Cost: two paths, and sorting the keys that were added or removed since the last call."""
-        low, high = self._span(start, end)
-        tracked = self._tracked
-        return high - low + tracked.added.order.count(start, end) - tracked.removed.order.count(start, end)
-
-    def iter_keys(self, start: bytes, end: bytes) -> Iterator[bytes]:
-        """Iterate over the keys in [start, end), in order."""
-        low, high = self._span(start, end)
-        added = self._tracked.added.order.between(start, end)[::-1]
-        removed = frozenset(self._tracked.removed.order.between(start, end))
-        for key, _ in iter_items(self._nodes, self.tree, low, high):
-            while added and added[-1] < key:
-                yield added.pop()
-            if key not in removed:
-                yield key
-        yield from reversed(added)
-
-    def last_key(self, start: bytes, end: bytes) -> bytes | None:
-        """The last key in [start, end). Costs as much as ``count``; popping all keys one by one costs a few paths each."""
-        added = self._tracked.added.order.last(start, end)
-        kept = self._last_of_head(start, end)
-        return max(added, kept) if added is not None and kept is not None else added or kept
-
-    def _last_of_head(self, start: bytes, end: bytes) -> bytes | None:
-        """The last key in [start, end) that the head has and that was not removed."""
-        low, high = self._span(start, end)
-        removed = self._tracked.removed
-        at = high  # every key of the head from this rank on is removed: the counts agree
-        tree, found, rank_found = self._last_found
-        if tree is self.tree and low <= rank_found < high:
-            beyond = rank_found if found in removed else rank_found + 1
-            if removed.order.count(found, end) == high - beyond:
-                at = beyond
-        step = 1
-        while at > low:
-            step = min(step, at - low)
-            key, _ = next(iter_items(self._nodes, self.tree, at - step, at - step + 1))
-            if removed.order.count(key, end) == high - at + step:
-                at -= step
-                step *= 2
-            elif step > 1:
-                step //= 2
-            else:
-                self._last_found = (self.tree, key, at - 1)
-                return key
-        return None
-
-    def _span(self, start: bytes, end: bytes) -> tuple[int, int]:
-        """The ranks between which the head has the keys in [start, end)."""
-        tree = self.tree
-        return (rank(self._nodes, tree, start), rank(self._nodes, tree, end)) if tree.count else (0, 0)
 
     def release(self, key: bytes) -> bool:
         """Release a loaded value that has not changed. Returns whether the key is no longer loaded."""
@@ -298,18 +257,48 @@ class Worktree:
         return sorted({*staged.changes, *staged.failed})
 
     def stage(
-        self, *, lenient: bool = False, flush: bool = False, keys: Collection[bytes] | None = None, pending: NewEntries | None = None
+        self,
+        *,
+        lenient: bool = False,
+        flush: bool = False,
+        adopting: bool = False,
+        keys: Collection[bytes] | None = None,
+        pending: NewEntries | None = None,
     ) -> Staged:
         """Find the differences from the head and encode them. The handle does not change.
 
         Args:
             lenient: put values that cannot be stored into ``failed`` instead of raising.
-            flush: store large amounts of new objects ahead of the commit.
+            flush: store large amounts of new objects ahead of the commit, unless a background call does it.
+            adopting: prepare for ``adopt``.
             keys: stage the changes of these keys only; those of other keys go to ``failed``.
             pending: new entries of the engine's series, to be staged too.
         """
-        self._updater.catch_up()
-        return self._stager.stage(lenient=lenient, flush_at=_FLUSH_AT if flush else None, keys=keys, pending=pending)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and adopting and keys is None and ahead[:3] == (self._edits, lenient, pending):
+            return ahead[3]
+        if self._tracked.stale:
+            with hold_still():
+                self._updater.catch_up()
+        flush_at = _FLUSH_AT if flush and current_caller() is None else None
+        return self._stager.stage(lenient=lenient, flush_at=flush_at, adopting=adopting, keys=keys, pending=pending)
+
+    def stage_ahead(self, *, lenient: bool, pending: NewEntries) -> None:
+        """Stage for the next ``stage(adopting=True)``, unless the handle changes until then. Raises ``StoreNeeded`` within ``sealed()``."""
+        if not self._tracked.stale:
+            with suppress(*UNSTORABLE):
+                staged = self.stage(lenient=lenient, adopting=True, pending=pending)
+                self._ahead = self._edits, lenient, pending, staged
+
+    def holds(self, staged: Staged) -> bool:
+        """Whether the live values are still as they were staged."""
+        now = self.stage(lenient=True)
+        self._nodes.bind(staged.staging)
+        return same(now.tree, staged.tree) and now.failed.keys() == staged.failed.keys()
+
+    def read_ahead(self, now: Tree, *expected: Tree, staging: Staging | None = None) -> None:
+        """Read, for a background call, all that an update from one root to others takes. See ``Updater.read_ahead``."""
+        self._updater.read_ahead(now, *expected, staging=staging)
 
     def encode_inline(self, value: Any, path: str) -> bytes:
         """The cell of a value with everything in it; ``path`` names the value in an error. Raises as ``Encoder.encode``."""
@@ -321,6 +310,7 @@ class Worktree:
 
     def distrust(self) -> None:
         """Have the next staging encode every loaded value anew, because gc may have collected objects of the head."""
+        self._edits += 1
         self.unfinished.edit = DERIVED
         self._tracked.distrust()
         self.unfinished.edit = None
@@ -329,6 +319,7 @@ class Worktree:
 
     def adopt(self, staged: Staged, tree: Tree) -> None:
         """Make the staged changes part of the head, after a commit whose root is ``tree``, or after they proved to be none."""
+        self._edits += 1
         self.unfinished.edit = DERIVED
         self.tree = tree
         self._tracked.adopt(staged)
@@ -344,6 +335,7 @@ class Worktree:
         """
         if staged is self._adopted_late:
             return  # done before an interrupt
+        self._edits += 1
         self.unfinished.edit = Adoption(staged)
         self._adopt_late(staged)
         self.unfinished.edit = None
@@ -369,13 +361,16 @@ class Worktree:
         Raises:
             StorageError: an uncommitted change could not be read. Nothing was changed.
         """
-        self._updater.update(now, expected, base=base, head=head, also=also)
+        self._edits += 1
+        with hold_still():
+            self._updater.update(now, expected, base=base, head=head, also=also)
 
     def drop(self, head: Tree) -> None:
         """Drop uncommitted changes and take the content of another head, without reading our own, which gc may have collected."""
-        staged, base = self.stage_over(head)
-        self._journal.clear()
-        self.update(staged.tree, head, base=base, head=head, also=staged.failed)
+        with hold_still():
+            staged, base = self.stage_over(head)
+            self._journal.clear()
+            self.update(staged.tree, head, base=base, head=head, also=staged.failed)
 
     # Rollback
 
@@ -387,6 +382,14 @@ class Worktree:
     def restore(self, savepoint: Savepoint | None = None) -> None:
         """Return to a savepoint, or to the head: put replaced values back, and patch mutated ones in place."""
         journal, staged = (0, None) if savepoint is None else (savepoint.journal, savepoint.staged)
+        if current_caller() is not None:
+            target, staging = (self.tree, None) if staged is None else (staged.tree, staged.staging)
+            self.read_ahead(self.stage(lenient=True).tree, target, staging=staging)
+        self._edits += 1
+        with hold_still():
+            self._restore(journal, staged)
+
+    def _restore(self, journal: int, staged: Staged | None) -> None:
         unfinished = self.unfinished
         outermost = unfinished.move is None
         if outermost:
@@ -400,7 +403,7 @@ class Worktree:
             self._tracked.shorten_tails({} if staged is None else staged.tails)
             self._updater.restore(staged)
             if staged is None:
-                now = self.stage()
+                now = self.stage(adopting=True)
                 assert not now.changes, "the restored values are those of the head"
                 self.adopt(now, self.tree)
         except StateError:
@@ -412,6 +415,11 @@ class Worktree:
 
     def finish(self) -> Move | None:
         """Undo an interrupted edit, or complete an interrupted move. Returns the move. Idempotent."""
+        self._edits += 1
+        with hold_still():
+            return self._finish()
+
+    def _finish(self) -> Move | None:
         unfinished, tracked = self.unfinished, self._tracked
         move, edit = unfinished.move, unfinished.edit
         if isinstance(edit, Adoption):

@@ -16,7 +16,7 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of
-from versioned_state.objects.store import Reader, Staging
+from versioned_state.objects.store import KeptObjects, Reader, Staging
 from versioned_state.values.cells import array_header, map_header, pack
 
 
@@ -219,6 +219,12 @@ class Nodes:
         """Where new objects go."""
         assert self._staging is not None, "these nodes are for reading"
         return self._staging
+
+    def keep_objects(self) -> None:
+        """Keep in memory whatever is read from now on."""
+        if not isinstance(self.reader, KeptObjects):
+            self.reader = KeptObjects(self.reader)
+            self._cache = NodeCache()  # a node of a shared cache would be let go of
 
     def get(self, shape: Shape, top: Node | bytes) -> Node:
         """The node at an address; an inlined one is passed through."""

@@ -1,0 +1,128 @@
+"""Calls that run off the event loop, on threads of the library. Beneath all layers.
+
+Not on asyncio's default executor: a program may fill that with calls that wait for these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import copy_context
+from typing import Any, Final, TypeVar
+
+from versioned_state.errors import EventLoopError
+
+T = TypeVar("T")
+
+_THREADS: Final = 32
+"""Calls that are under way at once in a process; more of them wait for their turn. Most of the time such a thread waits for a store."""
+
+
+class _Threads:
+    """The threads of this process. A fork has none of its parent's."""
+
+    def __init__(self) -> None:
+        self.renew()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.renew)
+
+    def renew(self) -> None:
+        self.executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="versioned-state")
+
+
+_threads: Final = _Threads()
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop of this thread. Raises ``EventLoopError`` if asyncio runs none here."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise EventLoopError(
+            "no event loop of asyncio runs here",
+            remains="nothing was changed",
+            hint="under trio, run the synchronous call in a thread: await trio.to_thread.run_sync(state.commit)",
+        ) from None
+
+
+async def off_loop(function: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
+    """Run a function on a background thread, in the context of the caller, and return its result.
+
+    A cancelled call that has begun ends first, and raises ``CancelledError`` then; one that has not begun is dropped. The event loop never
+    waits. Cost: two changes of threads.
+
+    Args:
+        undo: called with the result, on a background thread, if the call was cancelled and nobody gets the result.
+    """
+    running_loop()
+    future = _threads.executor.submit(copy_context().run, function)
+    cancelled = await _end_of(future)
+    if cancelled is None:
+        return future.result()
+    if future.cancelled():
+        raise cancelled
+    failure = future.exception()
+    if failure is None and undo is not None:
+        undone = _threads.executor.submit(copy_context().run, undo, future.result())
+        with _shield():
+            while not undone.done():
+                await _wait(undone)
+        failure = undone.exception()
+    raise cancelled from failure
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a task of its own. A cancellation does not reach it, and is raised once it has ended."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            with nullcontext() if cancelled is None else _shield():
+                await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+    if cancelled is None:
+        return task.result()
+    raise cancelled from (None if task.cancelled() else task.exception())
+
+
+async def _end_of(future: Future[Any]) -> asyncio.CancelledError | None:
+    """Wait for the end of a call. A cancellation drops it if it has not begun; the first one is returned, if there was any."""
+    cancelled = await _wait(future)
+    if cancelled is not None and not future.cancel():
+        with _shield():
+            while not future.done():
+                await _wait(future)
+    return cancelled
+
+
+async def _wait(future: Future[Any]) -> asyncio.CancelledError | None:
+    """Wait for the end of a call or a cancellation; the cancellation."""
+    loop = asyncio.get_running_loop()
+    waiter = loop.create_future()
+
+    def wake(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(_set, waiter)
+
+    future.add_done_callback(wake)
+    try:
+        await waiter
+    except asyncio.CancelledError as error:
+        return error
+    return None
+
+
+def _set(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _shield() -> AbstractContextManager[object]:
+    """Keeps anyio, if it is loaded, from cancelling a task again and again as long as it waits. asyncio cancels a task once."""
+    anyio = sys.modules.get("anyio")
+    return nullcontext() if anyio is None else anyio.CancelScope(shield=True)

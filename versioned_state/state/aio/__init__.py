@@ -1,0 +1,1 @@
+"""Calls of a state off the event loop. Layer: state."""

@@ -1,0 +1,145 @@
+"""The caller of a background thread, and the lock of a handle's calls. Layer: state.
+
+A call of ``state.aio`` works on a background thread while the tasks of its event loop go on. Before it compares or changes live values,
+it *holds* its caller: the event loop stands still until the call lets go of it. A synchronous call has no caller to hold, since whoever
+made it waits for it. Nothing here loads asyncio.
+"""
+
+from __future__ import annotations
+
+from _thread import RLock
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from threading import get_ident, local
+from typing import Final, Protocol, TypeVar
+
+from versioned_state.errors import StorageError
+from versioned_state.objects.address import Address
+
+T = TypeVar("T")
+
+_TRIES: Final = 3
+"""Attempts at a step that stands still and may not ask the store, before one that may."""
+
+
+class StoreNeeded(BaseException):
+    """A step that must not wait for the store needs an object that is not in memory. Only ``run_still`` catches it."""
+
+
+class Caller:
+    """The task for which a thread works. This one stands still all the time: it is on the thread itself.
+
+    Attributes:
+        owner: the thread and the task of the caller; what is done here, it does.
+        objects: each object that the call has read through its handle, until the call ends.
+        is_sealed: another object must not be read now.
+    """
+
+    def __init__(self, owner: tuple[int, object]) -> None:
+        self.owner = owner
+        self.objects: dict[Address, bytes] = {}
+        self.is_sealed = False
+
+    @property
+    def is_held(self) -> bool:
+        return True
+
+    def hold(self) -> AbstractContextManager[None]:
+        """A block during which the tasks of the caller's event loop stand still."""
+        return nullcontext()
+
+    @contextmanager
+    def sealed(self) -> Iterator[None]:
+        """A block in which the store must not be asked for an object. Raises ``StoreNeeded`` where it is."""
+        before, self.is_sealed = self.is_sealed, True
+        try:
+            yield
+        finally:
+            self.is_sealed = before
+
+
+class _Thread(local):
+    caller: Caller | None = None
+
+
+_this_thread: Final = _Thread()
+
+
+def current_caller() -> Caller | None:
+    """The caller that this thread works for; None for a synchronous call."""
+    return _this_thread.caller
+
+
+@contextmanager
+def working_for(caller: Caller) -> Iterator[None]:
+    """A block in which this thread works for a caller."""
+    _this_thread.caller = caller
+    try:
+        yield
+    finally:
+        _this_thread.caller = None
+
+
+def hold_still() -> AbstractContextManager[None]:
+    """A block during which no task of the caller's event loop runs, so that no live value is read or changed."""
+    caller = _this_thread.caller
+    return nullcontext() if caller is None else caller.hold()
+
+
+def run_still(function: Callable[[], T]) -> T:
+    """Run a step that compares live values and changes nothing, while they stand still.
+
+    The event loop does not wait for the store: objects that the step needs are read before, by runs whose results do not count.
+    """
+    caller = _this_thread.caller
+    if caller is None or caller.is_held:
+        return function()
+    for _ in range(_TRIES):
+        with suppress(StoreNeeded), caller.hold(), caller.sealed():
+            return function()
+        try:
+            function()
+        except StorageError:
+            raise
+        except Exception:  # noqa: BLE001, S110 - values changed under it; the run that counts raises what is true
+            pass
+    with caller.hold():
+        return function()
+
+
+class Lease(Protocol):
+    """A call of ``state.aio`` that is under way on a handle."""
+
+    def wait(self) -> None:
+        """Wait on the thread of the event loop until the call has ended, which may hold the thread meanwhile."""
+        ...
+
+
+class HandleLock(RLock):  # type: ignore[misc] # typeshed has it final; it is not
+    """The lock of a handle's calls.
+
+    Attributes:
+        leases: the calls of ``state.aio`` that are under way or begin next, by the thread of their event loop.
+    """
+
+    __slots__ = ("leases",)
+
+    def __init__(self) -> None:
+        self.leases: dict[int, Lease] = {}
+
+    @property
+    def is_leased_here(self) -> bool:
+        """Whether a call of ``state.aio`` that this thread's event loop made is under way."""
+        return bool(self.leases) and get_ident() in self.leases
+
+
+def ready(lock: HandleLock) -> HandleLock:
+    """The lock, once no call of ``state.aio`` that this thread's event loop made is under way: such a call may need the thread to end.
+
+    It is not a method that enters the lock: an interrupt could come between that and the ``with`` statement, and the lock stay held.
+    """
+    if lock.leases:
+        lease = lock.leases.get(get_ident())
+        if lease is not None:
+            lease.wait()
+    return lock

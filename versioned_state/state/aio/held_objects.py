@@ -1,0 +1,44 @@
+"""``HeldObjects``: the objects that a handle reads. Layer: state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from versioned_state.objects.address import Address
+from versioned_state.objects.store import ObjectStore
+from versioned_state.state.aio.caller import StoreNeeded, current_caller
+from versioned_state.storage import KVStore
+
+
+class HeldObjects(ObjectStore):
+    """Verified reads for one handle. What a background call has read stays in memory until it ends, so that its steps need not wait."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    @property
+    def kv(self) -> KVStore:  # type: ignore[override] # read from the repository's each time
+        return self._objects.kv
+
+    def read(self, address: Address) -> bytes:
+        caller = current_caller()
+        if caller is None:
+            return self._objects.read(address)
+        raw = caller.objects.get(address)
+        if raw is None:
+            if caller.is_sealed:
+                raise StoreNeeded
+            raw = caller.objects[address] = self._objects.read(address)
+        return raw
+
+    def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
+        caller = current_caller()
+        if caller is None:
+            return self._objects.read_many(addresses)
+        wanted = list(addresses)
+        missing = [address for address in wanted if address not in caller.objects]
+        if missing:
+            if caller.is_sealed:
+                raise StoreNeeded
+            caller.objects.update(self._objects.read_many(missing))
+        return {address: caller.objects[address] for address in wanted}

@@ -1,0 +1,72 @@
+"""``AsyncTransaction``: a transaction of a task, as an ``async with`` block. Layer: state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
+
+from versioned_state.off_loop import to_the_end
+from versioned_state.state.aio.ahead import stage_ahead
+from versioned_state.state.aio.caller import HandleLock
+from versioned_state.state.aio.gate import run_on_handle
+from versioned_state.state.aio.twin import HandleAio, Named, P, Twin
+from versioned_state.state.branch.transactions import OpenTransaction, Transaction
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from versioned_state.state.versioned import Versioned
+
+
+_CANCELLED: Final = asyncio.CancelledError("the task was cancelled as it entered the transaction")
+
+
+class AsyncTransaction:
+    """A block whose changes are committed together when it ends, and rolled back if it raises or is cancelled.
+
+    It belongs to the task that enters it. A block that is cancelled as it begins is left as if it had not been entered; one that is
+    cancelled as it ends has ended, with its commit or its rollback, when ``CancelledError`` is raised.
+    """
+
+    def __init__(self, lock: HandleLock, transaction: Transaction[Versioned]) -> None:
+        self._lock = lock
+        self._state = transaction.state
+        self._transactions = transaction.transactions
+        self._options = transaction.options
+        self._open: list[OpenTransaction] = []
+
+    async def __aenter__(self) -> Versioned:
+        transactions, block = self._transactions, ref(self)
+        entered = await run_on_handle(
+            self._lock,
+            lambda: transactions.enter(self._options, block),
+            undo=lambda transaction: transactions.leave(transaction, _CANCELLED),
+        )
+        self._open.append(entered)
+        return self._state
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        transaction = self._open.pop()
+        if kind is GeneratorExit:  # the coroutine is closed, and cannot wait
+            self._transactions.leave(transaction, error)
+            return
+        ahead: Callable[[], None] | None = (
+            None if error is not None else partial(stage_ahead, self._state, self._options.skip_unserializable)
+        )
+        end = partial(self._transactions.leave, transaction, error)
+        await to_the_end(run_on_handle(self._lock, end, owner=asyncio.current_task(), ahead=ahead))
+
+
+def transaction(method: Named[P, Transaction[Versioned]]) -> Twin[P, AsyncTransaction]:  # noqa: ARG001 - for type checkers
+    """The twin of the method that gives a transaction."""
+
+    def wrap(aio: HandleAio[Any], method: Callable[P, Transaction[Versioned]]) -> Callable[P, AsyncTransaction]:
+        def call(*args: P.args, **kwargs: P.kwargs) -> AsyncTransaction:
+            return AsyncTransaction(aio.lock, method(*args, **kwargs))
+
+        return call
+
+    return Twin(wrap)

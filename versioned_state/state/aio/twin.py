@@ -1,0 +1,111 @@
+"""``Twin``: the twin of a method, which runs the method off the event loop. Layer: state."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from functools import partial, update_wrapper
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from versioned_state.state.aio.caller import HandleLock
+from versioned_state.state.aio.gate import run_on_handle
+from versioned_state.state.aio.stream import Stream
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
+V = TypeVar("V")
+
+Named = Callable[[], Callable[Concatenate[Any, P], R]]
+"""Names a method for a type checker. Nobody calls it: an object is asked for its method of the twin's name."""
+
+
+class HandleAio(Generic[S]):
+    """Calls on a handle, one at a time, off the event loop.
+
+    A cancelled call that has begun ends first, and raises ``CancelledError`` then.
+
+    Attributes:
+        of: the object that the calls are made on.
+        lock: the lock of the handle's calls.
+    """
+
+    def __init__(self, of: S, lock: HandleLock) -> None:
+        self.of = of
+        self.lock = lock
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Run a function that calls the state, such as the ``merge.commit`` of a conflict, as one call on the handle.
+
+        It runs on a background thread, while tasks may change live values, so it should not change these itself.
+
+        Raises:
+            EventLoopError: asyncio runs no event loop here.
+        """
+        return await run_on_handle(self.lock, function)
+
+
+class Twin(Generic[P, V]):
+    """The twin of the method of the same name.
+
+    Args:
+        wrap: makes the twin of a bound method.
+    """
+
+    def __init__(self, wrap: Callable[[HandleAio[Any], Callable[P, Any]], Callable[P, V]]) -> None:
+        self._wrap = wrap
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, aio: None, cls: type) -> Twin[P, V]: ...
+    @overload
+    def __get__(self, aio: HandleAio[Any], cls: type) -> Callable[P, V]: ...
+    def __get__(self, aio: HandleAio[Any] | None, cls: type) -> Twin[P, V] | Callable[P, V]:
+        if aio is None:
+            return self
+        method = getattr(aio.of, self._name)
+        return update_wrapper(self._wrap(aio, method), method)
+
+
+def awaitable(
+    method: Named[P, R],  # noqa: ARG001 - for type checkers
+    *,
+    ahead: Callable[[Any, Mapping[str, Any]], None] | None = None,
+    after: Callable[[Any], object] | None = None,
+) -> Twin[P, Coroutine[Any, Any, R]]:
+    """A twin that gives the result of its method when it is awaited.
+
+    Args:
+        method: see ``Named``.
+        ahead: done with the object and the keyword arguments before the call, on the thread of the event loop.
+        after: done with the result, on the background thread.
+    """
+
+    def wrap(aio: HandleAio[Any], method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
+        async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            def run() -> R:
+                result = method(*args, **kwargs)
+                if after is not None:
+                    after(result)
+                return result
+
+            return await run_on_handle(aio.lock, run, ahead=None if ahead is None else partial(ahead, aio.of, kwargs))
+
+        return call
+
+    return Twin(wrap)
+
+
+def stream(method: Named[P, Iterator[T]]) -> Twin[P, AsyncIterator[T]]:  # noqa: ARG001 - for type checkers
+    """A twin that gives an asynchronous iterator where its method gives an iterator, which nothing but the store stands behind."""
+
+    def wrap(aio: HandleAio[Any], method: Callable[P, Iterator[T]]) -> Callable[P, AsyncIterator[T]]:
+        def call(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+            return Stream(lambda: run_on_handle(aio.lock, partial(method, *args, **kwargs)))
+
+        return call
+
+    return Twin(wrap)

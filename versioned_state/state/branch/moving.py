@@ -1,0 +1,75 @@
+"""Moves of a handle to another branch, and of its branch to another commit. Layer: state."""
+
+from __future__ import annotations
+
+from versioned_state.errors import BranchMovedError, StateError, UnknownOutcomeError
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.refs.ref import Ref
+from versioned_state.state.branch.branch_handle import BranchHandle
+from versioned_state.state.branch.in_doubt import MoveInDoubt
+from versioned_state.state.branch.position import HandlePosition
+from versioned_state.state.worktree.entries import Staged
+
+
+def switch(handle: BranchHandle, branch: str, *, create: bool) -> None:
+    """Move to another branch. There are no uncommitted changes. Raises ``UnknownRevisionError`` if there is no such branch."""
+    ref = handle.repository.database.ref("branch", branch)
+    if ref.head is not None:
+        head = handle.commit_of(ref)
+    elif not create:
+        head = handle.repository.branches[branch]  # raises
+    elif handle.ref.head is None:
+        head = handle.head  # our branch has no commit to point to: like ours, the new one begins with its first commit
+    else:
+        ref, head = handle.repository.branches.begin(branch, handle.head)
+    handle.move_to(HandlePosition(branch, ref, head))
+
+
+def move_branch(
+    handle: BranchHandle,
+    target: Commit,
+    action: str,
+    *,
+    staged: Staged | None = None,
+    at: tuple[Ref, Commit] | None = None,
+    dropping: bool = False,
+) -> None:
+    """Move the branch to another commit, write an entry to its reflog, and update the live values.
+
+    Args:
+        staged: holds the new objects, if the target is a new commit.
+        at: the record of the branch and its head, if they differ from ours.
+        dropping: drop uncommitted changes; otherwise there are none.
+
+    Raises:
+        BranchMovedError: the branch is at neither of the two commits. Nothing was changed.
+    """
+    ref, head = at or (handle.ref, handle.head)
+    for _ in range(2):
+        handle.unfinished.question = MoveInDoubt(ref, target, action)
+        try:
+            if staged is not None and target.address in staged.staging:
+                moved = handle.repository.database.publish(ref, target, staged.staging, action=action, author=handle.author)
+            else:
+                moved = handle.repository.database.move(ref, target, action=action, author=handle.author)
+        except UnknownOutcomeError:
+            if target == head or handle.commit_of(handle.read_ref()) != target:
+                handle.unfinished.question = None
+                raise
+            moved = None  # the branch moved, but the reply was lost
+        except StateError:
+            handle.unfinished.question = None
+            raise
+        if moved is None:
+            ref = handle.read_ref()
+            actual = handle.commit_of(ref)
+            if actual != target:  # the reply may have been lost in an earlier call
+                if actual != head:
+                    break
+                continue
+            moved = ref
+        # If this fails, a second call completes the move: it finds the branch at the target.
+        handle.move_to(HandlePosition(handle.branch, moved, target), dropping=dropping)
+        return
+    handle.unfinished.question = None
+    raise BranchMovedError(handle.branch, expected=head.id, actual=actual.id)
