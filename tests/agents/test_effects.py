@@ -260,6 +260,8 @@ def test_a_call_that_cannot_be_made_leaves_nothing_in_doubt(till):
         effect("pay", till.pay, state=state)
     with pytest.raises(InvalidArgumentError, match="function"):
         effect("pay", "pay", state=state)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="check"):
+        effect("pay", till.pay, "Rome", state=state, check=True)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="generator"):
         effect("pay", (lambda: (yield)), state=state)
     with pytest.raises(InvalidArgumentError, match="scope"):

@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -19,7 +20,14 @@ from tests.support.processes import fork
 from tests.support.store_openers import Opener, postgres, redis
 from tests.support.stores import OneCondition
 from versioned_state import Disk, Happened, KVStore, Memory, Versioned, effect, effects, forget_effect, settle_effect
-from versioned_state.errors import EffectInDoubtError, InvalidArgumentError, StorageError, UnknownEffectError, UnknownOutcomeError
+from versioned_state.errors import (
+    EffectInDoubtError,
+    InvalidArgumentError,
+    StorageError,
+    UnknownEffectError,
+    UnknownOutcomeError,
+    UnreachableStoreError,
+)
 from versioned_state.storage import Fault, Faulty, InjectedCrash
 from versioned_state.storage.wrapper import Wrapper
 
@@ -178,6 +186,41 @@ def test_the_store_fails_while_an_effect_is_settled(fault, call):
     assert till.paid == 0
 
 
+class Flaky(Wrapper):
+    """Carries out a write and loses the reply; does not answer the next time; then works."""
+
+    def __init__(self, store: KVStore) -> None:
+        super().__init__(store)
+        self.errors: list[StorageError] = []
+
+    def apply(
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str] = (),
+        *,
+        objects: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        error = self.errors.pop(0) if self.errors else None
+        if not isinstance(error, UnreachableStoreError) or isinstance(error, UnknownOutcomeError):
+            done = super().apply(expected, puts, deletes, objects=objects)
+        if error is not None:
+            raise error
+        return done
+
+
+def test_a_store_that_does_not_answer_is_asked_again_only_about_a_write_that_it_may_have_done():
+    store, till = Flaky(Memory()), Till()
+    state = opened(store)
+    store.errors = [UnknownOutcomeError("no answer"), UnreachableStoreError("no route")]
+    assert effect("a", till.pay, state=state)["receipt"] == 1
+    store.errors = [UnreachableStoreError("no route")] * 2  # to begin, and to take that back
+    with pytest.raises(UnreachableStoreError):
+        effect("b", till.pay, state=state)
+    assert store.errors == []
+    assert till.paid == 1
+
+
 class Late(Wrapper):
     """Loses the reply to each write, and carries out the first one only when asked: a request that arrives late."""
 
@@ -323,17 +366,15 @@ def test_a_process_that_lives_is_not_taken_for_one_that_died(tmp_path):
             with pytest.raises(EffectInDoubtError, match="right now"):
                 forget_effect(state, "pay")
             os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            pid = 0
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it has died, and nobody has taken note
             with pytest.raises(EffectInDoubtError, match="not recorded"):
                 effect("pay", till.pay, state=state)
             assert effect("pay", till.pay, state=state, check=lambda *_: False)["receipt"] == 1
     finally:
         os.close(reads)
         os.close(writes)
-        if pid:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def test_an_attempt_that_failed_is_not_waited_for_while_its_process_lives(tmp_path):
@@ -343,10 +384,13 @@ def test_an_attempt_that_failed_is_not_waited_for_while_its_process_lives(tmp_pa
         state = opened(store)
         with pytest.raises(ZeroDivisionError):
             effect("pay", lambda: 1 / 0, state=state)
+        with pytest.raises(EffectInDoubtError, match="recorded"):
+            effect("connect", threading.Lock, state=state)
 
         def child() -> None:
             with Disk(path) as other:
-                assert effect("pay", Till().pay, state=Versioned(other), check=lambda *_: False)["receipt"] == 1
+                for key in ("pay", "connect"):
+                    assert effect(key, Till().pay, state=Versioned(other), check=lambda *_: False)["receipt"] == 1
 
         assert not in_a_child(child)
         assert effect("pay", Till().pay, state=state)["receipt"] == 1

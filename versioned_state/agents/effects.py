@@ -1,4 +1,4 @@
-"""Effects: calls into the world outside, each carried out once, also after a crash. Layer: agents.
+"""Effects: calls into the outside world, each carried out once, also after a crash. Layer: agents.
 
 The repository's ledger (``repository/ledger``) remembers them; this module decides what to do about an effect that the ledger has.
 """
@@ -29,7 +29,6 @@ EffectScope = Literal["store", "branch", "call"]
 _PREFIXES: Final = ("@branch/", "@call/")
 """Beginnings of full keys that ``scope`` makes. No key of the scope "store" begins so, and no two effects share a full key."""
 
-
 _NOTHING: Final = "nothing was done"
 
 
@@ -52,7 +51,7 @@ def effect(
     not_done_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     **kwargs: Any,
 ) -> T:
-    """Call a function that acts on the world outside, once for each key, also after a crash; its result.
+    """Call a function that acts on the outside world, once for each key, also after a crash; its result.
 
     The ledger of the store records the key before the call, and the result after it. A later call with the same key, by whichever process,
     branch or version of the state, returns a copy of the recorded result and does not call the function; other arguments change nothing.
@@ -84,6 +83,8 @@ def effect(
     """
     if not callable(function):
         raise InvalidArgumentError(f"an effect is carried out by a function, not by {function!r:.80}", remains=_NOTHING)
+    if check is not None and not callable(check):
+        raise InvalidArgumentError(f"check is a function, not {check!r:.80}", remains=_NOTHING)
     place = _place_of_call(state)
     full = place.full_key(key, scope)
     call = _Call(full, function, args, _with_key(function, args, kwargs, full), check, idempotent, _exceptions(not_done_on))
@@ -139,7 +140,8 @@ class _Place:
             raise InvalidArgumentError(f"scope={scope!r}: it is 'store', 'branch' or 'call'", remains=_NOTHING)
         if scope == "store":
             if key.startswith(_PREFIXES):
-                raise InvalidArgumentError(f"the key {key!r} begins as scope= lets keys begin", remains=_NOTHING, hint="choose another")
+                begins = " or ".join(_PREFIXES)
+                raise InvalidArgumentError(f"the key {key!r} begins with {begins}, as those of other scopes do", remains=_NOTHING)
             return key
         name = self.branch if scope == "branch" else self.call
         if name is None:

@@ -1,4 +1,4 @@
-"""The ledger of effects: what was begun in the world outside, and what came of it. Layer: repository.
+"""The ledger of effects: what was begun in the outside world, and what came of it. Layer: repository.
 
 It lies beside the history, in mutable keys that change by compare-and-set only, so no reset, undo or fork forgets an effect. A record is
 written before the effect is carried out and again after it::
@@ -161,16 +161,9 @@ class Ledger:
         stored = self._store.get(name)
         return None if stored is None else read_entry(name, stored)
 
-    def records(self, *, describe: bool = False) -> list[EffectRecord]:
-        """All effects, oldest first. Cost: reads the ledger.
-
-        Args:
-            describe: show objects in results as ``ObjectInfo``, as where the repository may not unpickle.
-
-        Raises:
-            CorruptObjectError: a record is damaged; ``fsck`` names it.
-        """
-        policy = None if describe or not self._database.policy.allowed else self._database.policy
+    def records(self) -> list[EffectRecord]:
+        """All effects, oldest first. Cost: reads the ledger. Raises ``CorruptObjectError`` for a damaged record; ``fsck`` names it."""
+        policy = self._database.policy if self._database.policy.allowed else None
         entries = sorted((entry for _, entry in iter_entries(self._store)), key=lambda entry: (entry.since, entry.key or ""))
         return [EffectRecord(entry.key or "", "done" if entry.done else "in doubt", entry.begun, entry, policy) for entry in entries]
 

@@ -41,7 +41,7 @@ def effects(
 ) -> None:
     """List the effects of agents whose key matches a PATTERN such as 'pay:*' (default: all), oldest first.
 
-    An effect is a call into the world outside, carried out once. It is done, or it is in doubt: it was begun, and nobody knows whether it
+    An effect is a call into the outside world, carried out once. It is done, or it is in doubt: it was begun, and nobody knows whether it
     happened. Find out; then --settle it if it happened, or --forget it if it did not.
 
     With --json: one object a line.
