@@ -462,6 +462,17 @@ def test_a_result_that_cannot_be_stored_is_not_lost(till):
     assert till.paid == ["Rome"]
 
 
+def test_a_live_state_remembers_any_object():
+    state = Live()
+    lock = threading.Lock()
+    assert effect("lock", lambda: lock, state=state) is lock
+    assert effect("lock", lambda: lock, state=state.namespace("a")) is lock
+    effect("list", lambda: [[1]], state=state)[0].append(2)
+    effect("list", lambda: [[1]], state=state)[0].append(2)
+    assert effect("list", lambda: [[1]], state=state) == [[1]]
+    assert [each.result for each in effects(state)] == [lock, [[1]]]
+
+
 class Receipt:
     def __init__(self, number: int) -> None:
         self.number = number

@@ -13,6 +13,7 @@ from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.stores import swap_store
 from versioned_state import Happened, Memory, Versioned, effect, effects
 from versioned_state.errors import EffectInDoubtError, InvalidArgumentError
+from versioned_state.off_loop import off_loop
 
 
 class Till:
@@ -202,3 +203,32 @@ def test_a_coroutine_that_is_closed_leaves_it_in_doubt():
     assert found.status == "in doubt"
     with pytest.raises(EffectInDoubtError, match="outcome was not recorded"):
         effect("pay", int, state=state)
+
+
+def test_a_result_is_recorded_though_no_thread_is_free():
+    """A cancelled call that waits for a thread of the library would be dropped; a result must not be."""
+    state, till = Versioned(), Till()
+    release = threading.Event()
+    others: list[asyncio.Future[bool]] = []
+
+    async def pay() -> int:
+        till.paid.append("Rome")
+        others.extend(asyncio.ensure_future(off_loop(lambda: release.wait(20))) for _ in range(64))
+        await asyncio.sleep(0)
+        till.begun.set()
+        return 1
+
+    async def agent() -> None:
+        running = asyncio.ensure_future(effect("pay", pay, state=state))
+        await till.begun.wait()
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+            running.cancel()
+        release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await asyncio.gather(*others)
+        assert await effect("pay", pay, state=state) == 1
+
+    asyncio.run(agent())
+    assert till.paid == ["Rome"]

@@ -168,7 +168,7 @@ def _place(state: State | Repository) -> _Place:
     if isinstance(state, Versioned):
         return _Place(Ledger(state.repository.database), state.branch, name)
     if isinstance(state, Live):
-        return _Place(Ledger(state._ledger_database()), "", name)
+        return _Place(state._effect_ledger(), "", name)
     raise InvalidArgumentError(
         f"{type(state).__name__} has no ledger of effects", remains=_NOTHING, hint="give a Versioned, a Live or a Repository"
     )
@@ -325,22 +325,10 @@ class _Effect:
 
 
 async def _off_loop(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run work in a thread. A cancellation waits until the work has ended, and then goes on."""
-    import asyncio
+    """A cancellation waits until the work, which may have to wait for a thread, has ended."""
+    from versioned_state.off_loop import off_loop, to_the_end  # loads asyncio
 
-    running = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
-    cancelled: asyncio.CancelledError | None = None
-    while not running.done():
-        try:
-            await asyncio.shield(running)
-        except asyncio.CancelledError as error:
-            cancelled = error
-        except BaseException:  # noqa: BLE001 - the work's own, raised below
-            break
-    if cancelled is not None:
-        running.exception()  # is looked at, so that asyncio does not report it
-        raise cancelled
-    return running.result()
+    return await to_the_end(off_loop(partial(work, *args, **kwargs)))
 
 
 async def _directly(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

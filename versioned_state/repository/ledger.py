@@ -15,12 +15,15 @@ A record whose owner has died is in doubt too. The ledger never guesses: callers
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import secrets
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgpack
@@ -130,8 +133,7 @@ class EffectRecord:
     key: str
     status: EffectStatus
     since: datetime
-    _entry: Entry = field(repr=False)
-    _policy: PicklePolicy | None = field(repr=False, compare=False)
+    _read: Callable[[], Any] = field(repr=False, compare=False)
 
     @property
     def result(self) -> Any:
@@ -139,7 +141,7 @@ class EffectRecord:
 
         ``ObjectInfo`` stands for an object that may not be unpickled.
         """
-        return self._entry.result(self._policy) if self._entry.parts else None
+        return self._read()
 
 
 class Ledger:
@@ -163,13 +165,19 @@ class Ledger:
 
     def records(self) -> list[EffectRecord]:
         """All effects, oldest first. Cost: reads the ledger. Raises ``CorruptObjectError`` for a damaged record; ``fsck`` names it."""
-        policy = self._database.policy if self._database.policy.allowed else None
         entries = sorted((entry for _, entry in iter_entries(self._store)), key=lambda entry: (entry.since, entry.key or ""))
-        return [EffectRecord(entry.key or "", "done" if entry.done else "in doubt", entry.begun, entry, policy) for entry in entries]
+        status: dict[bool, EffectStatus] = {True: "done", False: "in doubt"}
+        return [EffectRecord(entry.key or "", status[entry.done], entry.begun, partial(self._shown, entry)) for entry in entries]
 
     def result(self, entry: Entry) -> Any:
         """A copy of the result of an effect that is done. Raises as ``Entry.result``."""
         return entry.result(self._database.policy)
+
+    def _shown(self, entry: Entry) -> Any:
+        """The result of an effect, if it has one; an object that may not be unpickled is described."""
+        if not entry.parts:
+            return None
+        return self.result(entry) if self._database.policy.allowed else entry.result(None)
 
     # An effect, step by step
 
@@ -262,6 +270,35 @@ class Ledger:
 
     def _replace(self, key: str, before: Entry | None, after: Entry | None) -> bool:
         return replace_entry(self._store, effect_key(key), before, after)
+
+
+class LiveLedger(Ledger):
+    """The effects of a state of this process. Results are kept as they are, any object, and not as bytes.
+
+    A copy is a deep copy; an object that cannot be copied is given itself.
+    """
+
+    def __init__(self) -> None:
+        from versioned_state.repository.database import Database
+        from versioned_state.storage import Memory
+
+        super().__init__(Database(Memory()))
+        self._results: dict[bytes, Any] = {}
+
+    def result(self, entry: Entry) -> Any:
+        return _copied(self._results[entry.parts[0]])
+
+    def _parts(self, key: str, result: Any) -> tuple[bytes, ...]:
+        token = secrets.token_bytes(8)
+        self._results[token] = _copied(result)
+        return (token,)
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001 - whatever the code of its class raises
+        return value
 
 
 RUNNING: Final = "it is being carried out right now"

@@ -12,7 +12,7 @@ from versioned_state.state.worktree.key_order import KeyOrder
 from versioned_state.values.keys import namespace_prefix, user_key
 
 if TYPE_CHECKING:
-    from versioned_state.repository.database import Database
+    from versioned_state.repository.ledger import LiveLedger
 
 
 class Live(State):
@@ -28,7 +28,7 @@ class Live(State):
         self._order: KeyOrder[str] = KeyOrder(self._values)
         self._namespaces: dict[str, Live] = {}
         self._root: Live | None = None  # of a namespace: the state that it is a part of
-        self._ledger: Database | None = None
+        self._ledger: LiveLedger | None = None
 
     @locked
     def __getitem__(self, key: str) -> Any:
@@ -92,15 +92,14 @@ class Live(State):
         user_key(key)
         return key not in self
 
-    def _ledger_database(self) -> Database:
-        """A database of this process for the ledger of effects, which all namespaces share; made when it is first asked for."""
+    def _effect_ledger(self) -> LiveLedger:
+        """The ledger of effects, which all namespaces share; made when it is first asked for."""
         root = self if self._root is None else self._root
         with ready(root._lock):
             if root._ledger is None:
-                from versioned_state.repository.database import Database
-                from versioned_state.storage import Memory
+                from versioned_state.repository.ledger import LiveLedger
 
-                root._ledger = Database(Memory())
+                root._ledger = LiveLedger()
             return root._ledger
 
     def __repr__(self) -> str:
