@@ -23,6 +23,18 @@ from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
     from versioned_state.agents.effects import Happened, effect, effects, forget_effect, settle_effect
+    from versioned_state.agents.events.classes import (
+        ActionEvent,
+        ClarifyEvent,
+        ErrorEvent,
+        FailEvent,
+        OutputEvent,
+        SuccessEvent,
+        TaskStartEvent,
+    )
+    from versioned_state.agents.events.log import events
+    from versioned_state.agents.tasks.outcome import TaskClarify, TaskFailed
+    from versioned_state.agents.tasks.task import checkpoint, current_state, emit, task
     from versioned_state.errors import StateError
     from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.history.signing import Signer
@@ -48,13 +60,17 @@ if TYPE_CHECKING:
 # Without `open`, which is read as versioned_state.open: a star import must not replace the builtin.
 __all__ = [
     "MISSING",
+    "ActionEvent",
     "Cache",
     "Change",
+    "ClarifyEvent",
     "Commit",
     "Conflict",
     "Diff",
     "Disk",
     "EffectRecord",
+    "ErrorEvent",
+    "FailEvent",
     "Happened",
     "KVStore",
     "Live",
@@ -62,6 +78,7 @@ __all__ = [
     "Merge",
     "ObjectInfo",
     "OnMoved",
+    "OutputEvent",
     "Repository",
     "Signer",
     "Skip",
@@ -70,15 +87,24 @@ __all__ = [
     "StateError",
     "StatePath",
     "StateSequence",
+    "SuccessEvent",
     "Tagged",
+    "TaskClarify",
+    "TaskFailed",
+    "TaskStartEvent",
     "Versioned",
+    "checkpoint",
+    "current_state",
     "effect",
     "effects",
+    "emit",
+    "events",
     "forget_effect",
     "open_async",
     "open_store",
     "register",
     "settle_effect",
+    "task",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -87,6 +113,20 @@ __getattr__, __dir__ = lazy_names(
         "errors": "errors",
         "storage": "storage",
         "StateError": "errors",
+        "ErrorEvent": "agents.events.classes",
+        "ClarifyEvent": "agents.events.classes",
+        "FailEvent": "agents.events.classes",
+        "SuccessEvent": "agents.events.classes",
+        "OutputEvent": "agents.events.classes",
+        "ActionEvent": "agents.events.classes",
+        "TaskStartEvent": "agents.events.classes",
+        "TaskClarify": "agents.tasks.outcome",
+        "TaskFailed": "agents.tasks.outcome",
+        "events": "agents.events.log",
+        "emit": "agents.tasks.task",
+        "checkpoint": "agents.tasks.task",
+        "current_state": "agents.tasks.task",
+        "task": "agents.tasks.task",
         "Happened": "agents.effects",
         "effect": "agents.effects",
         "effects": "agents.effects",

@@ -20,6 +20,7 @@ Grouped by what the caller does next::
     │   ├── HandleClosedError          a call on a closed handle
     │   ├── TransactionError           a call that cannot be undone, within a transaction
     │   ├── NoTaskError                also RuntimeError: a call that needs a running task
+    │   ├── IdempotencyConflictError   a task's key= that was given with other arguments before
     │   ├── EventLoopError             also RuntimeError: a call that needs a running event loop of asyncio
     │   ├── UnknownRevisionError       also KeyError
     │   ├── AmbiguousRevisionError     also KeyError
@@ -120,9 +121,7 @@ class BranchMovedError(StateError):
             hint=hint or "refresh() takes the new head in; then do it again",
             remains=remains,
         )
-        self.branch = branch
-        self.expected = expected
-        self.actual = actual
+        self.branch, self.expected, self.actual = branch, expected, actual
 
 
 class MergeConflictError(StateError):
@@ -204,8 +203,7 @@ class UnmergedBranchError(StateError):
             remains="it was not deleted",
             hint="merge it first, or delete it by force: its reflog keeps them for a while",
         )
-        self.branch = branch
-        self.head = head
+        self.branch, self.head = branch, head
 
 
 class EffectInDoubtError(StateError):
@@ -221,9 +219,7 @@ class EffectInDoubtError(StateError):
             remains="it was not repeated" if result is None else "error.result has its result",
             hint="find out whether it happened; then settle_effect(state, key, result), or forget_effect(state, key) if it did not",
         )
-        self.key = key
-        self.since = since
-        self.result = result
+        self.key, self.since, self.result = key, since, result
 
     def __reduce__(self) -> tuple[object, ...]:
         try:
@@ -245,12 +241,13 @@ class InvalidPathError(InvalidArgumentError):
 
     def __init__(self, text: str, position: int, reason: str) -> None:
         super().__init__(f"bad path {text!r} at {position}: {reason}", hint='for example: messages[17].content, prefs["a.b"]')
-        self.text = text
-        self.position = position
+        self.text, self.position = text, position
 
 
 class UnserializableValueError(StateError, TypeError):
-    """A value that cannot be stored."""
+    """A value that cannot be stored; ``task`` names the task that would have committed it, if it was one."""
+
+    task = ""
 
     def __init__(self, path: str, type_name: str, reason: str, *, remains: str = "nothing was changed") -> None:
         super().__init__(
@@ -258,9 +255,7 @@ class UnserializableValueError(StateError, TypeError):
             hint="keep what it was made from instead, register() its type, or commit(skip_unserializable=True)",
             remains=remains,
         )
-        self.path = path
-        self.type_name = type_name
-        self.reason = reason
+        self.path, self.type_name, self.reason = path, type_name, reason
 
 
 class LimitExceededError(StateError, ValueError):
@@ -297,6 +292,10 @@ class TransactionError(StateError):
 
 class NoTaskError(StateError, RuntimeError):
     """A call that needs a running task, outside of any."""
+
+
+class IdempotencyConflictError(StateError):
+    """A task was called with a ``key=`` under which a call with other arguments has committed."""
 
 
 class EventLoopError(StateError, RuntimeError):

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, Token
+from os import urandom
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from versioned_state.errors import NoTaskError
 
 if TYPE_CHECKING:
+    from versioned_state.repository.history.commit import Commit
     from versioned_state.state.state import State
     from versioned_state.state.versioned import Versioned
 
 
+class Steps(Protocol):
+    """What a call can do to its state while it runs.
+
+    Attributes:
+        is_kept: whether anything is kept beyond the call.
+    """
+
+    is_kept: bool
+
+    def emit(self, event: Any) -> None:
+        """Keep an event with the state."""
+        ...
+
+    def checkpoint(self, message: str) -> Commit | None:
+        """Commit what there is; None without commits."""
+        ...
+
+
+class Described(Protocol):
+    """A task, as far as a call tells of it."""
+
+    @property
+    def types(self) -> Mapping[str, Any]:
+        """The types of its parameters and of its result."""
+        ...
+
+
 class Call:
-    """One call of a task: who was called with what, and the state that the call works on.
+    """One call of a task: who was called with what, and the state that the call works on. A runner is given it.
 
     Attributes:
         name: the name of the task.
@@ -27,11 +56,17 @@ class Call:
         state: what ``current_state()`` gives: a part of ``versioned``, or a ``Live``.
         versioned: the state whose branch the call commits to; None if nothing is committed.
         parent: the call that this one is nested in, or None.
-        namespace: the names of the calls around this one and its own, outermost first.
+        namespace: the names of the calls around this one and its own, outermost first, joined with ``/``.
         is_over: whether the call has ended.
+        steps: does what ``emit`` and ``checkpoint`` ask for; None: nothing is done.
+        task: the task that was called, if it is known.
     """
 
-    __slots__ = ("agent", "id", "inputs", "is_over", "key", "name", "namespace", "parent", "state", "versioned")
+    __slots__ = (*("agent", "id", "inputs", "is_over", "key", "name", "namespace", "parent", "state", "steps", "task", "versioned"),)
+
+    block = "a task"
+    hint = "checkpoint() commits in the middle of a task, and its end commits the rest"
+    way_out = "parallel() runs calls side by side, each on a fork; or give each its own handle with fork()"
 
     def __init__(
         self,
@@ -46,15 +81,50 @@ class Call:
     ) -> None:
         self.name = name
         self.agent = agent
-        self.id = uuid4().hex
+        self.id = urandom(16).hex()
         self.key = key
-        self.inputs = {} if inputs is None else dict(inputs)
+        self.inputs: dict[str, Any] = {} if inputs is None else dict(inputs)
         self.state = state
         self.versioned = versioned
         self.parent = parent
         own = agent or name
         self.namespace: str = own if parent is None else f"{parent.namespace}/{own}"
         self.is_over = False
+        self.steps: Steps | None = None
+        self.task: Described | None = None
+
+    @property
+    def types(self) -> Mapping[str, Any]:
+        """The types of the arguments by name, and that of the result as ``return``, as far as they are annotated."""
+        return {} if self.task is None else self.task.types
+
+    @property
+    def documentation(self) -> str:
+        """The docstring of the task, or an empty string."""
+        return inspect.getdoc(self.task) or "" if self.task is not None else ""
+
+    def emit(self, event: Any) -> None:
+        """Keep an event with the state; see ``emit``."""
+        if self.steps is not None:
+            self.steps.emit(event)
+
+    def checkpoint(self, message: str = "") -> Commit | None:
+        """Commit in the middle of the call; see ``checkpoint``."""
+        return None if self.steps is None else self.steps.checkpoint(message)
+
+    # The owner of a transaction: see ``state.branch.transactions.Owner``
+
+    @property
+    def elsewhere(self) -> str:
+        """How a caller elsewhere hears of the call."""
+        return f"a call of task {self.name!r} runs on this handle"
+
+    def is_current(self) -> bool:
+        """Whether this call, or one that is nested in it, runs in this thread and task."""
+        call = current_call()
+        while call is not None and call is not self:
+            call = call.parent
+        return call is self
 
     def __repr__(self) -> str:
         return f"<Call of {self.namespace} {self.id[:8]}>"
@@ -79,11 +149,22 @@ def require_call(what: str) -> Call:
     return call
 
 
+def enter_call(call: Call) -> Token[Call | None]:
+    """Make a call the current one, until ``leave_call``."""
+    return _current.set(call)
+
+
+def leave_call(token: Token[Call | None]) -> None:
+    """Make the call current again that was so before ``enter_call``."""
+    with suppress(ValueError):  # a coroutine may be closed elsewhere than it ran, where the call was never set
+        _current.reset(token)
+
+
 @contextmanager
 def running(call: Call) -> Iterator[None]:
     """Make a call the current one for the block."""
-    token = _current.set(call)
+    token = enter_call(call)
     try:
         yield
     finally:
-        _current.reset(token)
+        leave_call(token)

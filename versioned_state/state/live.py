@@ -28,6 +28,9 @@ class Live(State):
         self._order: KeyOrder[str] = KeyOrder(self._values)
         self._namespaces: dict[str, Live] = {}
         self._root: Live | None = None  # of a namespace: the state that it is a part of
+        self._names: tuple[str, ...] = ()  # of a namespace: its name, after those of the namespaces around it
+        self._events: dict[str, Any] = {}  # of tasks, by name; kept for the layer above
+        self._last_event = 0  # its time
         self._ledger: LiveLedger | None = None
 
     @locked
@@ -76,6 +79,7 @@ class Live(State):
         namespace_prefix(name)
         space = self._namespaces.setdefault(name, Live())
         space._root = self if self._root is None else self._root
+        space._names = (*self._names, name)
         return space
 
     @locked

@@ -35,7 +35,10 @@ OnMovedOption = OnMoved | Literal["merge", "refuse", "replace"]
 
 @dataclass(slots=True)
 class CommitOptions:
-    """How a commit is made; see ``Versioned.commit``. An author of ``""`` is None. Raises ``InvalidArgumentError``."""
+    """How a commit is made; see ``Versioned.commit``. An author of ``""`` is None. Raises ``InvalidArgumentError``.
+
+    ``subject`` stands before the summary that is the message by default.
+    """
 
     message: str = ""
     author: str | None = None
@@ -45,6 +48,7 @@ class CommitOptions:
     on_moved: OnMoved = OnMoved.MERGE
     policies: Mapping[str, Policy] = field(default_factory=dict)
     keys: Collection[str] | None = None
+    subject: str = ""
 
     def __post_init__(self) -> None:
         check_text("message", self.message)

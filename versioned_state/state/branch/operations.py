@@ -111,7 +111,7 @@ def _stage_and_commit(
     if not staged.changes and not staged.series and not allow_empty:
         worktree.adopt(staged, worktree.tree)
         return _with_skipped(staged, handle.head)
-    message = options.message or summarize(worktree, staged)
+    message = options.message or summarize(worktree, staged, options.subject)
     author = handle.author if options.author is None else options.author
 
     def write(tree: Tree, parent: Commit) -> Commit:

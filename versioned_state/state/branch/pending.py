@@ -27,6 +27,10 @@ class PendingEntries:
         """All entries, as they are now, for a commit."""
         return {series: dict(entries) for series, entries in self._entries.items() if entries}
 
+    def discard(self, series: bytes, name: str) -> None:
+        """Remove an entry that turned out not to be true, if it is still here."""
+        self._entries.get(series, {}).pop(name, None)
+
     def forget(self, entries: NewEntries) -> None:
         """Remove entries that were committed."""
         for series, committed in entries.items():

@@ -15,8 +15,8 @@ _NAMED: Final = 5
 _NAME: Final = 40
 
 
-def summarize(worktree: Worktree, staged: Staged) -> str:
-    """The changed keys, lists with their growth, such as ``messages +2, step``. Reads no value."""
+def summarize(worktree: Worktree, staged: Staged, subject: str = "") -> str:
+    """The changed keys, lists with their growth, such as ``messages +2, step``, after the subject if there is one. Reads no value."""
     words: list[str] = []
     for key in sorted(staged.changes):
         update = staged.changes[key]
@@ -36,7 +36,10 @@ def summarize(worktree: Worktree, staged: Staged) -> str:
             length, before = _length(update.cell), _length(old)
             grown = 0 if length is None or before is None else length - before
             words.append(f"{name} {grown:+d}" if grown else name)
-    return ", ".join(words) or "no change"
+    summary = ", ".join(words)
+    if subject:
+        return f"{subject}: {summary}" if summary else subject
+    return summary or "no change"
 
 
 @lru_cache(maxsize=256)

@@ -98,10 +98,9 @@ class OpenTransaction:
         block: dead once the block can no longer end; None if that is not known.
         has_left: the block was left, and its end failed.
         doomed: it was rolled back with one that was left too early; later changes of its block are rolled back too.
-        kept: if its commit raises one of these, it ends without a rollback.
     """
 
-    __slots__ = ("block", "commits_made", "doomed", "has_left", "kept", "options", "owner", "savepoint")
+    __slots__ = ("block", "commits_made", "doomed", "has_left", "options", "owner", "savepoint")
 
     def __init__(
         self, owner: Owner, options: CommitOptions, savepoint: Savepoint, commits_made: int, block: ReferenceType[Any] | None
@@ -113,7 +112,6 @@ class OpenTransaction:
         self.block = block
         self.has_left = False
         self.doomed = False
-        self.kept: tuple[type[StateError], ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -186,7 +184,7 @@ class Transactions:
             try:
                 self.open.append(transaction)
             except BaseException:
-                self._forget(transaction)
+                self.forget(transaction)
                 raise
             return transaction
 
@@ -207,6 +205,13 @@ class Transactions:
                 self._handle.finish()
                 raise
 
+    def drop_inner(self, transaction: OpenTransaction) -> None:
+        """Roll back the transactions that are still open within this one, such as that of a generator that was not closed."""
+        with ready(self._lock):
+            if transaction in self.open:
+                for inner in self.open[: self.open.index(transaction) : -1]:
+                    self._roll_back(inner)
+
     def leave(self, transaction: OpenTransaction, error: object = None) -> None:
         """End a transaction: commit the outermost one, or roll back one that failed with an error.
 
@@ -225,9 +230,8 @@ class Transactions:
                 raise
 
     def _leave(self, transaction: OpenTransaction, *, failed: bool) -> None:
-        if transaction in self.open and not transaction.is_plain:
-            for inner in self.open[: self.open.index(transaction) : -1]:  # such as a generator that was not closed
-                self._roll_back(inner)
+        if not transaction.is_plain:
+            self.drop_inner(transaction)
         if transaction not in self.open:
             if not failed:
                 raise TransactionError("this transaction was rolled back with one that encloses it", remains=_ROLLED_BACK)
@@ -251,19 +255,16 @@ class Transactions:
         try:
             operations.commit(self._handle, transaction.options, Resolving(transaction.options.policies, remains=STAGED))
         except StateError as error:
-            if isinstance(error, transaction.kept):
-                self._forget(transaction)
-                raise
             error.remains = _ROLLED_BACK
             if isinstance(error, MergeConflictError):
                 error.hint = "refresh(), and do it again; or give it policies="
             raise
-        self._forget(transaction)
+        self.forget(transaction)
 
     def _abandon(self, transaction: OpenTransaction) -> None:
         """Roll back a transaction that did not end well, unless its commit was made all the same."""
         if transaction.is_plain and self._handle.commits_made != transaction.commits_made:
-            self._forget(transaction)
+            self.forget(transaction)
         else:
             self._roll_back(transaction)
 
@@ -272,7 +273,7 @@ class Transactions:
             self._handle.worktree.restore()  # to the commit that was made within it
         else:
             self._handle.roll_back(transaction.savepoint)
-        self._forget(transaction)
+        self.forget(transaction)
 
     def _doom(self, left: OpenTransaction) -> None:
         """Roll back everything since the outermost transaction began, now and again as the other blocks end."""
@@ -282,7 +283,8 @@ class Transactions:
         self._handle.roll_back(savepoint)
         self.open.remove(left)
 
-    def _forget(self, transaction: OpenTransaction) -> None:
+    def forget(self, transaction: OpenTransaction) -> None:
+        """End a transaction, and those within it, as they are: nothing is committed or rolled back."""
         if transaction in self.open:
             del self.open[self.open.index(transaction) :]
 

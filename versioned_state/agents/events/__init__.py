@@ -1,0 +1,1 @@
+"""Events: what happened in the calls of tasks, kept beside the state. Layer: agents."""

@@ -1,0 +1,68 @@
+"""Events as entries of a series beside the state: their names, which are in order of time, and their cells. Layer: agents.
+
+An entry is a list: the event, the address of the commit, the names of the calls, the agent, and the namespace that the call worked in.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from versioned_state.agents.events.stamps import Stamp
+from versioned_state.errors import CorruptObjectError
+from versioned_state.repository.history.commit import EARLIEST
+from versioned_state.values.cells import Code, array, extension, pack_text
+from versioned_state.values.keys import ENGINE
+
+EVENTS: Final = ENGINE + b"events"
+"""The engine key of the series."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_IN_ORDER: Final = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+_BASE64: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_TO_ORDER: Final = bytes.maketrans(_BASE64, _IN_ORDER)
+_FROM_ORDER: Final = bytes.maketrans(_IN_ORDER, _BASE64)
+
+
+def name_of(time: int, call: str) -> str:
+    """The name of the entry of an event: names sort by time. Of two events of one microsecond, the ids of their calls decide."""
+    return b64encode((time - EARLIEST).to_bytes(8, "big") + bytes.fromhex(call[:8])).translate(_TO_ORDER).decode("ascii")
+
+
+def first_name(time: int) -> str:
+    """The least name that an event of a time, or later, can have."""
+    return name_of(max(time, EARLIEST), "00000000")
+
+
+def time_of(name: str) -> datetime:
+    """The time in the name of an entry."""
+    data = b64decode(name.encode("ascii", "replace").translate(_FROM_ORDER))
+    return _EPOCH + timedelta(microseconds=int.from_bytes(data[:8], "big") + EARLIEST)
+
+
+def entry_cell(event: bytes, commit: bytes, namespace: str, agent: str, space: str) -> bytes:
+    """The cell of an entry. ``event`` is the cell of the event itself."""
+    return array([event, extension(Code.BYTES, commit), pack_text(namespace), pack_text(agent), pack_text(space)])
+
+
+class Entry(NamedTuple):
+    """An event as it was stored."""
+
+    event: Any
+    stamp: Stamp
+    space: str
+
+
+def read_entry(name: str, stored: Any) -> Entry:
+    """The event of an entry. Raises ``CorruptObjectError``."""
+    try:
+        event, commit, namespace, agent, space = stored
+        return Entry(event, Stamp(time_of(name), agent, namespace, commit.hex()), space)
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise CorruptObjectError("(an event)", f"its entry does not read: {error}") from error
+
+
+def space_of(prefix: bytes) -> str:
+    """The namespaces in the prefix of root keys, as an entry holds them: NUL between their names."""
+    return prefix[1:-1].replace(b"\0n", b"\0").decode("utf-8", "surrogatepass")

@@ -1,0 +1,203 @@
+"""``events``: what happened, read from a state, a namespace or a snapshot. Layer: agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from typing import Any, overload
+
+from versioned_state.agents.events.entries import EVENTS, Entry, first_name, read_entry, space_of
+from versioned_state.agents.events.stamps import stamped
+from versioned_state.errors import InvalidArgumentError, MissingDependencyError, PickleRefusedError
+from versioned_state.repository.arguments import count
+from versioned_state.repository.inspect.log_filters import When, instants
+from versioned_state.repository.views.snapshot import Snapshot
+from versioned_state.state.aio.caller import ready
+from versioned_state.state.live import Live
+from versioned_state.state.namespace import Namespace
+from versioned_state.state.versioned import Versioned
+from versioned_state.values.series import Series
+
+Types = type | tuple[type, ...]
+
+Walk = Callable[[bool], Iterator[Any]]
+"""The events from the first one on, or from the last one back."""
+
+
+class Events(Sequence[Any]):
+    """Events in order of time, each read when it is taken. Also an iterator: ``next(events(...))`` takes them one by one.
+
+    Cost: what is taken. ``len()`` reads all; a negative index reads from the end.
+    """
+
+    def __init__(self, walk: Walk, *, limit: int | None, reverse: bool) -> None:
+        self._walk: Walk = walk
+        self._limit = limit
+        self._reverse = reverse
+        self._taken = iter(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from islice(self._walk(self._reverse), self._limit)
+
+    def __next__(self) -> Any:
+        return next(self._taken)
+
+    def __reversed__(self) -> Iterator[Any]:
+        yield from self._walk(not self._reverse) if self._limit is None else reversed(list(self))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return next(iter(self), None) is not None
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return list(self)[index]
+        walk, steps = (iter(self), index) if index >= 0 else (reversed(self), -1 - index)
+        for event in islice(walk, steps, None):
+            return event
+        raise IndexError("there are not so many events")
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, list | Events) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "<Events: iterate it for the events in order of time>"
+
+    def _repr_html_(self) -> str:
+        from versioned_state.repository.views.html import table
+        from versioned_state.repository.views.render import one_line
+
+        rows = (
+            (f"{event.timestamp:%Y-%m-%d %H:%M:%S}", event.full_namespace, (event.commit_hash or "")[:12], one_line(event))
+            for event in self
+        )
+        return table("events", ("time (UTC)", "by", "commit", "event"), rows)
+
+
+def events(
+    state: Versioned | Namespace | Live | Snapshot,
+    *,
+    types: Types | None = None,
+    namespace: str | None = None,
+    since: When | None = None,
+    limit: int | None = None,
+    reverse: bool = False,
+) -> Events:
+    """The events that tasks emitted on a state, in order of time, those of nested calls among them.
+
+    Of a snapshot, those up to its commit; of a namespace, those of the calls that worked in it or below. Within a call, its own events
+    are among them. An event is an instance of its own class, equal to the one that was emitted, with the attributes of ``Event``; a
+    class that is not found here comes as ``Tagged``, and an object that may not be unpickled as ``ObjectInfo``. Cost: the events that
+    are taken, and those that the filters leave out.
+
+    Args:
+        types: a class or a tuple of classes: only instances of these.
+        namespace: only events whose ``full_namespace`` is this one; ``"a/**"`` is that of ``a`` and of all below.
+        since: only events of this time or later.
+        limit: at most this many, after the filters.
+        reverse: newest first.
+
+    Raises:
+        InvalidArgumentError: an argument is of the wrong kind.
+    """
+    limit = None if limit is None else count("limit", limit)
+    if types is not None and not all(isinstance(cls, type) for cls in (types if isinstance(types, tuple) else (types,))):
+        raise InvalidArgumentError(f"types is a class or a tuple of classes, not {types!r:.80}")
+    start = "" if since is None else first_name(instants(since)[0])
+    read, space = _source(state)
+    fits = _filter(types, namespace, space)
+
+    def walk(backwards: bool) -> Iterator[Any]:  # noqa: FBT001 - a Walk
+        for entry in read(start, backwards):
+            if fits(entry):
+                event = stamped(entry.event, entry.stamp)
+                yield event
+
+    return Events(walk, limit=limit, reverse=reverse)
+
+
+_Read = Callable[[str, bool], Iterator[Entry]]
+
+
+def _source(state: Versioned | Namespace | Live | Snapshot) -> tuple[_Read, str]:
+    """How the entries of a state are read from a name on, and the namespace whose calls are asked for."""
+    if isinstance(state, Live):
+        return _live_entries(state), "\0".join(state._names)
+    if isinstance(state, Snapshot):
+        return _stored_entries(state, {}), space_of(state._prefix)
+    if isinstance(state, Versioned | Namespace):
+        versioned = state.state if isinstance(state, Namespace) else state
+        with ready(versioned._lock):
+            versioned._check_open()
+            handle = versioned._handle
+            return _stored_entries(handle.repository.snapshot(handle.head), handle.pending.of(EVENTS)), space_of(state._prefix)
+    raise InvalidArgumentError(
+        f"events() takes a Versioned, a namespace, a Live or a Snapshot, not {type(state).__name__}",
+        hint="open a store with versioned_state.open(url)",
+    )
+
+
+def _live_entries(state: Live) -> _Read:
+    entries: dict[str, Entry] = (state._root or state)._events
+
+    def read(start: str, backwards: bool) -> Iterator[Entry]:  # noqa: FBT001 - a _Read
+        for name in sorted((name for name in list(entries) if name >= start), reverse=backwards):
+            yield entries[name]
+
+    return read
+
+
+def _stored_entries(snapshot: Snapshot, pending: dict[str, bytes]) -> _Read:
+    def read(start: str, backwards: bool) -> Iterator[Entry]:  # noqa: FBT001 - a _Read
+        series = snapshot.series(EVENTS)
+        cells = series.iter_entries(start, reverse=backwards)
+        if pending:
+            new = sorted(((name, cell) for name, cell in pending.items() if name >= start), reverse=backwards)
+            cells = _once(merge(cells, new, reverse=backwards))
+        for name, cell in cells:
+            yield read_entry(name, _decode(snapshot, series, cell))
+
+    return read
+
+
+def _once(cells: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """The entries without repetitions: one that an interrupt left pending may be committed already."""
+    last = None
+    for name, cell in cells:
+        if name != last:
+            yield name, cell
+        last = name
+
+
+def _decode(snapshot: Snapshot, series: Series, cell: bytes) -> Any:
+    try:
+        return series.decode(cell)
+    except (PickleRefusedError, MissingDependencyError):
+        return snapshot.series(EVENTS, describe=True).decode(cell)
+
+
+def _filter(types: Types | None, namespace: str | None, space: str) -> Callable[[Entry], bool]:
+    below = None
+    if namespace is not None and namespace.endswith("/**"):
+        namespace = namespace.removesuffix("/**")
+        below = namespace + "/"
+
+    def fits(entry: Entry) -> bool:
+        if types is not None and not isinstance(entry.event, types):
+            return False
+        if namespace is not None:
+            named = entry.stamp.full_namespace
+            if named != namespace and (below is None or not named.startswith(below)):
+                return False
+        return not space or entry.space == space or entry.space.startswith(space + "\0")
+
+    return fits

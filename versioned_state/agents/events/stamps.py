@@ -1,0 +1,144 @@
+"""Stamps: when, where and on which commit an event was emitted, read as attributes of the caller's own instance. Layer: agents.
+
+The attributes are no fields, so equality, ``repr`` and what is stored of the event are those of its class. An instance with a ``__dict__``
+takes them there. One with slots becomes an instance of a subclass that adds four slots and says that its class is the caller's.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+
+class Stamp(NamedTuple):
+    """When, by which agent, in which calls and on which commit an event was emitted; see ``Event``."""
+
+    timestamp: datetime
+    agent_name: str
+    full_namespace: str
+    commit_hash: str | None
+
+
+NAMES: Final = Stamp._fields
+
+_FIELDS: Final = ("__dataclass_fields__", "model_fields", "__attrs_attrs__", "_fields")
+"""Where dataclasses, pydantic models, attrs classes and NamedTuples have their fields."""
+
+
+def stamped(event: Any, stamp: Stamp) -> Any:
+    """The event with its stamp as attributes. A field of the class with one of these names keeps its own value.
+
+    The event may be changed: give one that nobody else holds.
+    """
+    if getattr(type(event), "_stamped_class", None) is not None:
+        return event
+    attributes = getattr(event, "__dict__", None)
+    if type(attributes) is not dict:
+        event = _with_slots(event)
+        attributes = getattr(event, "__dict__", None)
+    cls: Any = type(event)
+    own = _own_names(cls)
+    for name, value in zip(NAMES, stamp, strict=True):
+        if name in own:
+            continue
+        if type(attributes) is dict:
+            attributes.setdefault(name, value)
+        else:
+            object.__setattr__(event, name, value)
+    return event
+
+
+def unstamped(event: Any) -> Any:
+    """The event as it was before it was stamped: the event itself, or a copy if it was read from a log and is emitted again."""
+    cls: Any = type(event)
+    base = getattr(cls, "_stamped_class", None)
+    if base is not None:
+        return _without_slots(event, base)
+    attributes = getattr(event, "__dict__", None)
+    if type(attributes) is not dict:
+        return event
+    own = _own_names(cls)
+    stamps = [name for name in NAMES if name in attributes and name not in own]
+    if not stamps or (not _has_fields(cls) and (len(stamps) < len(NAMES) or type(attributes["timestamp"]) is not datetime)):
+        return event  # of a class without fields, an attribute of one of these names alone is its own
+    plain = copy.copy(event)
+    for name in stamps:
+        del plain.__dict__[name]
+    return plain
+
+
+def _has_fields(cls: type) -> bool:
+    return any(hasattr(cls, attribute) for attribute in _FIELDS)
+
+
+@lru_cache(maxsize=256)
+def _own_names(cls: Any) -> frozenset[str]:
+    """The attributes of a stamp that are fields of a class."""
+    fields: set[str] = set()
+    for attribute in _FIELDS:
+        found = getattr(cls, attribute, ())
+        if isinstance(found, dict | tuple):
+            fields.update(each if isinstance(each, str) else each.name for each in found)
+    if getattr(cls, "_stamped_class", None) is None:
+        fields.update(_slots(cls))
+    return frozenset(fields.intersection(NAMES))
+
+
+def _slots(cls: type) -> Iterator[str]:
+    """The names of the slots of a class and its bases."""
+    for base in cls.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name in ("__dict__", "__weakref__"):
+                continue
+            private = name.startswith("__") and not name.endswith("__")
+            yield f"_{base.__name__.lstrip('_')}{name}" if private else name
+
+
+@lru_cache(maxsize=256)
+def _subclass(cls: Any) -> Any:
+    """The subclass of a slotted class whose instances carry a stamp."""
+    body: dict[str, Any] = {
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        "__class__": property(lambda _: cls),
+        "__reduce_ex__": _reduce,
+        "_stamped_class": cls,
+    }
+    if not issubclass(cls, tuple):  # a tuple has no room for slots; it gets a dict
+        body["__slots__"] = tuple(name for name in NAMES if name not in _own_names(cls))
+    meta: Any = type(cls)
+    return meta(cls.__name__, (cls,), body)
+
+
+def _with_slots(event: Any) -> Any:
+    cls: Any = type(event)
+    made: Any = tuple.__new__(_subclass(cls), event) if isinstance(event, tuple) else object.__new__(_subclass(cls))
+    _copy_slots(event, made, cls)
+    return made
+
+
+def _without_slots(event: Any, cls: type) -> Any:
+    made: Any = tuple.__new__(cls, event) if isinstance(event, tuple) else object.__new__(cls)
+    _copy_slots(event, made, cls)
+    return made
+
+
+def _copy_slots(source: Any, target: Any, cls: type) -> None:
+    for name in _slots(cls):
+        if hasattr(source, name):
+            object.__setattr__(target, name, getattr(source, name))
+
+
+def _reduce(event: Any, _protocol: int) -> tuple[Any, ...]:
+    # A copy, and a pickle, are of the caller's class, and stamped anew.
+    cls = type(event)._stamped_class
+    return _restamp, (_without_slots(event, cls), tuple(getattr(event, name) for name in NAMES))
+
+
+def _restamp(event: Any, stamp: tuple[Any, ...]) -> Any:
+    return stamped(event, Stamp(*stamp))

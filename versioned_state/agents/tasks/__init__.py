@@ -1,0 +1,1 @@
+"""Tasks: functions whose calls are rounds of a state. Layer: agents."""

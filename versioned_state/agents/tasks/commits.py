@@ -1,0 +1,277 @@
+"""``Commits``: the round of a call on a ``Versioned``, or on a namespace of one: one commit for the outermost call. Layer: agents.
+
+::
+
+    enter ── changes, checkpoints ──┬── committed
+                                    └── rolled back to the last checkpoint, or to the start; the failure is committed
+
+A call within another one on the same handle is a transaction within that one's. Events are pending entries of the handle, which a rollback
+does not touch.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Literal
+
+from versioned_state.agents.call import Call
+from versioned_state.agents.events.classes import SuccessEvent, TaskStartEvent
+from versioned_state.agents.events.entries import EVENTS, entry_cell, name_of, space_of
+from versioned_state.agents.events.stamps import Stamp
+from versioned_state.agents.tasks.keyed import RESULTS, KeyedCall, Recorded
+from versioned_state.agents.tasks.outcome import Outcome, event_of, outcome_of, shown
+from versioned_state.agents.tasks.round import OnEvent, Round
+from versioned_state.errors import BranchMovedError, MergeConflictError, StateError, UnserializableValueError
+from versioned_state.repository.history.commit import Commit
+from versioned_state.state.aio.caller import ready
+from versioned_state.state.branch.commit_options import CommitOptions, OnMoved
+from versioned_state.state.branch.resolving import Resolving
+from versioned_state.state.branch.transactions import OpenTransaction
+from versioned_state.state.keyspace import KeySpace
+from versioned_state.state.versioned import Versioned
+from versioned_state.state.worktree.entries import UNSTORABLE
+
+OnUnstorable = Literal["keep", "restore"]
+
+
+class _Repeated(Exception):  # noqa: N818 - caught here
+    """Another call has committed under the same key meanwhile."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        super().__init__()
+        self.recorded = recorded
+
+
+class Commits(Round):
+    """The round of a call on a ``Versioned``.
+
+    Args:
+        on_unstorable: what becomes of the changes if one of them cannot be stored: they stay as they are, or are rolled back.
+        closes: whether the state is closed at the end: it was opened for this call.
+    """
+
+    def __init__(self, call: Call, on_event: OnEvent | None, *, on_unstorable: OnUnstorable, closes: bool = False) -> None:
+        super().__init__(call, on_event, is_kept=True)
+        assert call.versioned is not None
+        self._state: Versioned = call.versioned
+        self._handle = call.versioned._handle
+        self._transactions = call.versioned._transactions
+        self._on_unstorable = on_unstorable
+        self._closes = closes
+        self._space = space_of(call.state._prefix) if isinstance(call.state, KeySpace) else ""
+        self._entered: OpenTransaction | None = None
+        self._unstorable: StateError | None = None
+        self._keyed: KeyedCall | None = None
+        self._added: list[tuple[bytes, str]] = []  # pending entries of this call and of those in it
+        self._outer = self._find_outer()
+
+    def _find_outer(self) -> Commits | None:
+        """The round of the call around this one on the same handle."""
+        call = self.call.parent
+        while call is not None:
+            if call.versioned is self._state and not call.is_over and isinstance(call.steps, Commits):
+                return call.steps
+            call = call.parent
+        return None
+
+    def _begin(self) -> None:
+        call = self.call
+        if call.key is not None:
+            with ready(self._state._lock):
+                self._state._check_open()
+                self._keyed = KeyedCall(self._state, agent=call.agent, task=call.name, key=call.key, inputs=call.inputs)
+                recorded = self._keyed.find()
+            if recorded is not None:
+                self.is_repeat, self.result = True, recorded.result
+                return
+        self._entered = self._transactions.enter(CommitOptions(), self.reference, call)
+        try:
+            self._start_event()
+        except BaseException as error:
+            self._transactions.leave(self._entered, error)
+            self._withdraw(0)
+            raise
+
+    def _leave(self) -> None:
+        super()._leave()
+        if self._closes:
+            self._state.close()
+
+    # The end
+
+    def _succeed(self) -> None:
+        made, added = self._handle.commits_made, len(self._added)
+        try:
+            stamp, event = self._add(SuccessEvent(result=self.result))
+            if self._keyed is not None:
+                self._pend(RESULTS, self._keyed.name, self._keyed.entry(self.call.id, self.result))
+            if self._outer is None:
+                self._commit_end()
+            else:
+                self._transactions.leave(self._open())
+                self._outer._added += self._added
+        except _Repeated as repeated:
+            self._transactions.leave(self._open(), repeated)
+            self._withdraw(0)
+            self.result = repeated.recorded.result
+            return
+        except BaseException as error:
+            if self._outer is None and self._handle.commits_made != made:
+                raise  # an interrupt came after the commit
+            self._withdraw(added)
+            self._fail(error)
+            raise
+        self._deliver(event, stamp)
+
+    def _commit_end(self) -> None:
+        entered = self._open()
+        self._transactions.drop_inner(entered)
+        options = self._options("success")
+        if self._keyed is None:
+            self._commit(options)
+        else:
+            options.on_moved = OnMoved.REFUSE
+            with ready(self._state._lock):
+                while True:
+                    try:
+                        self._commit(options)
+                        break
+                    except BranchMovedError:
+                        recorded = self._keyed.find(committed=True)
+                        if recorded is not None:
+                            raise _Repeated(recorded) from None
+                        self._handle.refresh(Resolving())
+        self._transactions.forget(entered)
+
+    def _fail(self, error: BaseException) -> None:
+        with suppress(StateError):
+            self._state._check_open()
+        try:
+            if error is self._unstorable and self._on_unstorable == "keep" and self._outer is None:
+                self._transactions.forget(self._open())
+            else:
+                self._transactions.leave(self._open(), error)
+        except StateError as failure:  # the next call on the state rolls it back
+            error.add_note(f"the changes of task {self.call.name!r} could not be rolled back yet: {failure}")
+        for series, name in self._added:
+            if series == RESULTS:
+                self._handle.pending.discard(series, name)
+        event = event_of(error)
+        stamp, event = self._add(event)
+        if self._outer is None:
+            self._record_failure(error)
+        else:
+            self._outer._added += self._added
+        self._deliver(event, stamp)
+
+    def _record_failure(self, error: BaseException) -> None:
+        """Commit the events of a call that failed, and nothing else."""
+        outcome = outcome_of(error)
+        message = f"{self.call.name}: {outcome}: {shown(error):.200}"
+        meta = self._options(outcome).meta
+        try:
+            try:
+                self._state.commit(message, meta=meta, allow_empty=True, keys=())
+            except MergeConflictError:  # of changes that were staged before the call, which stay where they are
+                self._commit_beside(message, meta)
+        except StateError as failure:
+            error.add_note(f"the failure of task {self.call.name!r} is not recorded yet, but by the next commit: {failure}")
+
+    def _commit_beside(self, message: str, meta: Mapping[str, Any] | None) -> None:
+        """Commit the pending entries through another handle on the branch."""
+        pending = self._handle.pending.taken()
+        other = Versioned(self._state.repository, branch=self._state.branch, author=self._state.author)
+        for series, entries in pending.items():
+            for name, cell in entries.items():
+                other._handle.pending.add(series, name, cell)
+        other.commit(message, meta=meta, allow_empty=True)
+        self._handle.pending.forget(pending)
+
+    def _commit(self, options: CommitOptions) -> Commit:
+        try:
+            return self._transactions.commit(self._open(), options)
+        except UNSTORABLE as error:
+            self._unstorable = error
+            if isinstance(error, UnserializableValueError):
+                error.task = self.call.name
+            error.what = f"task {self.call.name!r}: {error.what}"
+            if self._on_unstorable == "keep":
+                error.remains = "nothing was committed, and the state is as the task left it"
+            else:
+                error.remains = "nothing was committed, and the changes of the task were rolled back"
+            raise
+
+    def _options(self, outcome: Outcome | None, message: str = "") -> CommitOptions:
+        call = self.call
+        meta: dict[str, Any] = {"task": call.name, "agent": call.agent, "call": call.id}
+        meta["seconds"] = round(time.perf_counter() - self._started, 6)
+        if outcome is not None:
+            meta["outcome"] = outcome
+        if call.key is not None:
+            meta["key"] = call.key
+        return CommitOptions(message, meta=meta, allow_empty=True, subject=call.name)
+
+    def _open(self) -> OpenTransaction:
+        assert self._entered is not None, "the block was entered"
+        return self._entered
+
+    # Events
+
+    def checkpoint(self, message: str) -> Commit | None:
+        """Commit everything that has changed on the handle."""
+        return self._commit(self._options(None, message))
+
+    def _emit(self, event: Any) -> None:
+        stamp, event = self._add(event)
+        self._deliver(event, stamp)
+
+    def _add(self, event: Any) -> tuple[Stamp, Any]:
+        """Keep an event of the call itself. A part of it that cannot be stored is described instead."""
+        try:
+            return self._keep(event), event
+        except UNSTORABLE:
+            event = self._described(event)
+            return self._keep(event), event
+
+    def _described(self, event: Any) -> Any:
+        event = copy.copy(event)
+        if isinstance(event, TaskStartEvent):
+            event.inputs = {name: value if self._can_store(value) else shown(value) for name, value in event.inputs.items()}
+        elif isinstance(event, SuccessEvent):
+            event.result = shown(event.result)
+        return event
+
+    def _can_store(self, value: Any) -> bool:
+        try:
+            self._encode(value)
+        except UNSTORABLE:
+            return False
+        return True
+
+    def _encode(self, value: Any) -> bytes:
+        with ready(self._state._lock):
+            return self._state._worktree.encode_inline(value, f"{type(value).__name__} (an event)")
+
+    def _keep(self, event: Any) -> Stamp:
+        call = self.call
+        with ready(self._state._lock):
+            self._state._check_open()
+            packed = self._encode(event)
+            head = self._handle.head
+            now = self._handle.pending.next_time(self._handle.repository.database.now())
+            cell = entry_cell(packed, head.address, call.namespace, call.agent, self._space)
+            self._pend(EVENTS, name_of(now, call.id), cell)
+        return self._stamp(now, head.id)
+
+    def _pend(self, series: bytes, name: str, cell: bytes) -> None:
+        self._handle.pending.add(series, name, cell)
+        self._added.append((series, name))
+
+    def _withdraw(self, start: int) -> None:
+        """Remove the entries from this one on, which turned out not to be true."""
+        for series, name in self._added[start:]:
+            self._handle.pending.discard(series, name)
+        del self._added[start:]

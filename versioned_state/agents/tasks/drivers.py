@@ -1,0 +1,115 @@
+"""Running the body of a task in its round: functions, coroutines, generators, async generators. Layer: agents.
+
+A generator's body runs as part of the call only while it is asked for its next value: in between, its caller has a context of its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from typing import Any, Literal
+
+from versioned_state.agents.call import Call, running
+from versioned_state.agents.tasks.round import Round
+
+Body = Callable[[Call], Any]
+"""Runs the body of a task for a call, or gives the coroutine or generator that does."""
+
+Kind = Literal["function", "coroutine", "generator", "async generator"]
+
+
+def kind_of(function: Callable[..., Any]) -> Kind:
+    """What a call of a function gives."""
+    if inspect.iscoroutinefunction(function):
+        return "coroutine"
+    if inspect.isasyncgenfunction(function):
+        return "async generator"
+    return "generator" if inspect.isgeneratorfunction(function) else "function"
+
+
+def run(kind: Kind, begin: Callable[[], Round], body: Body) -> Any:
+    """Run a body in a round that ``begin`` makes, at once or as the coroutine or generator is run."""
+    if kind == "function":
+        return _run_function(begin(), body)
+    if kind == "coroutine":
+        return _run_coroutine(begin, body)
+    return _run_generator(begin, body) if kind == "generator" else _run_async_generator(begin, body)
+
+
+def _run_function(this: Round, body: Body) -> Any:
+    with this as call:
+        if not this.is_repeat:
+            this.result = body(call)
+    return this.result
+
+
+async def _run_coroutine(begin: Callable[[], Round], body: Body) -> Any:
+    this = begin()
+    with this as call:
+        if not this.is_repeat:
+            this.result = await body(call)
+    return this.result
+
+
+def _run_generator(begin: Callable[[], Round], body: Body) -> Generator[Any, Any, Any]:
+    this = begin()
+    with this as call:
+        this.leave_context()
+        if not this.is_repeat:
+            this.result = yield from _steps(call, body)
+    return this.result
+
+
+def _steps(call: Call, body: Body) -> Generator[Any, Any, Any]:
+    """``yield from`` the body (PEP 380), each step of which runs as part of the call."""
+    with running(call):
+        generator = body(call)
+    step, given = generator.send, None
+    while True:
+        try:
+            with running(call):
+                value = step(given)
+        except StopIteration as end:
+            return end.value
+        try:
+            step, given = generator.send, (yield value)
+        except GeneratorExit:
+            with running(call):
+                generator.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is the body's to handle
+            step, given = generator.throw, error
+
+
+async def _run_async_generator(begin: Callable[[], Round], body: Body) -> AsyncGenerator[Any, Any]:
+    this = begin()
+    with this as call:
+        this.leave_context()
+        if this.is_repeat:
+            return
+        with running(call):
+            generator = body(call)
+        step, given = generator.asend, None
+        while True:
+            try:
+                with running(call):
+                    value = await step(given)
+            except StopAsyncIteration:
+                break
+            try:
+                step, given = generator.asend, (yield value)
+            except GeneratorExit:
+                with running(call):
+                    await generator.aclose()
+                raise
+            except BaseException as error:  # noqa: BLE001 - as above
+                step, given = generator.athrow, error
+
+
+def awaited(value: Any) -> Coroutine[Any, Any, Any]:
+    """A coroutine that gives a value, which is awaited first if it can be."""
+
+    async def give() -> Any:
+        return await value if inspect.isawaitable(value) else value
+
+    return give()

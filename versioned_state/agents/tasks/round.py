@@ -1,0 +1,145 @@
+"""``Round``: the start and the end of one call on the state that it works on, and its events. Layer: agents.
+
+Here are those of calls without commits, on a ``Live`` or on nothing; ``commits`` has the others.
+
+A round is a block. Its end runs whatever happens in it, or, if an interrupt keeps it from running, the next call on the state makes up for
+it (``state.branch.transactions``).
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from contextvars import Token
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from versioned_state.agents.call import Call, enter_call, leave_call
+from versioned_state.agents.events.classes import SuccessEvent, TaskStartEvent
+from versioned_state.agents.events.entries import Entry, name_of
+from versioned_state.agents.events.stamps import Stamp, stamped, unstamped
+from versioned_state.agents.tasks.outcome import event_of
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.history.commit import Commit
+from versioned_state.state.aio.caller import ready
+from versioned_state.state.branch.transactions import Block
+from versioned_state.state.live import Live
+
+OnEvent = Callable[[Any], object]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BUILT_IN: Final = (str, bytes, bytearray, int, float, complex, list, dict, set, frozenset, type(None), type)
+
+
+class Round(Block):
+    """The round of a call without commits.
+
+    Args:
+        call: the call; its ``state`` is a ``Live``.
+        on_event: is given each event of the call, and of the calls in it.
+        is_kept: whether the state keeps events: not if the caller gave none.
+
+    Attributes:
+        result: the result of the call, set before the block ends.
+        is_kept: as given.
+        is_repeat: whether the call has committed before under its key. Its body does not run, and ``result`` is set already.
+    """
+
+    def __init__(self, call: Call, on_event: OnEvent | None, *, is_kept: bool) -> None:
+        super().__init__()
+        self.call = call
+        self.result: Any = None
+        self.is_repeat = False
+        self.is_kept = is_kept
+        self._started = time.perf_counter()
+        outer = call.parent.steps if call.parent is not None else None
+        self.listeners: tuple[OnEvent, ...] = outer.listeners if isinstance(outer, Round) else ()
+        if on_event is not None:
+            self.listeners = (on_event, *self.listeners)
+        call.steps = self
+        self._token: Token[Call | None] | None = None
+
+    def __enter__(self) -> Call:
+        try:
+            self._begin()
+        except BaseException:
+            self._leave()
+            raise
+        self._token = enter_call(self.call)
+        self.ends.append(self._end)
+        return self.call
+
+    def _begin(self) -> None:
+        self._start_event()
+
+    def _start_event(self) -> None:
+        call = self.call
+        self._emit(TaskStartEvent(task_name=call.name, inputs=call.inputs, message=call.documentation.partition("\n")[0]))
+
+    def _end(self, error: object) -> None:
+        if isinstance(error, type):  # an exit stack may give no instance
+            error = error()
+        try:
+            if isinstance(error, BaseException):
+                self._fail(error)
+            elif not self.is_repeat:
+                self._succeed()
+        finally:
+            self._leave()
+
+    def leave_context(self) -> None:
+        """Make the call not the current one: its body runs step by step, elsewhere than the round begins and ends."""
+        token, self._token = self._token, None
+        if token is not None:
+            leave_call(token)
+
+    def _leave(self) -> None:
+        self.call.is_over = True
+        self.leave_context()
+
+    def _succeed(self) -> None:
+        self._emit(SuccessEvent(result=self.result))
+
+    def _fail(self, error: BaseException) -> None:
+        self._emit(event_of(error))
+
+    # Events
+
+    def _emit(self, event: Any) -> None:
+        """Emit an event of the call itself."""
+        self._deliver(event, self._keep(event))
+
+    def emit(self, event: Any) -> None:
+        """Keep an event, and tell the listeners. Raises as ``emit``."""
+        if isinstance(event, _BUILT_IN):
+            raise InvalidArgumentError(
+                f"an event is an instance of a class of yours, not {type(event).__name__}", hint="a dataclass or a pydantic model"
+            )
+        event = unstamped(event)
+        self._deliver(event, self._keep(event))
+
+    def checkpoint(self, message: str) -> Commit | None:
+        """Commit what there is. There is nothing to commit to."""
+        return None
+
+    def _keep(self, event: Any) -> Stamp:
+        """Keep an event with the state. Returns its stamp."""
+        state = self.call.state
+        assert isinstance(state, Live)
+        root = state._root or state
+        with ready(root._lock):
+            now = max(time.time_ns() // 1000, root._last_event + 1)
+            root._last_event = now
+            stamp = self._stamp(now, None)
+            if self.is_kept:
+                entry = Entry(stamped(copy.copy(event), stamp), stamp, "\0".join(state._names))
+                root._events[name_of(now, self.call.id)] = entry
+        return stamp
+
+    def _stamp(self, now: int, commit: str | None) -> Stamp:
+        return Stamp(_EPOCH + timedelta(microseconds=now), self.call.agent, self.call.namespace, commit)
+
+    def _deliver(self, event: Any, stamp: Stamp) -> None:
+        for listener in self.listeners:
+            listener(stamped(copy.copy(event), stamp))

@@ -1,0 +1,137 @@
+"""The arguments of a task: by name, with what the task itself takes kept apart. Layer: agents."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import Parameter, Signature
+from typing import Any, Final, get_type_hints
+
+_TAKEN: Final = ("key", "on_event")
+_SIMPLE: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The arguments of one call.
+
+    Attributes:
+        inputs: the arguments by name, defaults filled in, without ``state`` and ``self``.
+        args, kwargs: what the function is called with, but for ``state``.
+    """
+
+    inputs: dict[str, Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class TaskSignature:
+    """The parameters of a function that is a task.
+
+    Raises:
+        TypeError: it has a parameter that every call of a task takes for itself.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        signature = inspect.signature(function)
+        for name in _TAKEN:
+            if name in signature.parameters:
+                raise TypeError(f"task {function.__name__!r} has a parameter {name!r}, which every call of a task takes: rename it")
+        self.takes_state = "state" in signature.parameters
+        self._full = signature
+        own = [parameter for name, parameter in signature.parameters.items() if name != "state"]
+        self._own = signature.replace(parameters=own)
+        self._is_simple = all(parameter.kind in _SIMPLE for parameter in own)
+        self._names = [parameter.name for parameter in own]
+        self._positional = [parameter.name for parameter in own if parameter.kind is not Parameter.KEYWORD_ONLY]
+        self._defaults = {parameter.name: parameter.default for parameter in own if parameter.default is not Parameter.empty}
+        self._state_by_position = self.takes_state and signature.parameters["state"].kind is Parameter.POSITIONAL_ONLY
+
+    @property
+    def public(self) -> Signature:
+        """The signature of the task, for those who ask: the function's, with the arguments that every call takes."""
+        more = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in ("state", *_TAKEN)]
+        parameters = list(self._own.parameters.values())
+        rest = [parameter for parameter in parameters if parameter.kind is Parameter.VAR_KEYWORD]
+        return self._own.replace(parameters=[*(each for each in parameters if each not in rest), *more, *rest])
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, skip: int) -> Bound:
+        """The arguments of a call, of which the first ``skip`` are not inputs. Raises ``TypeError`` as the function would."""
+        given = self._bind_simply(args, kwargs) if self._is_simple else None
+        if given is None:
+            bound = self._own.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = dict(bound.arguments)
+            args, kwargs = bound.args, bound.kwargs
+        for name in self._names[:skip]:
+            given.pop(name, None)
+        return Bound(given, args, kwargs)
+
+    def _bind_simply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+        """The same for most signatures and calls, at a fraction of the cost; None if ``Signature.bind`` must say."""
+        positional = self._positional
+        if len(args) > len(positional):
+            return None
+        given = dict(zip(positional, args, strict=False))
+        count = len(given) + len(kwargs)
+        given.update(kwargs)
+        if len(given) != count:
+            return None
+        inputs = {}
+        for name in self._names:
+            if name in given:
+                inputs[name] = given.pop(name)
+            elif name in self._defaults:
+                inputs[name] = self._defaults[name]
+            else:
+                return None
+        return None if given else inputs
+
+    def call(self, bound: Bound, state: Any) -> Any:
+        """Call the function."""
+        if not self.takes_state:
+            return self._function(*bound.args, **bound.kwargs)
+        if self._is_simple and not self._state_by_position and not bound.args:
+            return self._function(**bound.kwargs, state=state)
+        own = self._own.bind(*bound.args, **bound.kwargs).arguments
+        full = inspect.BoundArguments(self._full, OrderedDict())
+        for name in self._full.parameters:
+            if name == "state":
+                full.arguments[name] = state
+            elif name in own:
+                full.arguments[name] = own[name]
+        return self._function(*full.args, **full.kwargs)
+
+    @cached_property
+    def types(self) -> Mapping[str, Any]:
+        """The types of the parameters, and that of the result as ``return``, as far as they are annotated."""
+        try:
+            hints = get_type_hints(self._function)
+        except (NameError, TypeError, AttributeError, SyntaxError):
+            hints = dict(getattr(self._function, "__annotations__", {}))
+        return {name: hint for name, hint in hints.items() if name != "state"}
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Whether the body of the function is a docstring, ``pass`` or ``...`` only."""
+        code = self._function.__code__
+        if code.co_names or len(code.co_code) > _EMPTY_CODE:
+            return False  # it does something; the source need not be looked for
+        try:
+            source = textwrap.dedent(inspect.getsource(self._function))
+            definition = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        except (OSError, SyntaxError, StopIteration):
+            return set(code.co_consts) <= {None, self._function.__doc__, ...}
+        return all(
+            isinstance(line, ast.Pass) or (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)) for line in definition.body
+        )
+
+
+_EMPTY_CODE: Final = 64
+"""Bytes beyond which the code of a function is not that of an empty one; of a coroutine function, about 30."""

@@ -1,0 +1,247 @@
+"""``task``: a function whose calls are rounds of a state. Layer: agents."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, get_args, overload
+
+from versioned_state.agents.call import Call, current_call, require_call
+from versioned_state.agents.tasks.commits import Commits, OnUnstorable
+from versioned_state.agents.tasks.drivers import awaited, kind_of, run
+from versioned_state.agents.tasks.round import OnEvent, Round
+from versioned_state.agents.tasks.signature import Bound, TaskSignature
+from versioned_state.errors import InvalidArgumentError, ReadOnlyError
+from versioned_state.repository.views.snapshot import Snapshot
+from versioned_state.state.live import Live
+from versioned_state.state.namespace import Namespace
+from versioned_state.state.state import State
+from versioned_state.state.versioned import Versioned
+
+if TYPE_CHECKING:
+    from versioned_state.repository.history.commit import Commit
+
+R = TypeVar("R")
+
+Runner = Callable[[Call], Any]
+"""Runs a task whose body is empty, such as by a model. It may be a coroutine function."""
+
+StateArgument = Versioned | Namespace | Live | str
+"""What a call takes as ``state=``: a state, a namespace of one, or the URL of a store."""
+
+
+class Task(Generic[R]):
+    """A function whose calls are rounds of a state. Called like the function, with ``state=``, ``key=`` and ``on_event=`` beside its own.
+
+    Made by ``task`` and by ``Agent.task``; see there.
+    """
+
+    __name__: str
+    __qualname__: str
+
+    def __init__(
+        self,
+        function: Callable[..., R],
+        *,
+        name: str | None = None,
+        on_unstorable: OnUnstorable = "keep",
+        agent: str = "",
+        runner: Runner | None = None,
+    ) -> None:
+        if on_unstorable not in get_args(OnUnstorable):
+            raise InvalidArgumentError(f"on_unstorable is 'keep' or 'restore', not {on_unstorable!r:.80}")
+        wrapped: Any = function.__func__ if isinstance(function, classmethod | staticmethod) else function
+        if not hasattr(wrapped, "__code__"):
+            raise TypeError(f"a task is a function, not {type(wrapped).__name__}")
+        update_wrapper(self, wrapped)
+        self._is_static: Final = isinstance(function, staticmethod)
+        self._is_of_class: Final = isinstance(function, classmethod)
+        self._on_unstorable: Final[OnUnstorable] = on_unstorable
+        self._agent: Final = agent
+        self._runner: Runner | None = runner
+        self._signature: Final = TaskSignature(wrapped)
+        self.task_name: Final = check_name("the name of a task", name or wrapped.__name__)
+        self._kind: Final = "coroutine" if self._is_run and inspect.iscoroutinefunction(runner) else kind_of(wrapped)
+        # inspect takes it for the function that it wraps: a coroutine function, say.
+        self.__code__, self.__defaults__, self.__kwdefaults__ = wrapped.__code__, wrapped.__defaults__, wrapped.__kwdefaults__
+        self.__signature__ = self._signature.public
+
+    @property
+    def _is_run(self) -> bool:
+        """Whether a runner runs the task."""
+        return self._runner is not None and self._signature.is_empty
+
+    def __call__(
+        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
+    ) -> R:
+        """Call the task. One call is one commit on ``state``; see ``task``."""
+        result: R = self._call(args, kwargs, state, key, on_event, 0)
+        return result
+
+    def __get__(self, instance: object, cls: type | None = None) -> Any:
+        if self._is_of_class:
+            return BoundTask(self, cls)
+        return self if self._is_static or instance is None else BoundTask(self, instance)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: Any, skip: int) -> Any:
+        bound = self._signature.bind(args, kwargs, skip=skip)
+        if key is not None and (not isinstance(key, str) or not key or "\0" in key):
+            raise InvalidArgumentError(f"key is a string of one character or more, without NUL, not {key!r:.80}")
+        if on_event is not None and (not callable(on_event) or inspect.iscoroutinefunction(on_event)):
+            raise InvalidArgumentError("on_event is a function that takes an event, and not a coroutine function")
+        if self._signature.is_empty and not self._is_run:
+            raise TypeError(f"task {self.task_name!r} has no body, and no runner: write one, or make it a task of an Agent with a runner")
+        if state is not None:
+            check_state(state)
+        return run(self._kind, partial(self._begin, bound, state, key, on_event), partial(self._body, bound))
+
+    def _body(self, bound: Bound, call: Call) -> Any:
+        if not self._is_run:
+            return self._signature.call(bound, call.state)
+        assert self._runner is not None, "it is run"
+        result = self._runner(call)
+        return awaited(result) if self._kind == "coroutine" else result
+
+    def _begin(self, bound: Bound, state: Any, key: str | None, on_event: OnEvent | None) -> Round:
+        """The round of a call that begins now."""
+        parent = current_call()
+        is_kept, closes = True, False
+        if state is None:
+            is_kept = parent is not None and parent.steps is not None and parent.steps.is_kept
+            state = Live() if parent is None else parent.state.namespace(self._agent or self.task_name)
+        elif isinstance(state, str):
+            from versioned_state.state.open import open as open_state
+
+            state, closes = open_state(state), True
+        versioned = state.state if isinstance(state, Namespace) else state if isinstance(state, Versioned) else None
+        call = Call(self.task_name, state, agent=self._agent, key=key, inputs=bound.inputs, versioned=versioned, parent=parent)
+        call.task = self
+        if versioned is None:
+            if key is not None:
+                raise InvalidArgumentError("key= needs a state with commits", remains="the task did not run", hint="state=Versioned(store)")
+            return Round(call, on_event, is_kept=is_kept)
+        return Commits(call, on_event, on_unstorable=self._on_unstorable, closes=closes)
+
+    @property
+    def types(self) -> Any:
+        """The types of the parameters, and that of the result as ``return``."""
+        return self._signature.types
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # found by its name, as a function is
+
+    def __repr__(self) -> str:
+        return f"<task {self.__qualname__}>"
+
+
+class BoundTask(Generic[R]):
+    """A task that is a method, of one instance."""
+
+    def __init__(self, task: Task[R], instance: object) -> None:
+        self.__func__ = task
+        self.__self__ = instance
+        update_wrapper(self, task, updated=())
+        self.__code__ = task.__code__
+
+    def __call__(
+        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
+    ) -> R:
+        """Call the task; see ``task``."""
+        result: R = self.__func__._call((self.__self__, *args), kwargs, state, key, on_event, 1)
+        return result
+
+    def __repr__(self) -> str:
+        return f"<task {self.__func__.__qualname__} of {self.__self__!r}>"
+
+
+@overload
+def task(function: Callable[..., R], /) -> Task[R]: ...
+@overload
+def task(*, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> Callable[[Callable[..., R]], Task[R]]: ...
+def task(
+    function: Callable[..., R] | None = None, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep"
+) -> Task[R] | Callable[[Callable[..., R]], Task[R]]:
+    """Make a function, method, coroutine function or generator a task: a call of it is a round of a state, and one commit.
+
+    A call takes ``state=`` beside the function's own arguments: a ``Versioned``, a namespace of one, a ``Live``, or the URL of a store,
+    which the call opens and closes. Without it nothing is kept. The function finds the state by ``current_state()``, or in its parameter
+    ``state`` if it has one. Changes that were not committed before the call are committed with it.
+
+    - A call that ends well makes one commit, and one more for each ``checkpoint()``; its meta has ``task``, ``agent``, ``call``,
+      ``seconds`` and ``outcome``.
+    - A call that raises leaves the state as it was at its last checkpoint, or else before the call, references included; the exception
+      goes on, and a commit of the call's events alone records it. A ``Live`` is not restored.
+    - A call within another one works in a namespace of its name, and is committed with the outermost one. If it is given a state of its
+      own, it commits there.
+    - ``key=`` makes a call idempotent: if one with the same key has committed on the branch, its result is returned, and nothing runs.
+    - ``on_event=`` is given every event of the call, and of the calls within it, when it happens; the last one once the commit is made.
+
+    Args:
+        name: names the task in commits and events; by default the function's name.
+        on_unstorable: what becomes of the changes of a call if one of them cannot be stored: "keep" leaves the state as the call left it,
+            to be repaired and committed; "restore" rolls it back.
+
+    Raises:
+        TypeError: the function has a parameter ``key`` or ``on_event``; or it is not a function.
+        InvalidArgumentError: another argument is of the wrong kind.
+
+        A call raises also:
+            TransactionError: another call runs on this handle, in another thread or task, or a transaction is open on it.
+            IdempotencyConflictError: ``key`` was used with other arguments.
+            UnserializableValueError: a value in the state cannot be stored; the error names the task and the path.
+            StateError: as ``Versioned.commit``. The changes of the call were rolled back.
+    """
+    if function is None:
+        return partial(Task, name=name, on_unstorable=on_unstorable)
+    return Task(function, name=name, on_unstorable=on_unstorable)
+
+
+def current_state() -> State:
+    """The state that the running task works on; in a call without a state, one that is thrown away. Raises ``NoTaskError``."""
+    return require_call("current_state()").state
+
+
+def checkpoint(message: str = "") -> Commit | None:
+    """Commit in the middle of a task: everything that has changed on its state; the commit, or None if the state has no commits.
+
+    A failure of the task, and of those around it, is then restored to here.
+
+    Raises:
+        NoTaskError: no task runs here.
+        TransactionError: a transaction is open in the task.
+        StateError: as ``Versioned.commit``. The changes are still there.
+    """
+    return require_call("checkpoint()").checkpoint(message)
+
+
+def emit(event: Any) -> None:
+    """Keep an event with the state of the running task: an instance of any dataclass, pydantic model or class of your own.
+
+    It is kept as it is now, and committed with the next commit, also if the task fails. In a call without a state nothing is kept. Cost:
+    the event.
+
+    Raises:
+        NoTaskError: no task runs here.
+        InvalidArgumentError: it is a string, a dict or another value that is built in.
+        UnserializableValueError, PickleRefusedError, LimitExceededError: it cannot be stored.
+    """
+    require_call("emit()").emit(event)
+
+
+def check_state(state: object) -> None:
+    """Raise ``InvalidArgumentError`` or ``ReadOnlyError`` unless a task can work on a state."""
+    if isinstance(state, Snapshot):
+        raise ReadOnlyError("a task cannot work on a snapshot", hint="state.fork(name, at=commit) gives a state that begins there")
+    if not isinstance(state, Versioned | Namespace | Live | str):
+        raise InvalidArgumentError(
+            f"state= is a Versioned, a namespace of one, a Live or the URL of a store, not {type(state).__name__}",
+            remains="the task did not run",
+        )
+
+
+def check_name(what: str, name: object) -> str:
+    """The name of a task or an agent. Raises ``InvalidArgumentError``."""
+    if type(name) is not str or not name or "/" in name or "\0" in name:
+        raise InvalidArgumentError(f"{what} is a string of one character or more, without '/' and NUL, not {name!r:.80}")
+    return name
