@@ -12,6 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from tests.support import store_openers
 from tests.support.personal_data import SECRET, agent, holds
 from tests.support.stores import MinimalStore
 from versioned_state import Cache, Disk, KVStore, Memory, Repository, Versioned, effect, effects, forget_effect, settle_effect
@@ -44,10 +45,17 @@ def in_doubt(state: Versioned | Repository, key: str) -> None:
         effect(key, fail, state=state)
 
 
-@pytest.mark.parametrize("name", [*STORES, "s3"])
+def opened(name: str, folder: Path, request: pytest.FixtureRequest) -> KVStore:
+    if name == "s3":
+        store: KVStore = request.getfixturevalue("s3_server").open(folder.name)
+        return store
+    servers = {"redis": store_openers.redis, "postgres": store_openers.postgres}
+    return servers[name](request, folder)() if name in servers else STORES[name](folder / "store")
+
+
+@pytest.mark.parametrize("name", [*STORES, "s3", "redis", "postgres"])
 def test_it_lives_in_any_store(name, tmp_path, request):
-    store = request.getfixturevalue("s3_server").open(tmp_path.name) if name == "s3" else STORES[name](tmp_path / "store")
-    with store:
+    with opened(name, tmp_path, request) as store:
         state = Versioned(store)
         assert effect("large", lambda: LARGE, state=state) == LARGE
         in_doubt(state, "doubt")
@@ -118,6 +126,20 @@ def test_damage_is_an_error_and_nothing_is_done():
                 call()
         (finding,) = state.repository.fsck().findings
         assert (finding.problem, finding.what, finding.id) == ("corrupt", "effect", key)
+
+
+def test_a_damaged_effect_can_be_forgotten_and_holds_up_no_purge():
+    repository = Repository()
+    effect("pay", lambda: {"receipt": 1}, state=repository)
+    effect("mail:alice", int, state=repository)
+    key = effect_key("pay")
+    repository.store.set(key, b"damaged")
+    assert set(repository.purge("users.alice").mentions) == {"effect mail:alice", f"effect in {key}"}
+    with pytest.raises(CorruptObjectError, match=key):
+        repository.purge(effects="*")
+    forget_effect(repository, "pay")
+    assert [each.key for each in effects(repository)] == ["mail:alice"]
+    assert effect("pay", lambda: 2, state=repository) == 2
 
 
 def test_one_record_does_not_pass_for_another():

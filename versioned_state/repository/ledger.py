@@ -20,6 +20,7 @@ import dataclasses
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -33,6 +34,7 @@ from versioned_state.errors import (
     EffectInDoubtError,
     InvalidArgumentError,
     LimitExceededError,
+    StateError,
     StoreBusyError,
     UnknownEffectError,
     UnknownOutcomeError,
@@ -243,19 +245,23 @@ class Ledger:
         raise _busy(key)
 
     def forget(self, key: str) -> None:
-        """Remove an effect, done or in doubt: the next call carries it out again.
+        """Remove an effect, done or in doubt, even if its record is damaged: the next call carries it out again.
 
         Raises:
             UnknownEffectError: there is no such effect. Nothing was changed.
             EffectInDoubtError: it is running right now. Nothing was changed.
         """
+        check_effect_key(key)
+        name = effect_key(key)
         for _ in range(_ATTEMPTS):
-            found = self.find(key)
-            if found is None:
+            stored = self._store.get(name)
+            if stored is None:
                 raise UnknownEffectError(key)
-            if found.running:
-                raise EffectInDoubtError(key, found.begun, reason=RUNNING)
-            if self._replace(key, found, None):
+            with suppress(CorruptObjectError):
+                found = read_entry(name, stored)
+                if found.running:
+                    raise EffectInDoubtError(key, found.begun, reason=RUNNING)
+            if _replace(self._store, name, stored, None):
                 return
         raise _busy(key)
 
@@ -269,7 +275,7 @@ class Ledger:
         return tuple(seal(bytes((Kind.CHUNK,)) + cell[start : start + _PART]) for start in range(0, len(cell), _PART))
 
     def _replace(self, key: str, before: Entry | None, after: Entry | None) -> bool:
-        return replace_entry(self._store, effect_key(key), before, after)
+        return _replace(self._store, effect_key(key), None if before is None else before.stored, None if after is None else after.stored)
 
 
 class LiveLedger(Ledger):
@@ -312,7 +318,7 @@ def check_effect_key(key: str) -> None:
         raise InvalidArgumentError(f"the key of an effect is a string that is not empty, not {given!r:.80}", remains="nothing was changed")
 
 
-def replace_entry(store: KVStore, name: str, before: Entry | None, after: Entry | None) -> bool:
+def _replace(store: KVStore, name: str, before: bytes | None, after: bytes | None) -> bool:
     """Replace the record under a key of the store (None: no record), if it is as it was read; whether that was done.
 
     A lost reply is no obstacle: the record is read back, and the write repeated, which its condition makes harmless.
@@ -320,8 +326,8 @@ def replace_entry(store: KVStore, name: str, before: Entry | None, after: Entry 
     Raises:
         UnknownOutcomeError: each reply was lost. Any other ``StorageError``: nothing was changed.
     """
-    expected = {name: None if before is None else before.stored}
-    puts = {} if after is None else {name: after.stored}
+    expected = {name: before}
+    puts = {} if after is None else {name: after}
     deletes = (name,) if after is None else ()
     lost: UnknownOutcomeError | None = None
     for sending in range(_SENDINGS):
@@ -402,7 +408,7 @@ def erase_effects(store: KVStore, patterns: Collection[str], *, dry_run: bool = 
     for name, entry in iter_entries(store) if patterns else ():
         found: Entry | None = entry
         while found is not None and found.key is not None and any(fnmatchcase(found.key, pattern) for pattern in patterns):
-            if dry_run or replace_entry(store, name, found, _with_bytes(name, Entry(None, found.since, found.owner))):
+            if dry_run or _replace(store, name, found.stored, _with_bytes(name, Entry(None, found.since, found.owner)).stored):
                 erased.append(found.key)
                 break
             stored = store.get(name)  # it has changed since it was listed
@@ -411,9 +417,17 @@ def erase_effects(store: KVStore, patterns: Collection[str], *, dry_run: bool = 
 
 
 def iter_mentions(store: KVStore, words: Collection[str]) -> Iterator[str]:
-    """The effects that have one of the words in their key or in their result, as ``effect KEY``. Nothing is unpickled."""
-    for _, entry in iter_entries(store):
-        text = f"{entry.key}\0{entry.result(None) if entry.parts else ''}"
+    """The effects that have one of the words in their key or in their result, as ``effect KEY``. Nothing is unpickled.
+
+    A record that cannot be read may have one too, and is named by its key in the store.
+    """
+    for name, stored in store.items(EFFECTS):
+        try:
+            entry = read_entry(name, stored)
+            text = f"{entry.key}\0{entry.result(None) if entry.parts else ''}"
+        except StateError:
+            yield f"effect in {name}"
+            continue
         if entry.key is not None and any(word in text for word in words):
             yield f"effect {entry.key}"
 

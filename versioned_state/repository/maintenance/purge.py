@@ -143,6 +143,7 @@ def purge(
         raise InvalidArgumentError("an empty text is in everything", remains="nothing was changed")
     if not database.fence.enabled and not dry_run:
         raise UnsafeStoreError("gc cannot run over this store, so nothing could be erased", remains="nothing was changed")
+    erased = erase_effects(database.store, keys, dry_run=dry_run)
     done = _Done()
     for _ in range(_ATTEMPTS):
         with suppress(_SweptError):
@@ -158,7 +159,6 @@ def purge(
                 break
     else:
         raise StoreBusyError("writers and gc keep changing the store", remains="part of it may not be rewritten yet", hint="run it again")
-    erased = erase_effects(database.store, keys, dry_run=dry_run)
     collected = None if dry_run else _erase(database, told)
     return PurgeReport(
         commits=dict.fromkeys(done.commits, "") if dry_run else done.commits,
