@@ -54,8 +54,9 @@ if TYPE_CHECKING:
     from versioned_state.state.versioned import Versioned
     from versioned_state.storage import Cache, Disk, KVStore, Memory, open_store
     from versioned_state.values.codec.pickles import ObjectInfo
-    from versioned_state.values.codec.registry import Tagged, register
     from versioned_state.values.paths.path import StatePath
+    from versioned_state.values.typed.registry import register
+    from versioned_state.values.typed.tagged import Tagged
 
 # Without `open`, which is read as versioned_state.open: a star import must not replace the builtin.
 __all__ = [
@@ -156,8 +157,8 @@ __getattr__, __dir__ = lazy_names(
         "Memory": "storage",
         "open_store": "storage",
         "ObjectInfo": "values.codec.pickles",
-        "Tagged": "values.codec.registry",
-        "register": "values.codec.registry",
+        "Tagged": "values.typed.tagged",
+        "register": "values.typed.registry",
         "StatePath": "values.paths.path",
     },
 )

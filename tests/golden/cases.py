@@ -7,22 +7,125 @@ afterwards a format that differs is a new version, with a store of its own besid
 from __future__ import annotations
 
 import datetime as dt
+import enum
 import itertools
 import shutil
 from collections import Counter, OrderedDict, defaultdict, deque
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path, PosixPath, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import attrs
 import numpy as np
+import pydantic
 from blake3 import blake3
 
 from tests.support.codec import Codec
 from versioned_state import Disk, KVStore, Memory, Repository, Tagged, Versioned
 from versioned_state.repository.history.commit import ROOT_ID
+
+# Classes whose names, and so whose addresses, are pinned with their values.
+
+
+@dataclass
+class Message:
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    x: int
+    y: float
+
+
+class Reply(pydantic.BaseModel, extra="allow"):
+    text: str
+    stars: int = 5
+    _seen: int = 0
+
+
+@attrs.define
+class Visit:
+    city: str
+    days: int
+
+
+class Place(NamedTuple):
+    city: str
+    tags: list[int]
+
+
+class Status(enum.Enum):
+    OPEN = "open"
+
+
+class Access(enum.IntFlag):
+    READ = 1
+    WRITE = 2
+
+
+class Mode(enum.StrEnum):
+    FAST = "fast"
+
+
+class Agent:
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+
+class Slotted:
+    __slots__ = ("a", "b")
+
+    def __init__(self, a: int) -> None:
+        self.a = a
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Number(int):
+    pass
+
+
+class Messages(list[Any]):
+    def __init__(self, elements: list[Any], **attributes: Any) -> None:
+        super().__init__(elements)
+        self.__dict__.update(attributes)
+
+
+class Prefs(dict[str, Any]):
+    pass
+
+
+class Tags(set[str]):
+    pass
+
+
+class ToolError(Exception):
+    def __init__(self, tool: str, code: int) -> None:
+        super().__init__(f"{tool}: {code}")
+        self.code = code
+
+
+def changed_message() -> Message:
+    changed = Message("user", "hi")
+    del changed.role
+    changed.__dict__["score"] = 1
+    return changed
+
+
+def failed() -> Exception:
+    error = ValueError("bad", 7)
+    error.add_note("in row 7")
+    error.__cause__ = KeyError("inner")
+    return error
+
 
 FOLDER = Path(__file__).parent
 HASHES = FOLDER / "hashes.txt"
@@ -112,6 +215,38 @@ VALUES: dict[str, Any] = {
     "array without dimensions": np.array(5, "<i8"),
     "large array": np.arange(10_000, dtype="<f8").reshape(100, 100),
     "tagged": Tagged("some.Name", {"a": 1}),
+    "tagged with notes": Tagged("some.module:Some.Name", {"a": 1, "b": 2}, {"set": frozenset({"a"})}),
+    "tagged within one another": [Tagged("x:A", {"a": Tagged("x:B", "M")}), Tagged("x:A", [Tagged("x:B", 1)], {"more": 1})],
+    "tagged as keys": {Tagged("x:B", 1): 1, (Tagged("x:B", 1, {"n": 1}), 2): 2, frozenset({Tagged("x:B", 1)}): 3},
+    "large tagged": Tagged("some.module:Thread", {"messages": [message(n) for n in range(100)], "title": "x"}),
+    "large tagged with notes": Tagged("some.module:Thread", {"text": text(300), "z": 1}, {"set": frozenset({"z"})}),
+    "large tagged list": Tagged("some.module:Messages", [message(n) for n in range(100)], {"fields": {"title": text(100)}}),
+    "tagged of 3 KB": Tagged("some.module:Thread", {f"k{n}": "v" * (n % 60) for n in range(80)}),
+    "long list of tagged": [Tagged("some.module:Message", message(n)) for n in range(500)],
+    "dataclass": Message("user", "hi"),
+    "dataclass with more, and less, than its fields": changed_message(),
+    "frozen dataclass with slots": Point(1, 2.5),
+    "large dataclass": Message("user", text(500)),
+    "long list of dataclasses": [Message(**{k: v for k, v in message(n).items() if k != "n"}) for n in range(500)],
+    "dataclass as a key": {Point(1, 2.0): "a", (Point(0, 0.0), 1): "b"},
+    "pydantic model": Reply(text="a"),
+    "pydantic model with extra and private": Reply.model_validate({"text": "a", "stars": 3, "more": [1]}),
+    "attrs class": Visit("Rome", 2),
+    "NamedTuple": Place("Rome", [1]),
+    "Enum": Status.OPEN,
+    "IntFlag": Access.READ | Access.WRITE,
+    "IntFlag without a name": Access(8),
+    "StrEnum": Mode.FAST,
+    "ordinary class": Agent(plan=["a"], step=1),
+    "ordinary class with slots": Slotted(1),
+    "str subclass": Text("a"),
+    "int subclass": Number(5),
+    "list subclass with fields": Messages([1, [2]], title="a"),
+    "dict subclass": Prefs(b=1, a=2),
+    "set subclass": Tags({"b", "a"}),
+    "exception": failed(),
+    "exception of a class of ours": ToolError("search", 404),
+    "exception group": ExceptionGroup("two", [ValueError("a"), KeyError("b")]),
     "OrderedDict": OrderedDict(b=1, a=2),
     "defaultdict": defaultdict(list, a=[1]),
     "Counter": Counter(a=2, b=1),
@@ -182,9 +317,16 @@ def table() -> str:
     return "".join(f"{name:<{width}}  {row}\n" for name, row in rows)
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Write ``hashes.txt`` and ``store-1`` anew."""
     HASHES.write_text(table())
     shutil.rmtree(STORE, ignore_errors=True)
     with Disk(STORE) as store:
         fill(store, objects=True)
         store.compact()
+
+
+if __name__ == "__main__":
+    from tests.golden import cases  # so that its classes have the names that they have in the tests
+
+    cases.write()

@@ -109,7 +109,7 @@ def test_numbers_of_the_format_are_what_they_were():
     assert {code.name: code.value for code in Code} == {
         **dict(zip("BYTES BYTEARRAY BIGINT COMPLEX TUPLE SET FROZENSET RANGE".split(), range(1, 9), strict=True)),
         **dict(zip("DATE DATETIME TIME TIMEDELTA TIMEZONE ZONEINFO DECIMAL FRACTION UUID PATH".split(), range(9, 19), strict=True)),
-        **dict(zip("NUMPY_SCALAR NUMPY_ARRAY TAGGED OBJECT".split(), range(19, 23), strict=True)),
+        **dict(zip("NUMPY_SCALAR NUMPY_ARRAY TYPED OBJECT".split(), range(19, 23), strict=True)),
         **dict(zip("LIST_TREE TUPLE_TREE SET_TREE FROZENSET_TREE DICT_TREE".split(), range(32, 37), strict=True)),
         **dict(zip("TEXT BYTES_BLOB BYTEARRAY_BLOB ARRAY_BLOB PACKED".split(), range(37, 42), strict=True)),
     }

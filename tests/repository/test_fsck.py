@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
@@ -309,8 +310,11 @@ def test_a_tree_of_another_kind_than_its_place_asks_for():
 
 
 def an_inner_node(store: Memory) -> tuple[Address, Node]:
-    address = kinds(store)[Kind.MAP_NODE][0]
-    return address, read_node(Shape.MAP, Repository(store).database.objects.read(address))
+    """One that shares no child with another: a child is held against the node that it was first reached from."""
+    objects = Repository(store).database.objects
+    nodes = {address: read_node(Shape.MAP, objects.read(address)) for address in kinds(store)[Kind.MAP_NODE]}
+    parents = Counter(child for node in nodes.values() for child in node.items)
+    return next((address, node) for address, node in nodes.items() if all(parents[child] == 1 for child in node.items))
 
 
 @pytest.mark.parametrize(

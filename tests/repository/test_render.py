@@ -33,9 +33,12 @@ class Offer:
         (range(1, 5, 2), "range(1, 5, 2)"),
         (range(BIG), f"range(0, {hex(BIG)})"),
         ({"a": [{BIG}]}, f"{{'a': [{{{hex(BIG)}}}]}}"),
-        (Tagged("x", (BIG,)), f"Tagged(name='x', data=({hex(BIG)},))"),
-        (Offer(BIG), f"Offer({{'hotel': {hex(BIG)}}})"),
-        (OrderedDict(a=BIG), f"OrderedDict({{'a': {hex(BIG)}}})"),
+        (Tagged("x", (BIG,)), f"x(({hex(BIG)},))"),
+        (Tagged("app:Offer", {"hotel": BIG}), f"Offer(hotel={hex(BIG)})"),
+        (Tagged("app:Level", "HIGH"), "Level.HIGH"),
+        (Tagged("app:Prefs", {"a b": (1,)}), "Prefs({'a b': (1,)})"),
+        (Offer(BIG), f"Offer(hotel={hex(BIG)})"),
+        (OrderedDict(a=BIG), f"OrderedDict(a={hex(BIG)})"),
     ],
 )
 def test_as_text(value, shown):
@@ -57,7 +60,7 @@ def test_as_json():
 def test_a_repr_that_raises():
     offer = Offer("x")
     del offer.hotel
-    assert one_line([offer]) == "[Offer({})]"
+    assert one_line([offer]) == "[Offer()]"
 
     class Strange:
         def __repr__(self):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -54,9 +55,23 @@ def state() -> Iterator[Versioned]:
 # Values that cannot be stored
 
 
-class Locked:
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
+class Agent:
+    """Data, by its attributes."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+
+class Locked(Agent):
+    """An object, for it says how it is pickled."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+class Call(NamedTuple):
+    name: str
+    arguments: list[Any]
 
 
 class Raising:
@@ -76,7 +91,7 @@ class NoZone(dt.tzinfo):
 
 BAD: dict[str, Any] = {
     "a lock": threading.Lock(),
-    "an object with a lock": Locked(),
+    "an object with a lock": Locked(lock=threading.Lock()),
     "an object that refuses": Raising(),
     "a generator": (n for n in [1]),
     "an open file": None,
@@ -89,6 +104,11 @@ PLACES: dict[str, tuple[Any, str]] = {
     "in a dict": (lambda bad: {"a": {"b c": bad}}, 'bad.a["b c"]'),
     "under a key that is no string": (lambda bad: {1: {(2, "x"): bad}}, "bad{1}{(2, 'x')}"),
     "in a tuple": (lambda bad: (1, (bad,)), "bad[1][0]"),
+    "in an instance": (lambda bad: [Agent(tools={"first": bad})], "bad[0].tools.first"),
+    "in a NamedTuple": (lambda bad: Call("search", [bad]), "bad.arguments[0]"),
+    "in an exception": (lambda bad: ValueError("x", bad), "bad.args[1]"),
+    "in a deque": (lambda bad: deque([1, bad]), "bad[1]"),
+    "in a large field": (lambda bad: Agent(history=["x" * 100] * 500 + [bad]), "bad.history[500]"),
     "in a large list": (lambda bad: [*map(str, range(3000)), {"x": bad}], "bad[3000].x"),
     "in a large dict": (lambda bad: {**{f"k{n}": "x" * 50 for n in range(500)}, "here": [bad]}, "bad.here[0]"),
 }
@@ -560,7 +580,7 @@ def test_a_shared_repository_outlives_its_handles():
 
 def test_reading_a_pickled_object_where_it_is_refused_names_the_policy_and_the_way_out(state):
     other = Versioned(state.repository, branch="other")
-    other["object"], other["data"] = Locked.__new__(Locked), [1]
+    other["object"], other["data"] = Locked(), [1]
     other.commit()
     refusing = Versioned(Repository(state.repository.store, pickle="refuse"), branch="other")
     with pytest.raises(PickleRefusedError, match="pickle='refuse'") as caught:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.registrations import forgotten
 from versioned_state import Memory, Versioned, register
-from versioned_state.values.codec import registry
 
 MOVES: dict[str, Callable[[Versioned], object]] = {
     "refresh": lambda state: state.refresh(),
@@ -56,15 +56,11 @@ def _read(data: int) -> Interrupting:
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = {name: dict(value) for name, value in vars(registry).items() if isinstance(value, dict) and name.startswith("_")}
-    register(Locked, "test.Locked", dict, Locked)
-    register(Interrupting, "test.Interrupting", lambda value: value.n, _read)
-    yield
-    for name, value in before.items():
-        table = getattr(registry, name)
-        table.clear()
-        table.update(value)
+def registered() -> Iterator[None]:
+    with forgotten():
+        register(Locked, "test.Locked", dict, Locked)
+        register(Interrupting, "test.Interrupting", lambda value: value.n, _read)
+        yield
 
 
 @pytest.mark.parametrize("move", MOVES)

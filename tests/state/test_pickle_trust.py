@@ -10,7 +10,7 @@ import pytest
 import versioned_state
 from tests.support.data_samples import CONTAINERS, SCALARS
 from tests.support.exact import exact
-from tests.support.mutations import Thing
+from tests.support.mutations import Opaque
 from versioned_state import Cache, Disk, Memory, ObjectInfo, Versioned
 from versioned_state.errors import PickleRefusedError, StateError
 from versioned_state.storage import Counting, ReadOnly, SingleProcessStore
@@ -30,9 +30,9 @@ def filled(store: Memory, **options: Any) -> Memory:
     """A store with data and objects, written by whoever may."""
     state = Versioned(store, **options)
     state["data"] = {"a": [1, (2,)]}
-    state["object"] = Thing(a=[1])
-    state["inside"] = [1, {"x": Thing(b=2)}, "text"]
-    state["large"] = [*("x" * 100 for _ in range(200)), Thing(c=list(range(3000)))]
+    state["object"] = Opaque(a=[1])
+    state["inside"] = [1, {"x": Opaque(b=2)}, "text"]
+    state["large"] = [*("x" * 100 for _ in range(200)), Opaque(c=list(range(3000)))]
     state.commit("filled")
     return store
 
@@ -58,7 +58,7 @@ def test_who_may_write_and_read_objects(store, options, allowed):
     state["data"] = [1]
     state.commit()
     state["data"].append(2)
-    state["object"] = thing = {"at": [Thing(a=1)]}
+    state["object"] = thing = {"at": [Opaque(a=1)]}
     if allowed:
         commit = state.commit()
         read = Versioned(kv, **options)
@@ -67,14 +67,14 @@ def test_who_may_write_and_read_objects(store, options, allowed):
         read["object"]["at"][0].a = 2
         assert len(read.status()) == 1
     else:
-        with pytest.raises(PickleRefusedError, match=r"object\.at\[0\].*Thing") as caught:
+        with pytest.raises(PickleRefusedError, match=r"object\.at\[0\].*Opaque") as caught:
             state.commit()
         assert "nothing was committed" in str(caught.value)
         shown = state.status().unstorable["object.at[0]"]
         for error in (caught.value, shown):
             assert isinstance(error, PickleRefusedError)
             assert error.path == "object.at[0]"
-            assert error.type_name == "tests.support.mutations.Thing"
+            assert error.type_name == "tests.support.mutations.Opaque"
             assert error.hint
         assert state["object"] is thing
         assert state.commit(skip_unserializable=True).skipped == ("object.at[0]",)
@@ -111,7 +111,7 @@ def test_a_refused_read_does_not_spoil_its_neighbours(store, writer, reader, ref
                 with pytest.raises(PickleRefusedError, match=refused) as caught:
                     view[key]
                 assert caught.value.hint
-                assert "Thing" in str(caught.value)
+                assert "Opaque" in str(caught.value)
         assert view["data"] == {"a": [1, (2,)]}
         assert list(view) == ["data", "inside", "large", "object"]
     if refused is not None:
@@ -124,9 +124,9 @@ def test_a_refused_read_does_not_spoil_its_neighbours(store, writer, reader, ref
     state.commit("beside")
     described = state.repository.snapshot("HEAD", describe=True)
     assert isinstance(described["object"], ObjectInfo)
-    assert described["object"].type_name == "tests.support.mutations.Thing"
-    assert "tests.support.mutations.Thing" in described["object"].imports
-    assert "Thing" in str(state.diff("HEAD~2", "HEAD"))
+    assert described["object"].type_name == "tests.support.mutations.Opaque"
+    assert "tests.support.mutations.Opaque" in described["object"].imports
+    assert "Opaque" in str(state.diff("HEAD~2", "HEAD"))
     del state["object"]
     state.commit("without")
     state.reset("HEAD~1")
@@ -144,7 +144,7 @@ def test_wrappers_pass_on_whether_a_store_is_private():
 
 def test_a_folder_that_others_can_write_to_is_not_ones_own(tmp_path):
     with Versioned(Disk(tmp_path / "store")) as state:
-        state["object"] = Thing(a=1)
+        state["object"] = Opaque(a=1)
         state.commit()
     (tmp_path / "store").chmod(0o777)
     with Versioned(Disk(tmp_path / "store")) as state, pytest.raises(PickleRefusedError, match="others may write"):
@@ -180,7 +180,7 @@ def test_a_pickle_that_was_put_in_the_place_of_another_is_refused(tmp_path):
 
 def test_a_mac_covers_type_and_content():
     state = Versioned(pickle_key=KEY)
-    state["a"] = Thing(name="first")
+    state["a"] = Opaque(name="first")
     repository = state.repository
     cell = state.checkout(state.commit()).cell_at("a")
     decoder = Decoder(Nodes(repository.database.objects), repository.database.policy)

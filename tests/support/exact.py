@@ -37,13 +37,25 @@ def exact(value: Any) -> Any:
         return type(value).__qualname__, tuple(map(exact, value))
     if isinstance(value, (dict, list, set, deque, str, int, float, bytes)):
         base = next(cls for cls in type(value).__mro__ if cls in _EXACT)
-        return type(value).__qualname__, _EXACT[base](value), exact(getattr(value, "__dict__", {}))
-    slots = {name: getattr(value, name) for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)}
-    return type(value).__qualname__, exact({**slots, **getattr(value, "__dict__", {})})
+        return type(value).__qualname__, _EXACT[base](value), _attributes(value)
+    if isinstance(value, BaseException):
+        return type(value).__qualname__, exact(value.args), _attributes(value), exact(value.__cause__)
+    return type(value).__qualname__, _attributes(value)
 
 
 def same(a: Any, b: Any) -> bool:
     return bool(exact(a) == exact(b))
+
+
+def _attributes(value: Any) -> Any:
+    """The attributes of an instance by name, those in slots too, whose order says nothing; of a pydantic model all that it keeps."""
+    slots = {name for cls in type(value).__mro__ for name in _names(vars(cls).get("__slots__", ()))} - {"__dict__", "__weakref__"}
+    held = {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
+    return tuple((name, exact(held[name])) for name in sorted(held, key=str) if name not in ("__orig_class__", "_attrs_cached_hash"))
+
+
+def _names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _entries(value: dict[Any, Any]) -> Any:
@@ -94,7 +106,7 @@ _EXACT: dict[type, Callable[[Any], Any]] = {
     Counter: _entries,
     deque: lambda v: (v.maxlen, tuple(map(exact, v))),
     np.ndarray: _array,
-    Tagged: lambda v: (v.name, exact(v.data)),
+    Tagged: lambda v: (v.name, exact(v.fields), exact(v.notes)),
 }
 
 

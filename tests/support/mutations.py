@@ -22,10 +22,17 @@ register(Str, "tests.Str", str.__str__, Str)
 
 
 class Thing:
-    """An object as a user's own class makes them: not data, not registered."""
+    """An instance as a user's own class makes them: data, by its attributes."""
 
     def __init__(self, **attributes: Any) -> None:
         self.__dict__.update(attributes)
+
+
+class Opaque(Thing):
+    """An object: its class says how it is pickled, so its attributes may not be all of it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
 
 
 def containers(value: Any) -> Iterator[Any]:
@@ -343,4 +350,5 @@ def sample(rng: random.Random, size: int, *, data_only: bool = True) -> dict[str
     if not data_only:
         made["thing"] = Thing(a=1, b=[2, Thing(c={"d": 3})])
         made["things"] = [Thing(n=n, tags=["t"]) for n in range(size // 4)]
+        made["opaque"] = [Opaque(n=n, tags=["t"], thing=Thing(o=Opaque())) for n in range(size // 4 + 1)]
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,12 @@ class Patch:
             {"added": self.added, "changed": self.changed}[change.kind].append((steps[0], change.new))
 
     def apply(self, value: Any) -> None:
-        if isinstance(value, list):
+        if isinstance(value, deque):
+            elements = list(value)
+            self.apply(elements)
+            value.clear()
+            value.extend(elements)
+        elif isinstance(value, list):
             for index in sorted((step.index for step in self.removed), reverse=True):
                 del value[index]
             for step, new in sorted(self.added, key=lambda pair: pair[0].index):
@@ -70,6 +76,8 @@ class Patch:
                 entries = [(key, value[_own(value, key)]) for key in self.order]
                 value.clear()
                 value.update(entries)
+        if isinstance(value, deque):
+            return
         for step, patch in self.below.values():
             patch.apply(value[step.index] if isinstance(step, Index) else value[_own(value, _key(step))])
 

@@ -22,13 +22,22 @@ def mark(*run):
     return found
 
 
-class Agent:
+class Plain:
+    """Data, by its attributes."""
+
     plan: Any
     history: Any
     me: Any
 
     def __init__(self, **attributes):
         self.__dict__.update(attributes)
+
+
+class Agent(Plain):
+    """An object, for it says how it is pickled."""
+
+    def __getstate__(self):
+        return dict(self.__dict__)
 
 
 @pytest.mark.parametrize("more", [[], MANY], ids=["small", "large"])
@@ -89,9 +98,17 @@ def test_what_is_stored_by_name_is_marked_by_it():
     assert mark(Agent, len, textwrap.dedent) == mark(Agent, len, textwrap.dedent) != mark(SimpleNamespace, len, textwrap.dedent)
 
 
-def test_attributes_become_one_and_two():
+def test_an_instance_counts_by_its_identity_and_a_value_does_not():
+    """An instance at two places is stored as one; so its leaving one of them for an equal one is a change."""
+    agent = Plain(n=1)
+    assert mark(agent, agent) != mark(agent, Plain(n=1))
+    assert mark([1], (1,)) == mark([1], (1,))
+
+
+@pytest.mark.parametrize("make", [Plain, Agent])
+def test_attributes_become_one_and_two(make):
     state = Versioned()
-    state["agent"] = agent = Agent(plan=[], history=[])
+    state["agent"] = agent = make(plan=[], history=[])
     state.commit()
     agent.history = agent.plan
     assert state.status()
@@ -107,15 +124,26 @@ SCRIPT = """
 from versioned_state import Disk, Versioned
 class Tool:
     def call(self): return 1
+    def __getstate__(self): return {{}}
+class Note:
+    def __init__(self): self.text = "a"
+    def call(self): return 1
 def tool(): return 1
 state = Versioned(Disk({path!r}))
 state["in"] = {{"tools": [tool, Tool()], "more": list(range(100))}}
+state["note"] = Note()
 state["top"] = tool
 first = state.commit()
 assert state.commit() == first
 class Tool:
     def call(self): return 2
+    def __getstate__(self): return {{}}
+class Note:
+    def __init__(self): self.text = "a"
+    def call(self): return 2
 def tool(): return 2
+state["note"] = Note()
+assert not state.status(), "its fields are what they were"
 state["in"]["tools"][0] = tool
 assert [str(change.path) for change in state.status()] == ["in.tools[0]"], state.status()
 state.commit()
@@ -126,8 +154,8 @@ tool.limit = 5
 assert [str(change.path) for change in state.status()] == ["in.tools[0]"], state.status()
 state.commit()
 again = Versioned(Disk({path!r}))
-called = [again["in"]["tools"][0](), again["in"]["tools"][1].call(), again["top"]()]
-assert called == [2, 2, 1], called
+called = [again["in"]["tools"][0](), again["in"]["tools"][1].call(), again["top"](), again["note"].call()]
+assert called == [2, 2, 1, 2], called
 assert not again.status(), again.status()
 """
 
@@ -135,6 +163,8 @@ READER = """
 from versioned_state import Disk, Versioned
 state = Versioned(Disk({path!r}))
 assert state["in"]["tools"][1].call() == 2
+assert state.checkout("HEAD").at("note.text") == "a"
+assert state["note"].name == "__main__:Note", "this script has no such class"
 assert not state.status(), state.status()
 state["in"]["more"].append(1)
 state.commit()

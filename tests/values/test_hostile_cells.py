@@ -13,7 +13,7 @@ from versioned_state import Memory
 from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.storage.wrappers.counting import Counting
-from versioned_state.values.cells import MAX_DEPTH, MAX_ELEMENTS, Code, array, extension, pack
+from versioned_state.values.cells import MAX_DEPTH, MAX_ELEMENTS, Code, array, extension, pack, typed_cell
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.containers import container_of, sequence_of
 from versioned_state.values.decode.live import LiveDecoder
@@ -26,7 +26,7 @@ from versioned_state.values.trees.tree import Tree, find, iter_cells, iter_items
 
 
 def tagged(cell: bytes) -> bytes:
-    return extension(Code.TAGGED, array([pack("nobody"), cell]))
+    return typed_cell(pack("nobody"), None, cell)
 
 
 TIMESTAMP = msgpack.packb(msgpack.Timestamp(1, 2))
@@ -39,17 +39,29 @@ PLANTED = {
     "zone with a NUL": extension(Code.ZONEINFO, b"UTC\0"),
     "timestamp": TIMESTAMP,
     "timestamp in a list": b"\x92\x01" + TIMESTAMP,
-    "timestamp in a tag": tagged(TIMESTAMP),
+    "timestamp in a typed value": tagged(TIMESTAMP),
     "another's extension": b"\xd4\x63\x01",
     "date": extension(Code.DATE, array([pack(1), pack(13), pack(1)])),
     "decimal": extension(Code.DECIMAL, b"1,5"),
     "cut short": b"\x95\x01",
+    "a head without data": typed_cell(pack("nobody"), None, b""),
+    "a head alone": extension(Code.TYPED, array([pack("nobody")])),
+    "a head with too much": typed_cell(pack("nobody"), None, b"\x01\x02"),
+    "a head in a list of three": b"\x93" + extension(Code.TYPED, array([pack("nobody")])) + b"\x01\x02",
+    "a head in the second place": b"\x92\x01" + extension(Code.TYPED, array([pack("nobody")])),
+    "a head without a name": b"\x92" + extension(Code.TYPED, array([])) + b"\x01",
+    "a head with a number for a name": typed_cell(pack(1), None, b"\x01"),
+    "a head with an empty name": typed_cell(pack(""), None, b"\x01"),
+    "a head with notes that are a list": typed_cell(pack("nobody"), b"\x91\x01", b"\x01"),
+    "a head that is no array": b"\x92" + extension(Code.TYPED, b"\x01") + b"\x01",
+    "a head with a head for a name": typed_cell(extension(Code.TYPED, array([pack("nobody")])), None, b"\x01"),
+    "a head with a typed value for notes": typed_cell(pack("nobody"), tagged(b"\x80"), b"\x01"),
 }
 DEEP = {
     "lists": b"\x91" * (MAX_DEPTH + 1) + b"\xc0",
     "dicts": b"\x81\xa1a" * 1000 + b"\xc0",
     "beside others": b"\x92\x01" * 500 + b"\xc0",
-    "in a tag": tagged(b"\x91" * 1000 + b"\xc0"),
+    "in a typed value": tagged(b"\x91" * 1000 + b"\xc0"),
 }
 
 

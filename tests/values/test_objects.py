@@ -1,4 +1,4 @@
-"""Values that are pickled: exceptions come back, what stands for something outside is refused, and a value may contain itself."""
+"""Exceptions come back, what stands for something outside is refused, and a value may contain itself."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_an_exception_comes_back_and_is_no_change(error: Exception):
     assert not again.status()
     assert TwoArgumentsError.made == made  # no __init__ of a user's class ran
     again["last"][0].seen = True
-    assert [str(change.path) for change in again.status()] == ["last[0]"]
+    assert [str(change.path) for change in again.status()] == ["last[0].seen"]
 
 
 def test_an_exception_with_a_way_of_its_own_keeps_it():
@@ -133,7 +133,7 @@ def test_what_stands_for_something_outside_is_refused(kind: str):
     state["agent"] = {"file": value}
     with pytest.raises(UnserializableValueError) as caught:
         state.commit()
-    assert caught.value.path == "agent.file"
+    assert caught.value.path.startswith("agent.file")
     del state["agent"]
     assert not state.status()
     if kind not in ("stdout", "generator"):

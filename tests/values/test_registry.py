@@ -1,4 +1,4 @@
-"""Subclasses keep their type: registered ones as a name and data, all others as objects; and no stored name is ever imported."""
+"""Values of types that are not built in: as a name and data, or as objects; and registration, by which a type gets a name of its own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import enum
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass, field
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +15,9 @@ import pydantic
 import pytest
 
 from tests.support.exact import exact, same
+from tests.support.registrations import forget, forgotten
 from versioned_state import Memory, ObjectInfo, Repository, Tagged, Versioned, register
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError, StateError, UnserializableValueError
-from versioned_state.values.codec import registry
 
 
 class Colour(enum.Enum):
@@ -85,12 +86,16 @@ class Plain:
         raise AttributeError(name)
 
 
+class Money(Decimal):
+    __slots__ = ()
+
+
 class Lossy(Plain):
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
-PICKLED: dict[str, Any] = {
+TYPED: dict[str, Any] = {
     "Enum": Colour.RED,
     "IntEnum": Level.LOW,
     "IntFlag": Access.READ | Access.WRITE,
@@ -104,11 +109,19 @@ PICKLED: dict[str, Any] = {
     "list subclass": Messages([1, [2]]),
     "dict subclass": Prefs(a=[1]),
     "bytes subclass": Data(b"a"),
-    "plain object": Plain(a=1, b=[Plain()]),
+    "plain instance": Plain(a=1, b=[Plain()]),
+    "exception": ValueError("x", [1]),
+}
+
+OBJECTS: dict[str, Any] = {
+    "an instance that says how it is pickled": Lossy(a=1),
     "defaultdict with a factory of its own": defaultdict(Plain, a=1),
     "type": Plain,
     "function": len,
-    "decimal subclass": type("Money", (Decimal,), {})("1.10"),
+    "subclass of a type of C": Money("1.10"),
+    "an instance of a class without a name": type("Nobody", (Plain,), {})(a=1),
+    "slice": slice(1),
+    "SimpleNamespace": SimpleNamespace(a=1),
 }
 
 BUILT_IN: dict[str, Any] = {
@@ -135,19 +148,47 @@ def commit_and_read(value: Any, *, pickle: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("filler", [0, 3000])
-@pytest.mark.parametrize("name", PICKLED)
-def test_an_unregistered_type_is_an_object(name, filler):
-    value = [PICKLED[name], "x" * filler]
+@pytest.mark.parametrize("name", TYPED)
+def test_a_type_needs_no_registration(name, filler):
+    value = [TYPED[name], "x" * filler]
     read, described = commit_and_read(value, pickle="own")
     assert exact(read) == exact(value)
+    if name != "exception":  # which is built in
+        assert isinstance(described[0], Tagged)
+        assert described[0].name == f"{__name__}:{type(TYPED[name]).__qualname__}"
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_without_registration_no_class_is_looked_for_where_pickling_is_refused(name):
+    repository = Repository(Memory(), pickle="refuse")
+    state = Versioned(repository)
+    state["value"] = {"at": [TYPED[name]]}
+    commit = state.commit()
+    other = Versioned(repository, branch="other")
+    other["value"] = read = repository.snapshot(commit)["value"]
+    assert name == "exception" or isinstance(read["at"][0], Tagged)
+    assert other.commit().root == commit.root, "it is stored again as it was"
+
+
+@pytest.mark.parametrize("filler", [0, 3000])
+@pytest.mark.parametrize("name", OBJECTS)
+def test_what_is_no_data_is_an_object(name, filler):
+    value = [OBJECTS[name], "x" * filler]
+    repository = Repository(Memory())
+    state = Versioned(repository)
+    state["value"] = value
+    commit = state.commit()
+    described = repository.snapshot(commit, describe=True)["value"]
     assert isinstance(described[0], ObjectInfo)
-    assert described[0].type_name.endswith(type(PICKLED[name]).__qualname__)
+    assert described[0].type_name.endswith(type(OBJECTS[name]).__qualname__)
+    if name not in ("an instance that says how it is pickled", "an instance of a class without a name"):
+        assert repository.snapshot(commit)["value"] == value or name.startswith("defaultdict")
 
 
-@pytest.mark.parametrize("name", PICKLED)
-def test_an_unregistered_type_is_refused_where_pickling_is(name):
+@pytest.mark.parametrize("name", OBJECTS)
+def test_an_object_is_refused_where_pickling_is(name):
     state = Versioned(pickle="refuse")
-    state["value"] = {"at": [PICKLED[name]]}
+    state["value"] = {"at": [OBJECTS[name]]}
     with pytest.raises(PickleRefusedError, match=r"value\.at\[0\]"):
         state.commit()
 
@@ -168,9 +209,9 @@ def test_a_large_value_of_a_registered_type(size):
 
 
 @pytest.fixture(autouse=True)
-def _registry_as_it_was(monkeypatch):
-    monkeypatch.setattr(registry, "_by_type", dict(registry._by_type))
-    monkeypatch.setattr(registry, "_by_name", dict(registry._by_name))
+def _registered():
+    with forgotten():
+        yield
 
 
 class Model(pydantic.BaseModel):
@@ -220,15 +261,15 @@ def test_an_unknown_name_reads_as_tagged_and_is_stored_again_as_it_was():
     state = Versioned(repository)
     state["value"] = {"notes": [Note("a", ["b"])] * 100, "one": Note("c")}
     commit = state.commit()
-    del registry._by_type[Note], registry._by_name["note"]
+    forget(Note)
 
     other = Versioned(repository, branch="other")
     read = repository.snapshot(commit)["value"]
     assert read["one"] == Tagged("note", {"text": "c", "tags": []})
     other["value"] = read
     assert other.commit().root == commit.root
-    read["one"].data["text"] = "changed"
-    assert [str(change.path) for change in other.status()] == ["value.one"]
+    read["one"].fields["text"] = "changed"
+    assert [str(change.path) for change in other.status()] == ["value.one.text"]
 
     register(Note, "note")
     assert repository.snapshot(other.commit())["value"]["one"] == Note("changed")
@@ -279,7 +320,8 @@ def test_changes_of_a_registered_value_are_its_data_not_its_pickle():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ((Plain,), "not a dataclass"),
+        ((Lossy,), "customises pickling by __getstate__; give to_data and from_data"),
+        ((Money,), "it has state in C; give to_data and from_data"),
         ((Plain, "x", lambda value: value), "both"),
         ((Plain, "deque", id, Plain), "registered for deque"),
         ((Plain, 5, id, Plain), "a string of one character or more, not 5"),
@@ -296,7 +338,7 @@ def test_bad_registration(arguments, reason):
 
 @pytest.mark.parametrize("name", [5, None, b"x", ""])
 def test_a_tagged_value_without_a_name(name):
-    with pytest.raises(InvalidArgumentError, match="the name of a registered type"):
+    with pytest.raises(InvalidArgumentError, match="the name of a type is a string"):
         Tagged(name, 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from functools import wraps
@@ -14,6 +15,7 @@ from versioned_state.state.sequence import StateSequence
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.keys import user_key
 from versioned_state.values.paths.path import Key, Namespace, StatePath, Step, as_path
+from versioned_state.values.typed.registry import fields_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -190,18 +192,24 @@ def step_into(value: Any, step: Step) -> Any:
             if key in value:
                 return value[key]
             raise LookupError("")
-    elif isinstance(value, list | tuple):
+        fields = fields_of(value)
+        if fields is not None:
+            key = key_of(step)
+            if key in fields:
+                return fields[key]
+            raise LookupError("")
+    elif isinstance(value, list | tuple | deque):
         if -len(value) <= step.index < len(value):
             return value[step.index]
         raise LookupError(length_hint(value))
     raise LookupError(f"a value of type {type(value).__name__} has no such part")
 
 
-def length_hint(value: list[Any] | tuple[Any, ...]) -> str:
+def length_hint(value: list[Any] | tuple[Any, ...] | deque[Any]) -> str:
     """How long a list is, for an error about an index that is not there."""
     return f"the {type(value).__name__} has {len(value)} element{'' if len(value) == 1 else 's'}"
 
 
 def key_of(step: Key) -> Any:
     """The key of a dict that a step leads to."""
-    return step.key if step.cell is None else decode_inline(step.cell)
+    return step.key if step.cell is None else decode_inline(step.cell, classes="loaded")

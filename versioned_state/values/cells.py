@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from enum import IntEnum
+from operator import itemgetter
 from typing import Any, Final
 
 import msgpack
@@ -24,7 +25,7 @@ MAX_DEPTH: Final = 128
 """Containers within containers. Reading recurses once a level, and must succeed wherever writing did."""
 
 MAX_NESTING: Final = 2 * MAX_DEPTH + 16
-"""Cells within cells: a container is one or, if its type is registered, two."""
+"""Cells within cells: a container is one or, if it has a type of its own, two."""
 
 MAX_ELEMENTS: Final = 1 << 26
 """Elements of one value, in all its trees together: a few small nodes can name each other into any number of elements."""
@@ -68,7 +69,7 @@ class Code(IntEnum):
     PATH = 18
     NUMPY_SCALAR = 19
     NUMPY_ARRAY = 20
-    TAGGED = 21
+    TYPED = 21
     OBJECT = 22
     # From here on the payload is [count, address] or [count, [node]]: a tree.
     LIST_TREE = 32
@@ -81,6 +82,12 @@ class Code(IntEnum):
     BYTEARRAY_BLOB = 39
     ARRAY_BLOB = 40
     PACKED = 41
+
+
+_TYPED: Final = 0x92
+"""The first byte of a typed value: the header of an array of two."""
+
+_first_of = itemgetter(0)
 
 
 def extension(code: int, payload: bytes) -> bytes:
@@ -98,7 +105,7 @@ def extension(code: int, payload: bytes) -> bytes:
 
 
 def code_of(cell: bytes) -> int | None:
-    """The extension code of a cell, or None if it is not an extension."""
+    """The extension code of a cell, or None if it has none. A typed value has that of its head."""
     first = cell[0]
     if 0xD4 <= first <= 0xD8:
         return cell[1]
@@ -108,7 +115,17 @@ def code_of(cell: bytes) -> int | None:
         return cell[3]
     if first == 0xC9:
         return cell[5]
-    return None
+    return Code.TYPED if first == _TYPED and _is_head(cell) else None
+
+
+def _is_head(cell: bytes) -> bool:
+    """Whether the first of two elements is the head of a typed value."""
+    if len(cell) < 6:  # a head and any data
+        return False
+    first = cell[1]
+    if 0xD4 <= first <= 0xD8:
+        return cell[2] == Code.TYPED
+    return 0xC7 <= first <= 0xC9 and cell[{0xC7: 3, 0xC8: 4, 0xC9: 6}[first]] == Code.TYPED
 
 
 def payload_of(cell: bytes) -> bytes:
@@ -120,7 +137,7 @@ def payload_of(cell: bytes) -> bytes:
 def is_reference(cell: bytes) -> bool:
     """Whether a cell may refer to other objects."""
     code = code_of(cell)
-    return code is not None and (code >= Code.LIST_TREE or code in (Code.TAGGED, Code.OBJECT))
+    return code is not None and (code >= Code.LIST_TREE or code in (Code.TYPED, Code.OBJECT))
 
 
 # MessagePack. The packers are made once: making one takes longer than a small value.
@@ -150,6 +167,48 @@ def map_header(count: int) -> bytes:
     return b"\xdf" + count.to_bytes(4, "big")
 
 
+# Typed values: an array of a head and the data. The head is an extension that holds the name and the notes, if there are any. Nothing in
+# front of the fields varies with them, so the many instances of one class in a leaf compress as well as dicts do.
+
+
+def typed_cell(name: bytes, notes: bytes | None, data: bytes) -> bytes:
+    """The cell of a typed value, from the cells of its name, notes and data."""
+    return b"\x92" + extension(Code.TYPED, array([name] if notes is None else [name, notes])) + data
+
+
+def split_typed(cell: bytes) -> tuple[bytes, bytes | None, bytes]:
+    """The cells of a typed value's name, notes and data. Raises ``ValueError`` for any other cell."""
+    if cell[0] != _TYPED:  # a key
+        name, notes, data = split_cells(payload_of(cell))
+        return name, None if notes == b"\xc0" else notes, data
+    head, data = split_cells(cell)
+    name, *more = split_cells(payload_of(head))
+    return name, more[0] if more else None, data
+
+
+def weights_of(cells: list[bytes]) -> Iterable[int]:
+    """The weight of each cell where a list is cut into leaves: its bytes without the head of a typed value, which compresses to nothing."""
+    if _TYPED not in map(_first_of, cells):
+        return map(len, cells)
+    return [len(cell) - (_head_size(cell) if cell[0] == _TYPED and code_of(cell) == Code.TYPED else 0) for cell in cells]
+
+
+def _head_size(cell: bytes) -> int:
+    first = cell[1]
+    if first <= 0xD8 and first >= 0xD4:
+        return 3 + (1 << (first - 0xD4))
+    width = 1 << (first - 0xC7)
+    return 3 + width + int.from_bytes(cell[2 : 2 + width], "big")
+
+
+def key_form(cell: bytes) -> bytes:
+    """The cell of a value where it is a key: one extension, since no array can be a key."""
+    if cell[0] != _TYPED or code_of(cell) != Code.TYPED:
+        return cell
+    name, notes, data = split_typed(cell)
+    return extension(Code.TYPED, array([name, b"\xc0" if notes is None else notes, data]))
+
+
 def array(cells: Iterable[bytes]) -> bytes:
     """A MessagePack array of cells: the payload of every extension that has parts."""
     cells = list(cells)
@@ -158,7 +217,8 @@ def array(cells: Iterable[bytes]) -> bytes:
 
 def is_array(cell: bytes) -> bool:
     """Whether a cell is an inline list."""
-    return 0x90 <= cell[0] <= 0x9F or cell[0] in (0xDC, 0xDD)
+    first = cell[0]
+    return (0x90 <= first <= 0x9F and not (first == _TYPED and _is_head(cell))) or first in (0xDC, 0xDD)
 
 
 def is_map(cell: bytes) -> bool:
@@ -180,7 +240,7 @@ def split_cells(cell: bytes) -> list[bytes]:
     """The cells of a MessagePack array; of a map, keys and values in turn. Raises ``ValueError`` for any other cell."""
     unpacker = msgpack.Unpacker(None, max_buffer_size=len(cell), strict_map_key=False)
     unpacker.feed(cell)
-    count = unpacker.read_array_header() if is_array(cell) else 2 * unpacker.read_map_header()
+    count = 2 * unpacker.read_map_header() if is_map(cell) else unpacker.read_array_header()
     cells = []
     start = unpacker.tell()
     for _ in range(count):

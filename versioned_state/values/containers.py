@@ -1,30 +1,69 @@
-"""Lists, tuples and dicts as trees, whichever form their cells have: inline, packed in a blob, or large. Layer: values."""
+"""Lists, tuples, dicts and typed values as trees, whichever form their cells have: inline, packed in a blob, or large. Layer: values.
+
+A typed value is the container that its data is: a record of fields is a dict, and ``.name`` the step into it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, TypeVar
 
 from versioned_state.errors import CorruptObjectError, StateError
-from versioned_state.values.cells import MALFORMED, Code, code_of, is_array, is_map, key_of_cell, payload_of, split_cells
+from versioned_state.values.cells import (
+    MALFORMED,
+    Code,
+    code_of,
+    is_array,
+    is_map,
+    key_of_cell,
+    pack_text,
+    payload_of,
+    split_cells,
+    split_typed,
+)
 from versioned_state.values.trees.blob import read_blob
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.references import order_of, tree_of
-from versioned_state.values.trees.tree import Tree, iter_cells, iter_items
+from versioned_state.values.trees.tree import Tree, find, iter_cells, iter_items
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A list or a dict, as a tree.
+    """A list or a dict, or the data of a typed value that is one, as a tree.
 
     ``order`` is the order of a dict's entries: order keys for a small dict, the tree of the keys for a large one, None if they are sorted.
+    ``head`` is what makes it a typed value.
     """
 
     tree: Tree
     order: list[bytes] | Tree | None = None
+    head: Head | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The name of a typed value, and its notes, as cells."""
+
+    name: bytes
+    notes: bytes | None
+
+
+_DICTS: Final = frozenset(map(pack_text, ("OrderedDict", "Counter", "defaultdict")))
+
+
+def is_record(container: Container) -> bool:
+    """Whether a dict is the fields of a typed value, which are in the order of their names: that order says nothing.
+
+    A subclass of dict whose keys are in that order passes for one too.
+    """
+    if container.head is None or container.head.name in _DICTS:
+        return False
+    order = container.order
+    return order is None or (isinstance(order, list) and all(a < b for a, b in pairwise(order)))
 
 
 def unpacked(nodes: Nodes, cell: bytes) -> bytes:
@@ -35,15 +74,34 @@ def unpacked(nodes: Nodes, cell: bytes) -> bytes:
 
 def container_of(nodes: Nodes, cell: bytes) -> Container | None:
     """The list or dict of a cell, or None if the cell is of another type. Raises ``CorruptObjectError``."""
-    return _typed(_container_of, nodes, cell)
+    return _guarded(_container_of, nodes, cell)
 
 
 def sequence_of(nodes: Nodes, cell: bytes) -> Tree | None:
     """The elements of a list or tuple, or None if the cell is of another type. Raises ``CorruptObjectError``."""
-    return _typed(_sequence_of, nodes, cell)
+    return _guarded(_sequence_of, nodes, cell)
 
 
-def _typed(read: Callable[[Nodes, bytes], T], nodes: Nodes, cell: bytes) -> T:
+def typed_parts(nodes: Nodes, cell: bytes) -> tuple[Head, bytes] | None:
+    """The head of a typed value and the cell of its data; None if the cell is of another type. Raises ``CorruptObjectError``."""
+    return _guarded(_typed_parts, nodes, cell)
+
+
+def is_large(nodes: Nodes, cell: bytes) -> bool:
+    """Whether a list or dict, or the data of a typed value, is a tree of its own, whose parts have forms of their own."""
+    parts = typed_parts(nodes, cell)
+    return code_of(cell if parts is None else parts[1]) in (Code.LIST_TREE, Code.DICT_TREE)
+
+
+def _typed_parts(nodes: Nodes, cell: bytes) -> tuple[Head, bytes] | None:
+    cell = unpacked(nodes, cell)
+    if code_of(cell) != Code.TYPED:
+        return None
+    name, notes, data = split_typed(cell)
+    return Head(name, notes), data
+
+
+def _guarded(read: Callable[[Nodes, bytes], T], nodes: Nodes, cell: bytes) -> T:
     try:
         return read(nodes, cell)
     except StateError:
@@ -55,6 +113,11 @@ def _typed(read: Callable[[Nodes, bytes], T], nodes: Nodes, cell: bytes) -> T:
 def _container_of(nodes: Nodes, cell: bytes) -> Container | None:
     cell = unpacked(nodes, cell)
     code = code_of(cell)
+    if code == Code.TYPED:
+        typed = _typed_parts(nodes, cell)
+        assert typed is not None
+        inner = None if code_of(typed[1]) == Code.TYPED else _container_of(nodes, typed[1])
+        return None if inner is None else replace(inner, head=typed[0])
     if code is not None:
         tree = tree_of(cell, Code.LIST_TREE, Code.DICT_TREE)
         return None if tree is None else Container(tree, order_of(cell) if code == Code.DICT_TREE else None)
@@ -73,11 +136,27 @@ def _container_of(nodes: Nodes, cell: bytes) -> Container | None:
 
 def _sequence_of(nodes: Nodes, cell: bytes) -> Tree | None:
     cell = unpacked(nodes, cell)
+    if code_of(cell) == Code.TYPED:
+        return _sequence_of_typed(nodes, cell)
     if code_of(cell) == Code.TUPLE:
         return _leaf(split_cells(payload_of(cell)))
     if is_array(cell):
         return _leaf(split_cells(cell))
     return tree_of(cell, Code.LIST_TREE, Code.TUPLE_TREE)
+
+
+def _sequence_of_typed(nodes: Nodes, cell: bytes) -> Tree | None:
+    """The elements of a subclass of list or tuple; those of a NamedTuple are its fields in their order."""
+    container = _container_of(nodes, cell)
+    if container is not None and container.tree.shape is Shape.MAP:
+        notes = container.head.notes if container.head is not None else None
+        if notes is None or b"\xa5tuple\xc3" not in notes:
+            return None
+        cells = [find(nodes, container.tree, key) for key in order_keys(nodes, container)]
+        return _leaf([each for each in cells if each is not None])
+    parts = _typed_parts(nodes, cell)
+    assert parts is not None
+    return None if code_of(parts[1]) == Code.TYPED else _sequence_of(nodes, parts[1])
 
 
 def order_keys(nodes: Nodes, container: Container) -> list[bytes]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from versioned_state.values.codec.registry import register
+from versioned_state.values.typed.registry import register
 
 
 class Event:

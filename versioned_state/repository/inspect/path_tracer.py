@@ -10,9 +10,9 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.values.cells import ENTRY_INLINE, Code, code_of
+from versioned_state.values.cells import ENTRY_INLINE, Code
 from versioned_state.values.changes.diff import Replaced, diff_sequences
-from versioned_state.values.containers import container_of, sequence_of
+from versioned_state.values.containers import container_of, is_large, sequence_of
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.keys import path_of, root_key_of
 from versioned_state.values.paths.lookup import find_part, offset_of
@@ -111,7 +111,7 @@ class PathTracer:
     def replaced(self, old: bytes, new: bytes) -> list[Replaced] | None:
         """The elements replaced from one list to another, by their cells; None if one is not a list. Cost: what differs."""
         # A small list may hold its elements in another form than a large one does.
-        large = any(code_of(cell) in (Code.LIST_TREE, Code.DICT_TREE) for cell in (old, new))
+        large = any(is_large(self.nodes, cell) for cell in (old, new))
         a, b = self.composer.container(old, large=large), self.composer.container(new, large=large)
         if a is None or b is None or a.tree.shape is not Shape.SEQUENCE or b.tree.shape is not Shape.SEQUENCE:
             return None

@@ -72,7 +72,7 @@ def _write(encoder: InlineEncoder, value: Any, path: str) -> Any:
 
 
 def read_patch(entries: Any) -> list[PatchEntry]:
-    """The changes of a patch. Raises ``InvalidArgumentError``, which names the entry, for anything else."""
+    """The changes of a patch, with instances of classes that are loaded. Raises ``InvalidArgumentError``, which names the entry."""
     if not isinstance(entries, list):
         raise InvalidArgumentError("a patch is a list of changes", hint="as Diff.to_patch() gives it")
     return [_read_entry(entry, number) for number, entry in enumerate(entries)]
@@ -116,7 +116,7 @@ def _read(value: Any) -> Any:
         cell = base64.b64decode(value[_CELL], validate=True)
     except (binascii.Error, TypeError) as error:
         raise ValueError(f"{_CELL} does not hold base64") from error
-    found = decode_inline(cell)
+    found = decode_inline(cell, classes="loaded")
     if isinstance(found, ObjectInfo):
         raise ValueError("it holds an object, and a patch carries data only")  # noqa: TRY004 - it is the patch that is wrong
     return found

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from versioned_state.objects.address import Address, Kind, expect
 from versioned_state.repository.history.reach import references_of_cell
-from versioned_state.repository.views.render import WIDTH, escape, joined, one_line, short_repr
+from versioned_state.repository.views.render import WIDTH, escape, joined, one_line, short_name, short_repr
 from versioned_state.values.cells import Code, code_of, key_of_cell, payload_of, split_cells
-from versioned_state.values.containers import container_of
+from versioned_state.values.containers import Head, container_of, order_keys, typed_parts
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.references import tree_of
@@ -56,12 +56,24 @@ class Preview:
         if tree is not None:
             text = self._set(tree, budget)
             return text if code == Code.SET_TREE else f"frozenset({text})"
+        typed = typed_parts(self._nodes, cell)
+        if typed is not None:
+            return self._typed(*typed, budget)
         opened = container_of(self._nodes, cell)
         if opened is None:
             return short_repr(self._decoder.decode(cell), budget)
         if opened.tree.shape is Shape.SEQUENCE:
             return self._joined("[]", iter_cells(self._nodes, opened.tree), opened.tree.count, budget)
         return joined("{", "}", self._entries(opened.tree, opened.order, budget), opened.tree.count, budget)
+
+    def _typed(self, head: Head, data: bytes, budget: int) -> str:
+        name = short_name(str(self._decoder.decode(head.name)))
+        opened = container_of(self._nodes, data)
+        if opened is None or opened.tree.shape is not Shape.MAP or not all(map(_is_field, order_keys(self._nodes, opened))):
+            return f"{name}({self._show(data, budget)})"
+        fields = ((self._decoder.decode_key(key), find(self._nodes, opened.tree, key)) for key in order_keys(self._nodes, opened))
+        parts = (f"{key}={'?' if cell is None else self._show(cell, budget)}" for key, cell in fields)
+        return joined(f"{name}(", ")", parts, opened.tree.count, budget)
 
     def _joined(self, brackets: str, cells: Iterable[bytes], count: int, budget: int) -> str:
         end = ",)" if brackets == "()" and count == 1 else brackets[1]
@@ -116,6 +128,10 @@ def array_type(decoder: Decoder, cell: bytes) -> tuple[Any, list[int]]:
 def describe(descr: Any, shape: Iterable[int]) -> str:
     """The type and shape of an array as text: ``<f8, shape (3, 4)``."""
     return f"{descr if type(descr) is str else f'{len(descr)} fields'}, shape {tuple(shape)}"
+
+
+def _is_field(order_key: bytes) -> bool:
+    return order_key[:1] == b"s" and order_key[1:].decode("utf-8", "surrogatepass").isidentifier()
 
 
 def _is_large(cell: bytes) -> bool:

@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from versioned_state.values.codec.arrays import is_array
 from versioned_state.values.codec.pickles import ObjectInfo, type_name_of
-from versioned_state.values.codec.registry import NotPlainDataError, Tagged, find_by_type
+from versioned_state.values.typed.layout import NotPlainDataError
+from versioned_state.values.typed.registry import take_apart
+from versioned_state.values.typed.tagged import Tagged
 
 WIDTH: Final = 100
 
@@ -65,11 +67,26 @@ def short_repr(value: Any, budget: int) -> str:
     if cls is int:
         return _int(value)
     if cls is Tagged:
-        return f"Tagged(name={value.name!r}, data={short_repr(value.data, budget)})"
+        return typed_repr(value.name, value.fields, budget)
     try:
         return repr(value).replace("\n", " ")
     except Exception as error:  # noqa: BLE001 - code of the value's own type, over a value that may hold anything
         return _described(value, budget, error)
+
+
+def typed_repr(name: str, fields: Any, budget: int) -> str:
+    """A typed value as its class would show it: ``Message(content='hi', role='user')``, ``Status.OPEN``."""
+    name = short_name(name)
+    if type(fields) is dict and all(type(key) is str and key.isidentifier() for key in fields):
+        return joined(f"{name}(", ")", (f"{key}={short_repr(part, budget)}" for key, part in fields.items()), len(fields), budget)
+    if type(fields) is str and fields.isidentifier():
+        return f"{name}.{fields}"
+    return f"{name}({short_repr(fields, budget)})"
+
+
+def short_name(name: str) -> str:
+    """The name of a type without its module."""
+    return name.rpartition(":")[2]
 
 
 def _int(value: int) -> str:
@@ -78,10 +95,10 @@ def _int(value: int) -> str:
 
 def _described(value: Any, budget: int, error: Exception) -> str:
     """A value whose own repr raises: its data if its type is registered, else its type."""
-    registration = find_by_type(type(value))
-    if registration is not None:
-        with suppress(Exception):
-            return f"{type(value).__name__}({short_repr(registration.to_data(value), budget)})"
+    with suppress(Exception):
+        record = take_apart(value)
+        if record is not None:
+            return typed_repr(record[0], record[1], budget)
     return f"<{type_name_of(value)}, whose repr raises {type(error).__name__}>"
 
 
@@ -120,13 +137,15 @@ def json_value(value: Any) -> Any:
         return {f"${cls.__name__}": base64.b64encode(value).decode()}
     if cls is ObjectInfo:
         return {"$object": {"type": value.type_name, "bytes": value.size, "imports": list(value.imports)}}
-    if cls is Tagged:
-        return {"$tagged": {"name": value.name, "data": json_value(value.data)}}
     return _other(value)
 
 
 def _other(value: Any) -> Any:
     name = type(value).__name__
+    with suppress(NotPlainDataError):
+        record = take_apart(value)
+        if record is not None:
+            return {"$typed": {"name": record[0], "fields": json_value(record[1])}}
     if hasattr(value, "isoformat"):
         return {f"${name}": value.isoformat()}
     if is_array(value):
@@ -134,10 +153,6 @@ def _other(value: Any) -> Any:
         plain = value.dtype.kind in "biuf"
         data = {"data": json_value(value.tolist())} if plain else {"bytes": base64.b64encode(value.tobytes()).decode()}
         return {"$ndarray": {"dtype": str(value.dtype), "shape": list(value.shape), **data}}
-    registration = find_by_type(type(value))
-    if registration is not None:
-        with suppress(NotPlainDataError):
-            return {"$tagged": {"name": registration.name, "data": json_value(registration.to_data(value))}}
     if type(value) is Fraction:
         return {"$Fraction": _int(value.numerator) + (f"/{_int(value.denominator)}" if value.denominator != 1 else "")}
     if type(value) is range:

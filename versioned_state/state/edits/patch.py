@@ -12,6 +12,9 @@ from versioned_state.errors import PatchConflictError
 from versioned_state.repository.views.patch import PatchEntry
 from versioned_state.state.state import State, key_of
 from versioned_state.values.paths.path import Index, Key, Namespace, Step
+from versioned_state.values.typed.layout import NotPlainDataError
+from versioned_state.values.typed.registry import edited, layout_of
+from versioned_state.values.typed.tagged import Tagged
 
 Same = Callable[[Any, Any], bool]
 
@@ -60,22 +63,29 @@ class _Branch:
         return [str(entry.path) for entry in self.entries] + [path for _, branch in self.below for path in branch.paths()]
 
 
-def _apply(container: Any, tree: _Branch, same: Same, misfits: list[str]) -> None:
+def _apply(container: Any, tree: _Branch, same: Same, misfits: list[str]) -> Any:
+    """Apply the entries below a container. Returns it, or another value to be put in its place."""
     if type(container) is list:
         _apply_to_list(container, tree, same, misfits)
-        return
+        return container
+    if not isinstance(container, State) and (layout_of(type(container)) is not None or type(container) is Tagged):
+        try:
+            return edited(container, lambda data: _apply(data, tree, same, misfits))
+        except NotPlainDataError:
+            raise _MisfitError from None
     for step, branch in tree.below:
         try:
             _apply_to_entry(container, step, branch, same, misfits)
         except (_MisfitError, KeyError, TypeError):
             misfits += branch.paths()
+    return container
 
 
 def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, misfits: list[str]) -> None:
     if isinstance(step, Namespace):
         _apply(container.namespace(step.name), branch, same, misfits)
         return
-    if not isinstance(step, Key) or not isinstance(container, State | dict):
+    if not isinstance(step, Key) or not (isinstance(container, State) or type(container) is dict):
         raise _MisfitError
     key = _held_key(container, key_of(step), same)
     for entry in branch.entries:
@@ -87,11 +97,21 @@ def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, mis
             del container[key]
         else:
             container[key] = entry.new
+    if branch.below or any(entry.reordered for entry in branch.entries):
+        held = container[key]
+        value = _apply_below(held, branch, same, misfits)
+        if value is not held:
+            container[key] = value
+
+
+def _apply_below(held: Any, branch: _Branch, same: Same, misfits: list[str]) -> Any:
+    """Apply the entries below a value, then those for the order of its keys. Returns the value to hold in its place."""
     if branch.below:
-        _apply(container[key], branch, same, misfits)
+        held = _apply(held, branch, same, misfits)
     for entry in branch.entries:
         if entry.reordered:
-            _reorder(container[key], entry.new, same)
+            held = _reorder(held, entry.new, same)
+    return held
 
 
 def _held_key(container: Any, key: Any, same: Same) -> Any:
@@ -101,14 +121,18 @@ def _held_key(container: Any, key: Any, same: Same) -> Any:
     return next((held for held in container if type(held) is type(key) and same(held, key)), key)
 
 
-def _reorder(value: Any, keys: list[Any], same: Same) -> None:
+def _reorder(value: Any, keys: list[Any], same: Same) -> Any:
     if type(value) is not dict:
-        raise _MisfitError
+        try:
+            return edited(value, lambda data: _reorder(data, keys, same))
+        except (NotPlainDataError, RecursionError):
+            raise _MisfitError from None
     keys = [_held_key(value, key, same) for key in keys]
     if set(value) != set(keys):
         raise _MisfitError
     for key in keys:
         value[key] = value.pop(key)
+    return value
 
 
 def _apply_to_list(live: list[Any], tree: _Branch, same: Same, misfits: list[str]) -> None:
@@ -137,11 +161,11 @@ def _apply_to_list(live: list[Any], tree: _Branch, same: Same, misfits: list[str
                     if index >= len(live) or not same(live[index], entry.old):
                         raise _MisfitError
                     live[index] = entry.new
-            if branch.below:
-                _apply(live[index], branch, same, misfits)
-            for entry in branch.entries:
-                if entry.reordered:
-                    _reorder(live[index], entry.new, same)
+            if branch.below or any(entry.reordered for entry in branch.entries):
+                held = live[index]
+                value = _apply_below(held, branch, same, misfits)
+                if value is not held:
+                    live[index] = value
         except (_MisfitError, IndexError, TypeError):
             misfits += branch.paths()
 

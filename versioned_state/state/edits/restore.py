@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from versioned_state.errors import InvalidArgumentError, UnknownPathError
 from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.state.state import State, key_of, length_hint, value_at
+from versioned_state.state.state import State, key_of, length_hint, step_into, value_at
 from versioned_state.values.paths.path import Index, Key, Namespace, StatePath, Step
+from versioned_state.values.typed.layout import NotPlainDataError
+from versioned_state.values.typed.registry import edited, layout_of
+from versioned_state.values.typed.tagged import Tagged
 
 
 def restore_path(state: State, snapshot: Snapshot, path: StatePath) -> None:
@@ -18,22 +23,49 @@ def restore_path(state: State, snapshot: Snapshot, path: StatePath) -> None:
     """
     if not path.steps or isinstance(path.steps[-1], Namespace):
         raise InvalidArgumentError("restore() takes the path of a key, or of a value in it")
-    container = value_at(state, StatePath(path.steps[:-1]))
-    last = path.steps[-1]
-    if not isinstance(container, State | dict | list):
-        raise InvalidArgumentError(f"{path}: its container is of type {type(container).__name__}, which cannot be changed in place")
     try:
         value = snapshot.at(path)
-    except UnknownPathError:
-        if not _remove(container, last):
-            raise
-        return
-    if isinstance(last, Key) and isinstance(container, State | dict):
-        container[key_of(last)] = value
-    elif isinstance(last, Index) and type(container) is list:
-        if -len(container) <= last.index < len(container):
-            container[last.index] = value
-        elif last.index == len(container):
+    except UnknownPathError as error:
+        missing = error
+        change = partial(_remove, step=path.steps[-1], error=missing)
+    else:
+        change = partial(_put, step=path.steps[-1], value=value, path=path)
+    value_at(state, StatePath(path.steps[:-1]))  # raises an error that names the part of the path that is not there
+    try:
+        _change(state, path.steps[:-1], change, path)
+    except NotPlainDataError:
+        raise _cannot(path, value_at(state, StatePath(path.steps[:-1]))) from None
+
+
+def _change(container: Any, steps: tuple[Step, ...], change: Callable[[Any], None], path: StatePath) -> Any:
+    """Change the container that steps lead to. Returns the one that they begin at, or another value to be put in its place."""
+    if not isinstance(container, State) and (layout_of(type(container)) is not None or type(container) is Tagged):
+        return edited(container, lambda data: _change(data, steps, change, path))
+    if not steps:
+        if not (isinstance(container, State) or type(container) in (dict, list)):
+            raise _cannot(path, container)
+        change(container)
+        return container
+    held = step_into(container, steps[0])
+    value = _change(held, steps[1:], change, path)
+    if value is not held:
+        if not (isinstance(container, State) or type(container) in (dict, list)):
+            raise _cannot(path, container)
+        _put(container, step=steps[0], value=value, path=path)
+    return container
+
+
+def _cannot(path: StatePath, container: Any) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{path}: its container is of type {type(container).__name__}, which cannot be changed in place")
+
+
+def _put(container: Any, *, step: Step, value: Any, path: StatePath) -> None:
+    if isinstance(step, Key) and type(container) is not list:
+        container[key_of(step)] = value
+    elif isinstance(step, Index) and type(container) is list:
+        if -len(container) <= step.index < len(container):
+            container[step.index] = value
+        elif step.index == len(container):
             container.append(value)
         else:
             raise UnknownPathError(str(path), at="the state", hint=f"{length_hint(container)}: restore the elements before it, or the list")
@@ -41,12 +73,11 @@ def restore_path(state: State, snapshot: Snapshot, path: StatePath) -> None:
         raise UnknownPathError(str(path), at="the state", hint="restore its container")
 
 
-def _remove(container: Any, step: Step) -> bool:
-    """Remove the value that a step leads to. Returns whether there was one."""
-    if isinstance(step, Key) and isinstance(container, State | dict) and key_of(step) in container:
+def _remove(container: Any, *, step: Step, error: UnknownPathError) -> None:
+    """Remove the value that a step leads to. Raises the error if there is none."""
+    if isinstance(step, Key) and type(container) is not list and key_of(step) in container:
         del container[key_of(step)]
-        return True
-    if isinstance(step, Index) and type(container) is list and -len(container) <= step.index < len(container):
+    elif isinstance(step, Index) and type(container) is list and -len(container) <= step.index < len(container):
         del container[step.index]
-        return True
-    return False
+    else:
+        raise error

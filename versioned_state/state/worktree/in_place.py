@@ -1,12 +1,11 @@
 """Gives a live value the content of another in place, so that callers' references to it stay valid. Layer: state.
 
 A container whose type stays the same keeps its identity. Dicts are matched by key and lists by aligned elements; sets, bytearrays,
-deques, arrays and plain objects are filled anew. Equal parts are not changed.
+arrays and plain objects are filled anew; an instance gets each of its fields. Equal parts are not changed.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import astuple
 from functools import partial
@@ -17,6 +16,8 @@ from versioned_state.values.changes.diff import diff_lists
 from versioned_state.values.codec.arrays import is_array
 from versioned_state.values.codec.scalars import TooDeepError, is_plain
 from versioned_state.values.detection.fingerprinter import Fingerprinter
+from versioned_state.values.typed.registry import layout_of
+from versioned_state.values.typed.tagged import Tagged
 
 
 class Claims(dict[int, Any]):
@@ -65,8 +66,7 @@ def assign_in_place(live: Any, target: Any, fingerprinter: Fingerprinter, claime
         target: a value that nobody else refers to: its parts become parts of ``live``.
         claimed: the live objects that must not be changed again.
     """
-    cls = type(live)
-    if live is target or cls is not type(target) or id(live) in claimed:
+    if live is target or not _is_one_type(type(live), type(target)) or id(live) in claimed:
         return target
     claimed[id(live)] = live
     try:
@@ -78,11 +78,19 @@ def assign_in_place(live: Any, target: Any, fingerprinter: Fingerprinter, claime
         return target
 
 
+def _is_one_type(a: type, b: type) -> bool:
+    """Whether values of two classes are stored under one name: a notebook's cell makes a class anew."""
+    if a is b:
+        return True
+    layout, other = layout_of(a), layout_of(b)
+    return layout is not None and other is not None and layout.name == other.name and type(layout) is type(other)
+
+
 def _assign(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claims) -> Any:
     cls = type(live)
     if cls is list:
         _update_list(live, target, fingerprinter, claimed)
-    elif isinstance(live, dict):
+    elif cls is dict:
         _update_dict(live, target, fingerprinter, claimed)
     elif cls is set:
         # Elements in both keep their identity. Compare types too: 1 and True are equal but not the same.
@@ -91,27 +99,27 @@ def _assign(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claim
         live |= target
     elif cls is bytearray:
         live[:] = target
-    elif cls is deque:
-        if live.maxlen != target.maxlen:
-            return target
-        parts = list(live)
-        _update_list(parts, list(target), fingerprinter, claimed)
-        try:
-            live.clear()
-            live.extend(parts)
-        except BaseException:
-            live.clear()
-            live.extend(parts)
-            raise
     elif is_array(live):
         if live.dtype != target.dtype or live.shape != target.shape or not live.flags.writeable:
             return target
         live[...] = target
+    elif (layout := layout_of(cls)) is not None:
+        return live if layout.assign(live, target, lambda held, part: assign_in_place(held, part, fingerprinter, claimed)) else target
+    elif cls is Tagged:
+        return _assign_tagged(live, target, fingerprinter, claimed)
     elif _is_plain_object(cls):
         _update_dict(live.__dict__, target.__dict__, fingerprinter, claimed)
     else:
         return target
     return live
+
+
+def _assign_tagged(live: Tagged, target: Tagged, fingerprinter: Fingerprinter, claimed: Claims) -> Tagged:
+    """Its fields can be changed in place, if they are a dict or a list; nothing else of it can."""
+    fields = assign_in_place(live.fields, target.fields, fingerprinter, claimed)
+    if fields is live.fields and live.name == target.name and live.notes == target.notes:
+        return live
+    return Tagged(target.name, fields, target.notes)
 
 
 def _is_plain_object(cls: type) -> bool:
@@ -127,8 +135,6 @@ def _is_plain_object(cls: type) -> bool:
 
 
 def _update_dict(live: dict[Any, Any], target: dict[Any, Any], fingerprinter: Fingerprinter, claimed: Claims) -> None:
-    if isinstance(live, defaultdict) and isinstance(target, defaultdict):
-        live.default_factory = target.default_factory
     # Equal keys may differ in type (1, True), so take the keys from the target and reuse the live values.
     old = dict(live)
     new = {}
@@ -147,9 +153,6 @@ def _update_dict(live: dict[Any, Any], target: dict[Any, Any], fingerprinter: Fi
         live.clear()
         live.update(new)
         raise
-    if isinstance(live, OrderedDict):
-        for key in new:
-            live.move_to_end(key)
 
 
 def _key(key: Any) -> Any:
@@ -192,5 +195,5 @@ def _fingerprint(value: Any, fingerprinter: Fingerprinter, otherwise: int) -> An
         plain = is_plain(value)
     except (TooDeepError, RecursionError):
         plain = False
-    fingerprint, _ = fingerprinter.of([value], plain=plain)
+    fingerprint = fingerprinter.of([value], plain=True)[0] if plain else fingerprinter.content(value)
     return ("none", otherwise) if fingerprint is None else fingerprint

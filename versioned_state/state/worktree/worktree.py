@@ -30,10 +30,12 @@ from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.encode.encoder import Encoder
+from versioned_state.values.encode.inline import InlineEncoder
 from versioned_state.values.keys import path_of
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.references import tree_of
 from versioned_state.values.trees.tree import Tree, iter_cells, same
+from versioned_state.values.typed.older import OlderForms
 
 _FLUSH_AT: Final = 1 << 21
 """Raw bytes of staged objects from which a commit stores them ahead."""
@@ -54,7 +56,8 @@ class Worktree:
     def __init__(self, objects: ObjectStore, policy: PicklePolicy, tree: Tree, merge: MergeRoots) -> None:
         self._nodes = Nodes(Staging(objects), staging=Staging(objects))
         self._encoder = Encoder(self._nodes, policy)
-        self._decoder = LiveDecoder(self._nodes, policy, self._encoder.fingerprinter)
+        self._encoder.older = OlderForms(self._encoder.fingerprinter.content, InlineEncoder(policy).encode_inline)
+        self._decoder = LiveDecoder(self._nodes, policy, self._encoder.fingerprinter, self._encoder.older)
         self._tracked = TrackedKeys(self._nodes, self._encoder.fingerprinter, tree)
         self._entries = self._tracked.entries
         self.keys = RootKeys(self._nodes, self._tracked)

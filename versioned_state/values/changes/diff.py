@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from versioned_state.errors import CorruptObjectError
 from versioned_state.values.cells import key_of_cell
-from versioned_state.values.containers import Container, container_of, order_keys
+from versioned_state.values.containers import Container, container_of, is_record, order_keys
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
@@ -297,18 +297,35 @@ def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> 
     if old == new:
         return
     a, b = container_of(composer.nodes, old), container_of(composer.nodes, new)
-    if a is None or b is None or a.tree.shape is not b.tree.shape:
+    if a is None or b is None or a.tree.shape is not b.tree.shape or _name(a) != _name(b):
         # The container around it may have grown or shrunk, and given it another form.
         if not composer.same(old, new):
             yield CellChange(path, "changed", old, new)
-    elif a.tree.shape is Shape.SEQUENCE:
-        parts = list(diff_sequences(composer.nodes, a.tree, b.tree))
-        if any(min(part.old_end - part.old_start, part.new_end - part.new_start) > _ALIGN_AT_ALL for part in parts):
-            yield CellChange(path, "changed", old, new)
-        else:
-            yield from _diff_elements(composer, a.tree, b.tree, parts, path)
-    else:
-        yield from _diff_entries(composer, a, b, path)
+        return
+    parts = _diff_containers(composer, a, b, path)
+    if parts is None:
+        yield CellChange(path, "changed", old, new)
+        return
+    first = next(parts, None)
+    if first is not None:
+        yield first
+        yield from parts
+    elif a.head is not None and b.head is not None and not composer.same(a.head.notes, b.head.notes):
+        yield CellChange(path, "changed", old, new)  # in nothing but, say, the set of fields that were given
+
+
+def _name(container: Container) -> bytes | None:
+    return None if container.head is None else container.head.name
+
+
+def _diff_containers(composer: Composer, a: Container, b: Container, path: StatePath) -> Iterator[CellChange] | None:
+    """The changes within two lists, or two dicts; None if they are too many to be told apart."""
+    if a.tree.shape is not Shape.SEQUENCE:
+        return _diff_entries(composer, a, b, path)
+    parts = list(diff_sequences(composer.nodes, a.tree, b.tree))
+    if any(min(part.old_end - part.old_start, part.new_end - part.new_start) > _ALIGN_AT_ALL for part in parts):
+        return None
+    return _diff_elements(composer, a.tree, b.tree, parts, path)
 
 
 def _diff_elements(composer: Composer, a: Tree, b: Tree, parts: list[Replaced], path: StatePath) -> Iterator[CellChange]:
@@ -338,6 +355,9 @@ def _diff_entries(composer: Composer, a: Container, b: Container, path: StatePat
             added[order_key] = CellChange(where, "added", None, new)
         else:
             yield from diff_values(composer, old, new, where)
+    if is_record(a) and is_record(b):
+        yield from added.values()
+        return
     order = _order_of_added(nodes, a, b, removed, set(added))
     if order is not None:
         # A dict keeps its order when keys are added at the end or removed.

@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final, Literal, Protocol
 
 from versioned_state.values.cells import MAX_KEY, Code, array_header, code_of, is_string, is_text, map_header, payload_of, split_cells
 from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps, diff_sequences
-from versioned_state.values.containers import Container, container_of, order_keys
+from versioned_state.values.containers import Container, Head, container_of, order_keys, typed_parts
 from versioned_state.values.encode.compose import LIMITS, Composer
 from versioned_state.values.keys import is_internal
 from versioned_state.values.paths.path import StatePath
@@ -157,6 +158,8 @@ class Merger:
         if len(kinds) != 1:
             return None
         (kind,) = kinds
+        if kind is Code.TYPED:
+            return self._typed(b, o, t, path, limit)
         if kind is Shape.MAP:
             return self._dicts(map_header(0) if b is None else b, o, t, path, limit)
         if kind is Shape.SEQUENCE:
@@ -173,10 +176,35 @@ class Merger:
         code = code_of(cell)
         if code in _SETS:
             return _SETS[Code(code)]
+        if code == Code.TYPED:
+            return Code.TYPED
         if is_text(cell):
             return Code.TEXT
         container = container_of(self._nodes, cell)
         return None if container is None else container.tree.shape
+
+    def _typed(self, b: bytes | None, o: bytes, t: bytes, path: StatePath, limit: int) -> bytes | None:
+        """Two typed values of one name: data by its parts if it has parts, and notes by name."""
+        sides = [None if cell is None else typed_parts(self._nodes, cell) for cell in (b, o, t)]
+        base, ours, theirs = sides
+        if ours is None or theirs is None or len({side[0].name for side in sides if side is not None}) != 1:
+            return None
+        data = self._data(None if base is None else base[1], ours[1], theirs[1], path)
+        notes = merge_notes(*(self._notes(side) for side in sides))
+        if data is None or notes is None:
+            return None
+        notes_cell = self._composer.encode(notes, LIMITS[Shape.MAP]) if notes else None
+        return self._composer.typed_of(Head(ours[0].name, notes_cell), data, limit)
+
+    def _data(self, b: bytes | None, o: bytes, t: bytes, path: StatePath) -> bytes | None:
+        same = self._composer.same
+        if same(o, t) or same(b, t):
+            return o
+        return t if same(b, o) else self._parts(b, o, t, path, LIMITS[Shape.MAP])
+
+    def _notes(self, side: tuple[Head, bytes] | None) -> dict[str, Any]:
+        notes = None if side is None or side[0].notes is None else self._composer.decoder.decode(side[0].notes)
+        return notes if type(notes) is dict else {}
 
     def _open(self, *cells: bytes) -> tuple[list[Container], bool]:
         """Containers of one kind in one form, and whether that is the form of large containers."""
@@ -283,6 +311,26 @@ class Merger:
         return None if merged is None else self._composer.encode("\n".join(merged.apply(base)), limit)
 
 
+def merge_notes(base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any] | None:
+    """The notes of a typed value merged: sets of names by name. None if both sides changed one of another kind."""
+    merged: dict[str, Any] = {}
+    for key in sorted({**base, **ours, **theirs}):
+        b, o, t = base.get(key), ours.get(key), theirs.get(key)
+        if t in (o, b):
+            merged[key] = o
+        elif o == b:
+            merged[key] = t
+        elif all(type(names) in (frozenset, type(None)) for names in (b, o, t)):
+            if key == "set" and (o is None or t is None):  # all fields were given on one side
+                continue
+            none: frozenset[str] = frozenset()
+            b, o, t = b or none, o or none, t or none
+            merged[key] = ((o & t) | ((o | t) - b)) or None
+        else:
+            return None
+    return {key: held for key, held in merged.items() if held is not None}
+
+
 # Sequences: the changes of each side to the base's elements, and to the gaps between them
 
 
@@ -384,6 +432,8 @@ def merge_orders(base: list[bytes], ours: list[bytes], theirs: list[bytes]) -> l
         return ours
     if ours == base:
         return theirs
+    if all(a < b for side in (base, ours, theirs) for a, b in pairwise(side)):
+        return sorted({*base, *ours, *theirs})  # as in a large dict, and as fields are
     ours, theirs = sorted((ours, theirs))
     scripts = [_script_of_moves(diff_lists(base, side), side) for side in (ours, theirs)]
     joined = _Script({**scripts[0].changed, **scripts[1].changed})

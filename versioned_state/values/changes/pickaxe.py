@@ -11,6 +11,7 @@ from typing import Any, Final
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError
 from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, Code, code_of, is_text, key_cell
 from versioned_state.values.changes.diff import diff_maps, diff_sequences
+from versioned_state.values.containers import typed_parts
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.keys import is_internal, name_in, path_of
 from versioned_state.values.paths.path import StatePath
@@ -92,6 +93,12 @@ class NeedleCounter:
     def _compare(self, old: bytes | None, new: bytes | None, path: StatePath) -> None:
         if old == new:
             return
+        if old is not None and new is not None:
+            was, now = typed_parts(self._nodes, old), typed_parts(self._nodes, new)
+            if was is not None and now is not None and was[0].name == now[0].name:
+                self._values += (new in self._cells) - (old in self._cells)
+                self._compare(was[1], now[1], path)
+                return
         a, b = (None if cell is None else tree_of(cell, *_COMPARED) for cell in (old, new))
         if a is None or b is None or old is None or new is None or code_of(old) != code_of(new):
             self._count(old, -1, path)

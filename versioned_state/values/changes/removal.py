@@ -22,7 +22,7 @@ from versioned_state.values.cells import (
     payload_of,
     split_cells,
 )
-from versioned_state.values.containers import Container, container_of, order_keys, unpacked
+from versioned_state.values.containers import Container, container_of, order_keys, typed_parts, unpacked
 from versioned_state.values.encode.compose import LIMITS, Composer
 from versioned_state.values.keys import namespace_prefix, path_of, root_key_of, user_key
 from versioned_state.values.paths.lookup import offset_of, order_key_of
@@ -130,6 +130,8 @@ class Remover:
         """The cell without the part that steps lead to; None if there is none."""
         cell = unpacked(self._nodes, cell)
         code = code_of(cell)
+        if code == Code.TYPED:
+            return self._without_in_typed(cell, steps, limit)
         if code in (Code.TUPLE, Code.TUPLE_TREE):
             return self._without_in_tuple(cell, steps, limit)
         container = container_of(self._nodes, cell)
@@ -139,6 +141,13 @@ class Remover:
         if container.tree.shape is Shape.SEQUENCE:
             return self._without_in_list(container.tree, steps, limit, large=large)
         return self._without_in_dict(container, steps, limit, large=large)
+
+    def _without_in_typed(self, cell: bytes, steps: tuple[Step, ...], limit: int) -> bytes | None:
+        parts = typed_parts(self._nodes, cell)
+        assert parts is not None
+        head, data = parts
+        new = self._without(data, steps, ENTRY_INLINE)
+        return None if new is None else self._composer.typed_of(head, new, limit)
 
     def _without_in_list(self, tree: Tree, steps: tuple[Step, ...], limit: int, *, large: bool) -> bytes | None:
         found = self._element(tree, steps)

@@ -77,6 +77,11 @@ class PicklePolicy:
     def allowed(self) -> bool:
         return self.key is not None or self.mode == "allow" or (self.mode == "own" and self.private)
 
+    @property
+    def imports(self) -> bool:
+        """Whether the class of a typed value may be imported. A key is not enough: typed values carry no MAC."""
+        return self.mode == "allow" or (self.mode == "own" and self.private)
+
     def check_write(self, path: str, type_name: str) -> None:
         """Raise ``PickleRefusedError`` unless objects may be written."""
         if not self.allowed:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from versioned_state.objects.address import Address
-from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, Code, code_of
+from versioned_state.values.cells import ELEMENT_INLINE, Code, code_of, is_reference, split_typed
 from versioned_state.values.codec.arrays import buffer_of
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.decode.decoder import Decoder
-from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Whole
+from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Typed, Whole
 from versioned_state.values.detection.fingerprinter import Fingerprinter
 from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Groups, hash_bytes
 from versioned_state.values.trees.blob import Blob, binary_spans
 from versioned_state.values.trees.nodes import Nodes, Shape, read_node
 from versioned_state.values.trees.references import order_of, read_tree, unpack_payload
 from versioned_state.values.trees.tree import Tree
+from versioned_state.values.typed.older import OlderForms
+from versioned_state.values.typed.registry import take_apart
+from versioned_state.values.typed.tagged import Tagged
 
 
 class LiveDecoder(Decoder):
@@ -23,11 +26,13 @@ class LiveDecoder(Decoder):
 
     Args:
         fingerprinter: makes the fingerprints of baselines.
+        older: takes note of instances in an older form; their encoder writes them as they were.
     """
 
-    def __init__(self, nodes: Nodes, policy: PicklePolicy, fingerprinter: Fingerprinter) -> None:
+    def __init__(self, nodes: Nodes, policy: PicklePolicy, fingerprinter: Fingerprinter, older: OlderForms | None = None) -> None:
         super().__init__(nodes, policy)
         self._fingerprinter = fingerprinter
+        self._older = older
 
     def decode_live(self, cell: bytes) -> tuple[Any, Baseline | None]:
         """The value, and the baseline that ``Encoder.encode`` gives for it. Raises the same as ``decode``."""
@@ -36,6 +41,8 @@ class LiveDecoder(Decoder):
 
     def _live(self, cell: bytes) -> tuple[Any, Baseline | None]:
         code = code_of(cell)
+        if code == Code.TYPED:
+            return self._live_typed(cell)
         if code is None or code == Code.PACKED or (code < Code.LIST_TREE and len(cell) <= ELEMENT_INLINE):
             return self._read(cell), None
         if code == Code.LIST_TREE:
@@ -49,7 +56,29 @@ class LiveDecoder(Decoder):
             form, view = buffer_of(value)
             hashes = [hash_bytes(view[a:b]) for a, b in binary_spans(len(view))]
             return value, Buffer(type(value), cell, form, len(view), hashes, self._blob_of(cell))
+        if code == Code.OBJECT:
+            return value, Whole(type(value), cell, self._fingerprinter.of_object(value), is_object=True)
         return value, Whole(type(value), cell, self._fingerprinter.of([value])[0])
+
+    def _note_older(self, value: Any, stored: Tagged) -> None:
+        if self._older is not None:
+            self._older.add(value, stored)
+
+    def _live_typed(self, cell: bytes) -> tuple[Any, Baseline | None]:
+        name_cell, notes_cell, data_cell = split_typed(cell)
+        if not is_reference(data_cell) and (notes_cell is None or not is_reference(notes_cell)):
+            return self._read(cell), None
+        data, inner = self._live(data_cell)
+        name, notes = self._unpack(name_cell), None if notes_cell is None else self._unpack(notes_cell)
+        value, same = self._make(name, data, notes)
+        if not same or inner is None:
+            # The data that it would be stored with now; if that is another, its own baseline is not about it.
+            record = take_apart(value)
+            assert record is not None
+            _, data, notes = record
+            inner = inner if same else None
+        fingerprints = self._fingerprinter.of_record(data if inner is None else None, notes)
+        return value, Typed(type(value), cell, inner, *fingerprints)
 
     def _blob_of(self, cell: bytes) -> Blob:
         """The tree and the chunks of a blob that was fetched."""
@@ -75,7 +104,7 @@ class LiveDecoder(Decoder):
         entries = self._dict(tree, order, read)
         children = {index: child for index, (_, child) in enumerate(found) if child is not None}
         keys = list(entries)
-        groups = self._fingerprinter.group(list(entries.values()), [ENTRY_INLINE] * len(keys), children)
+        groups = self._fingerprinter.group(list(entries.values()), [1] * len(keys), children)
         return entries, Entries(dict, cell, tree, order, keys, self._fingerprinter.of(keys)[0], groups)
 
     def _list_live(self, tree: Tree) -> tuple[list[Any], Groups]:
@@ -104,12 +133,15 @@ class LiveDecoder(Decoder):
             node = inlined if address is None else read_node(tree.shape, self._raws[address])
             assert node is not None
             children: dict[int, Baseline] = {}
-            part = []
-            for index, cell in enumerate(node.items):
-                value, child = self._live(cell)
-                part.append(value)
-                if child is not None:
-                    children[index] = child
+            if leaf is not None:  # it refers to nothing, so nothing in it has a baseline of its own
+                part = leaf[0]
+            else:
+                part = []
+                for index, cell in enumerate(node.items):
+                    value, child = self._live(cell)
+                    part.append(value)
+                    if child is not None:
+                        children[index] = child
             values += part
             groups.extend(self._fingerprinter.group(part, list(map(len, node.items)), children))
         if plain:

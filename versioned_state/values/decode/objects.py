@@ -1,4 +1,4 @@
-"""Stored values that are not built in: objects, registered types, numpy. Layer: values."""
+"""Stored values that are not built in: objects, typed values, numpy. Layer: values."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 from blake3 import blake3
 
 from versioned_state.errors import StateError
-from versioned_state.values.codec import arrays, pickles, registry
+from versioned_state.values.codec import arrays, pickles
 from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.typed import registry
+from versioned_state.values.typed.layout import Layout, NotPlainDataError
+from versioned_state.values.typed.tagged import Notes, Tagged
 
 
 def read_object(parts: list[Any], policy: PicklePolicy | None) -> Any:
@@ -32,19 +35,18 @@ def read_object(parts: list[Any], policy: PicklePolicy | None) -> Any:
         ) from error
 
 
-def read_tagged(name: Any, data: Any) -> Any:
-    """A value of a registered type, or ``Tagged`` if its name is not registered here."""
-    if type(name) is not str:
-        raise ValueError("a registered type without a name")
-    registration = registry.find_by_name(name)
-    if registration is None:
-        return registry.Tagged(name, data)
+def read_typed(layout: Layout | None, name: str, data: Any, notes: Notes) -> tuple[Any, bool]:
+    """A typed value, and whether it would be stored just as it was; ``Tagged`` if it has no layout here, or one that does not fit."""
+    if layout is None:
+        return Tagged(name, data, notes), True
     try:
-        return registration.from_data(data)
+        return registry.make(layout, name, data, notes or {})
+    except NotPlainDataError:
+        return Tagged(name, data, notes), True
     except Exception as error:
         raise StateError(
-            f"a value of the registered type {name!r} could not be read: {type(error).__name__}: {error}",
-            hint="from_data() must read whatever to_data() has ever written",
+            f"a value of the type {name!r} could not be read: {type(error).__name__}: {error}",
+            hint="the conversion that this type was registered with must read all that was ever stored under its name",
         ) from error
 
 
@@ -53,7 +55,7 @@ def read_array(descr: Any, shape: Any, data: bytes | bytearray) -> Any:
     try:
         return arrays.read_array(descr, shape, data)
     except ImportError:
-        return registry.Tagged("numpy.ndarray", {"dtype": descr, "shape": shape, "data": bytes(data)})
+        return Tagged("numpy.ndarray", {"dtype": descr, "shape": shape, "data": bytes(data)})
 
 
 def read_scalar(descr: Any, data: bytes) -> Any:
@@ -61,4 +63,4 @@ def read_scalar(descr: Any, data: bytes) -> Any:
     try:
         return arrays.read_scalar(descr, data)
     except ImportError:
-        return registry.Tagged("numpy.generic", {"dtype": descr, "data": data})
+        return Tagged("numpy.generic", {"dtype": descr, "data": data})

@@ -33,9 +33,19 @@ class Pinned(Baseline):
 
 @dataclass(slots=True)
 class Whole(Baseline):
-    """A large value that is encoded as a whole: a set, a tuple, an object."""
+    """A large value that is encoded as a whole: a set, a tuple, an object. Objects have fingerprints of their own."""
 
     fingerprint: Fingerprint
+    is_object: bool = False
+
+
+@dataclass(slots=True)
+class Typed(Baseline):
+    """A large typed value: the baseline of its data or, if that has none, a fingerprint; and a fingerprint of its notes."""
+
+    inner: Baseline | None
+    fingerprint: Fingerprint
+    notes_fingerprint: Fingerprint
 
 
 @dataclass(slots=True)

@@ -1,8 +1,9 @@
 """Bytes that tell two runs of values apart, for fingerprints; nothing reads them back. Layer: values.
 
-Each value counts as it is stored. Data counts by value, whatever is shared. An object is stored by cloudpickle with a memo, so which
-of its mutable parts are one counts too; that two equal strings are one does not, as no reader could tell. Functions and classes count by
-name if they are stored by name, and else as a whole: those of a script, a notebook or a function.
+Each value counts as it is stored. Data counts by value, whatever is shared, and an instance of an ordinary class by its identity too.
+An object is stored by cloudpickle with a memo, so which of its mutable parts are one counts too; that two equal strings are one does not,
+as no reader could tell. Functions and classes count by name if they are stored by name, and else as a whole: those of a script, a notebook
+or a function.
 """
 
 from __future__ import annotations
@@ -10,19 +11,26 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from collections.abc import Callable
 from io import BytesIO
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
+from weakref import ReferenceType
 
+import msgpack
 from xxhash import xxh3_128_digest
 
-from versioned_state.values.codec import arrays, registry
+from versioned_state.values.codec import arrays
 from versioned_state.values.codec.exceptions import reduce_exception
 from versioned_state.values.codec.pickles import dump_whole
-from versioned_state.values.codec.scalars import WRITERS
+from versioned_state.values.codec.scalars import WRITERS, NotDataError
+from versioned_state.values.typed.enums import EnumLayout
+from versioned_state.values.typed.layout import Layout, NotPlainDataError
+from versioned_state.values.typed.registry import layout_of
+from versioned_state.values.typed.tagged import Tagged
 
-_DATA: Final = frozenset({*WRITERS, float, bool, type(None), registry.Tagged})
-_IMMUTABLE: Final = (_DATA - {bytearray, registry.Tagged}) | {tuple, frozenset}
+_DATA: Final = frozenset({*WRITERS, float, bool, type(None)})
+_IMMUTABLE: Final = (_DATA - {bytearray}) | {tuple, frozenset}
 """Types of which one value and two equal values differ by ``is`` alone."""
 
 _MANY: Final = 128
@@ -31,71 +39,226 @@ _MANY: Final = 128
 _KEPT: Final = 1024
 """Digests that are kept, at some 200 bytes each."""
 
+_MEMBERS_KEPT: Final = 4096
+"""Members of Enums whose bytes are kept."""
+
 _SEED: Final = int.from_bytes(os.urandom(8), "big")  # so that no user can shape two objects of one digest
 
 
-def pack_exactly(run: list[Any], known: dict[bytes, bytes]) -> memoryview | None:
-    """The bytes of a run; None if it cannot be packed. Cost: that of pickling it, and for a new large object 90 ns a part.
+_MARK: Final = os.urandom(8)
+"""Begins each list that stands for a value of another type: no value has it."""
+
+_BINARY: Final = (bytes, bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp)
+"""Types that MessagePack writes without asking, and of which two values of two types have the same bytes."""
+
+_CANNOT_PACK: Final = (TypeError, OverflowError, ValueError, RecursionError)
+
+_only_scalars = frozenset({str, int, float, bool, type(None)}).issuperset
+
+StandIn = Callable[[Any], list[Any] | bytes]
+
+
+class ExactPacker:
+    """Packs runs of values of any type. Not for two threads at once.
 
     Args:
-        known: digests of large objects, to be given with the next run. One thread at a time.
+        identities: instances of ordinary classes count by identity. Without, equal ones count as the same.
     """
-    file = BytesIO()
-    pickler = _RunPickler(file, known)
-    pickler.fast = True
+
+    def __init__(self, *, identities: bool = True) -> None:
+        self._identities = identities
+        self._stand_in = _make_stand_in({}, {}, identities=identities)
+        self._pack = msgpack.Packer(strict_types=True, default=self._stand_in).pack
+
+    def pack(self, run: list[Any]) -> bytes | None:
+        """The bytes of a run; None if it has values that MessagePack cannot tell apart, or write. Cost: some 250 ns an instance.
+
+        A run that holds no binary value and one that does never have the same bytes.
+        """
+        try:
+            packed: bytes = self._pack(self._as_one(run))
+        except _CANNOT_PACK:
+            return None
+        except Exception:  # noqa: BLE001 - code of the values' own types runs here; encoding them gives the error its path
+            return None
+        return packed
+
+    def _as_one(self, run: list[Any]) -> list[Any]:
+        """A run of instances of one class as few lists; any other run itself."""
+        types = set(map(type, run))
+        if len(types) == 1:
+            layout = layout_of(types.pop())
+            packed = None if layout is None else layout.pack_run(run, identities=self._identities)
+            if packed is not None:
+                return packed
+        return run
+
+    def pickle(self, run: list[Any]) -> memoryview | None:
+        """The bytes of any run; None if it cannot be packed. Cost: some 2 us an instance."""
+        file = BytesIO()
+        pickler = _RunPickler(file, self._stand_in)
+        pickler.fast = True
+        try:
+            pickler.dump(run)
+        except Exception:  # noqa: BLE001 - the same
+            return None
+        return file.getbuffer()
+
+    def pack_object(self, value: Any) -> bytes | None:
+        """The bytes of a value that is stored as an object, whatever its type is; None if it cannot be packed."""
+        try:
+            return _pack_object(value, {}, _Code())
+        except Exception:  # noqa: BLE001 - the same
+            return None
+
+
+def _make_stand_in(known: dict[bytes, bytes], stand_ins: dict[type, StandIn], *, identities: bool) -> StandIn:
+    """A function that gives the list that stands for a value of another type than JSON's.
+
+    Args:
+        known: digests of large objects.
+        stand_ins: the function for each type, filled as types are met.
+    """
+    members: dict[int, bytes] = {}
+    kept: list[Any] = []  # the members, so that no id is used twice
+
+    def stand_in(value: Any) -> list[Any] | bytes:
+        member = members.get(id(value))
+        if member is not None:
+            return member
+        cls = type(value)
+        how = stand_ins.get(cls)
+        if how is None:
+            how = _find_stand_in(cls, known, identities=identities)
+            stand_ins[cls] = how
+        packed = how(value)
+        if type(packed) is bytes and len(kept) < _MEMBERS_KEPT:  # the member of an Enum
+            kept.append(value)
+            members[id(value)] = packed
+        return packed
+
+    return stand_in
+
+
+def _find_stand_in(cls: type, known: dict[bytes, bytes], *, identities: bool) -> StandIn:
+    def of_object(value: Any) -> list[Any]:
+        code = _Code()
+        if _is_pickled_by_itself(value, code):
+            return [_MARK, "pickle", pickle.dumps(value, 5)]
+        return [_MARK, "object", _pack_object(value, known, code)]
+
+    if cls in WRITERS:
+        return _stand_in_of_scalar(WRITERS[cls], of_object)
+    if cls is ReferenceType:
+        return lambda _: [_MARK, "weak reference"]  # which is not stored
+    if cls in (tuple, set, frozenset):
+        name = cls.__name__
+        return lambda value: [_MARK, name, *value]
+    if cls is Tagged:
+        return lambda value: [_MARK, "tagged", value.name, value.fields, value.notes]
+    layout = layout_of(cls)
+    if layout is None:
+        return of_object
+    if type(layout) is EnumLayout:
+        return lambda member: _MARK + msgpack.packb(layout.pack(member))
+    pack = layout.pack
+
+    def of_typed(value: Any) -> list[Any] | bytes:
+        try:
+            return pack(value)
+        except (NotPlainDataError, AttributeError):
+            return of_object(value)
+
+    if layout.has_identity and identities:
+        return lambda value: [id(value), of_typed(value)]
+    return of_typed
+
+
+def _stand_in_of_scalar(write: Callable[[Any], bytes], of_object: StandIn) -> StandIn:
+    def of_scalar(value: Any) -> list[Any] | bytes:
+        try:
+            return [_MARK, write(value)]
+        except NotDataError:
+            return of_object(value)
+
+    return of_scalar
+
+
+def _is_pickled_by_itself(value: Any, code: _Code) -> bool:
+    """Whether the pickle of a value says all about it: code that is stored by name, and what numpy has without objects."""
+    cls = type(value)
+    if cls is FunctionType or issubclass(cls, type):
+        return code.is_by_name(value)
+    return (cls is BuiltinFunctionType and isinstance(value.__self__, type | ModuleType | None)) or arrays.is_data(value)
+
+
+def holds_binary(values: Any) -> bool:
+    """Whether some values hold one that MessagePack writes without asking. Cost: a look at each part that is not a JSON scalar."""
+    types = set(map(type, values))
+    if _only_scalars(types):
+        return False
+    if not types.isdisjoint(_BINARY):
+        return True
+    for value in values:
+        cls = type(value)
+        if cls is dict:
+            if holds_binary(value) or holds_binary(value.values()):
+                return True
+        elif cls in (list, tuple, set, frozenset):
+            if holds_binary(value):
+                return True
+        elif cls is Tagged:
+            if holds_binary([value.fields, value.notes]):
+                return True
+        elif cls not in WRITERS and (layout := layout_of(cls)) is not None and holds_binary(_packed(layout, value)):
+            return True
+    return False
+
+
+def _packed(layout: Layout, value: Any) -> list[Any]:
     try:
-        pickler.dump(run)
-    except Exception:  # noqa: BLE001 - code of the values' own types runs here; encoding them gives the error its path
-        return None
-    return file.getbuffer()
+        return layout.pack(value)[1:]
+    except (NotPlainDataError, AttributeError):
+        return []
 
 
 class _RunPickler(pickle.Pickler):
     """In fast mode, without its memo. ``reducer_override`` gets everything except exact built-in containers and scalars."""
 
-    def __init__(self, file: BytesIO, known: dict[bytes, bytes]) -> None:
+    def __init__(self, file: BytesIO, stand_in: StandIn) -> None:
         super().__init__(file, 5)
-        self._known = known
-        self._code = _Code()
+        self._stand_in = stand_in
 
     def reducer_override(self, value: Any) -> Any:
         cls = type(value)
-        if cls in _DATA:
+        if cls in _DATA or (cls is type and value is _Object):
             return NotImplemented
-        reducer = registry.reducers.get(cls)
-        if reducer is not None:
-            return reducer(value)
-        if cls is FunctionType or issubclass(cls, type):
-            return NotImplemented if self._code.is_by_name(value) else (_Object, (_pack_code(value),))
-        if cls is BuiltinFunctionType and isinstance(value.__self__, type | ModuleType | None):
-            return NotImplemented
-        if arrays.is_data(value):
-            return NotImplemented
-        return _Object, (self._pack_object(value),)
+        return _Object, (self._stand_in(value),)
 
-    def _pack_object(self, value: Any) -> bytes:
-        if not self._code.is_by_name(type(value)):
-            return _pack_code(value)
-        try:
-            return bytes(_pack_parts(value, self._code, _MANY))
-        except _LargeError:
-            pass
-        except Exception:  # noqa: BLE001 - code that is stored as a whole, or a value that only cloudpickle can pickle
-            return _pack_code(value)
-        file = BytesIO()
-        pickler = _WholePickler(file, 5)
-        pickler.code = self._code
-        try:
-            pickler.dump(value)
-        except Exception:  # noqa: BLE001 - the same
-            return _pack_code(value)
-        # Equal bytes mean equal parts. Different bytes may differ in the identity of equal strings alone.
-        whole, known = xxh3_128_digest(file.getbuffer(), _SEED), self._known
-        if whole not in known:
-            if len(known) >= _KEPT:
-                known.clear()
-            known[whole] = xxh3_128_digest(_pack_parts(value, self._code, None), _SEED)
-        return known[whole]
+
+def _pack_object(value: Any, known: dict[bytes, bytes], code: _Code) -> bytes:
+    if not code.is_by_name(type(value)):
+        return _pack_code(value)
+    try:
+        return bytes(_pack_parts(value, code, _MANY))
+    except _LargeError:
+        pass
+    except Exception:  # noqa: BLE001 - code that is stored as a whole, or a value that only cloudpickle can pickle
+        return _pack_code(value)
+    file = BytesIO()
+    pickler = _WholePickler(file, 5)
+    pickler.code = code
+    try:
+        pickler.dump(value)
+    except Exception:  # noqa: BLE001 - the same
+        return _pack_code(value)
+    # Equal bytes mean equal parts. Different bytes may differ in the identity of equal strings alone.
+    whole = xxh3_128_digest(file.getbuffer(), _SEED)
+    if whole not in known:
+        if len(known) >= _KEPT:
+            known.clear()
+        known[whole] = xxh3_128_digest(_pack_parts(value, code, None), _SEED)
+    return known[whole]
 
 
 class _Object:

@@ -9,22 +9,28 @@ import msgpack
 from versioned_state.values.cells import array_header
 from versioned_state.values.codec import arrays
 from versioned_state.values.codec.scalars import NotDataError, TooDeepError, is_plain
-from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Whole
-from versioned_state.values.detection.exact import pack_exactly
+from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Typed, Whole
+from versioned_state.values.detection.exact import ExactPacker, holds_binary
 from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Fingerprint, Groups, Run, hash_bytes
 from versioned_state.values.trees.blob import binary_spans
+from versioned_state.values.typed.registry import take_apart
+from versioned_state.values.typed.tagged import Notes
 
 _CANNOT_PACK: Final = (TypeError, OverflowError, ValueError)
 """The errors of a Packer: another type; an int beyond 64 bits; a lone surrogate, or a value that contains itself."""
 
+_BY_PICKLE: Final = -(1 << 64) - 1
+"""Fingerprints from here down are of runs that pickle packed."""
+
 
 class Fingerprinter:
-    """Makes and compares fingerprints, of JSON types by MessagePack, of others by ``exact``. Not for two threads at once."""
+    """Makes and compares fingerprints, of JSON types by MessagePack, of others by an ``ExactPacker``. Not for two threads at once."""
 
     def __init__(self) -> None:
         # strict_types: a subclass must not pass as its base. No default: any type that is not JSON's raises.
         self._pack = msgpack.Packer(strict_types=True).pack
-        self._known: dict[bytes, bytes] = {}  # see pack_exactly
+        self._exact = ExactPacker()
+        self._content: ExactPacker | None = None
         self._compared: tuple[Groups, int, bytes] | None = None  # the last group of JSON types that was as before, packed
 
     # Runs of values
@@ -38,10 +44,16 @@ class Fingerprinter:
                 pass
             else:
                 return hash_bytes(packed), len(packed)
-        pickled = pack_exactly(run, self._known)
+        try:
+            packed = None if holds_binary(run) else self._exact.pack(run)
+        except RecursionError:  # it contains itself
+            return None, 0
+        if packed is not None:
+            return ~hash_bytes(packed), len(packed)
+        pickled = self._exact.pickle(run)
         if pickled is None:
             return None, 0
-        return ~hash_bytes(pickled), len(pickled)
+        return _BY_PICKLE - hash_bytes(pickled), len(pickled)
 
     def same(self, fingerprint: Fingerprint, run: list[Any]) -> bool:
         """Whether a run is surely unchanged since it got this fingerprint."""
@@ -54,8 +66,43 @@ class Fingerprinter:
                 return hash_bytes(self._pack(run)) == fingerprint
             except _CANNOT_PACK:
                 return False
-        pickled = pack_exactly(run, self._known)
-        return pickled is not None and ~hash_bytes(pickled) == fingerprint
+        if fingerprint > _BY_PICKLE:  # type: ignore[operator]
+            exact = self._exact.pack(run)
+            return exact is not None and ~hash_bytes(exact) == fingerprint
+        pickled = self._exact.pickle(run)
+        return pickled is not None and _BY_PICKLE - hash_bytes(pickled) == fingerprint
+
+    def content(self, value: Any) -> Any:
+        """A hash that equals that of another value only if both have the same content, whatever in them is one; None if there is none."""
+        if self._content is None:
+            self._content = ExactPacker(identities=False)
+        run = [value]
+        try:
+            packed = None if holds_binary(run) else self._content.pack(run)
+        except RecursionError:
+            return None
+        if packed is not None:
+            return hash_bytes(packed)
+        pickled = self._content.pickle(run)
+        return None if pickled is None else _BY_PICKLE - hash_bytes(pickled)
+
+    def of_object(self, value: Any) -> Fingerprint:
+        """The fingerprint of a value that is stored as an object."""
+        packed = self._exact.pack_object(value)
+        return None if packed is None else ~hash_bytes(packed)
+
+    def of_record(self, data: Any, notes: Notes) -> tuple[Fingerprint, Fingerprint]:
+        """The fingerprints of the data and the notes of a typed value; ``data`` is None if it has a baseline."""
+        return None if data is None else self.of([data])[0], 0 if notes is None else self.of([notes])[0]
+
+    def is_unchanged_record(self, data: Any, notes: Notes, base: Typed) -> bool:
+        """Whether the data and the notes of a typed value are surely unchanged since its baseline."""
+        if notes is None:
+            if base.notes_fingerprint != 0:
+                return False
+        elif not self.same(base.notes_fingerprint, [notes]):
+            return False
+        return self.same(base.fingerprint, [data]) if base.inner is None else self.is_unchanged(data, base.inner)
 
     def _pack_as_leaves(self, leaves: tuple[bytes, ...], run: list[Any]) -> bytes | None:
         """The packed run if these leaves still hold the same, else None."""
@@ -71,7 +118,7 @@ class Fingerprinter:
         """The groups over values.
 
         Args:
-            sizes: the length of each value's cell.
+            sizes: the length of each value's cell, or less.
             children: the baselines of the large values, by index.
             plain: the others are known to be of JSON types.
         """
@@ -79,20 +126,20 @@ class Fingerprinter:
         start = weight = 0
         for index, size in enumerate(sizes):
             if index in children:
-                self._add(groups, values[start:index], plain=plain)
+                self._add(groups, values[start:index], sizes[start:index], plain=plain)
                 groups.add(1, None, 0, children[index])
                 start, weight = index + 1, 0
                 continue
             weight += size
             if index + 1 - start >= GROUP_SIZE or weight >= GROUP_BYTES:
-                self._add(groups, values[start : index + 1], plain=plain)
+                self._add(groups, values[start : index + 1], sizes[start : index + 1], plain=plain)
                 start, weight = index + 1, 0
-        self._add(groups, values[start:], plain=plain)
+        self._add(groups, values[start:], sizes[start:], plain=plain)
         return groups
 
-    def _add(self, groups: Groups, run: list[Any], *, plain: bool) -> None:
+    def _add(self, groups: Groups, run: list[Any], sizes: list[int], *, plain: bool) -> None:
         if run:
-            groups.add(len(run), *self.of(run, plain=plain))
+            groups.add(len(run), *self.of(run, plain=plain), least=sum(sizes))
 
     def find_runs(self, groups: Groups, elements: list[Any], *, prefix: int | None = None, suffix: int | None = None) -> list[Run]:
         """The runs that may have changed, in order. If the length changed, all between the first and the last change is one run.
@@ -177,7 +224,15 @@ class Fingerprinter:
         if type(base) is Elements:
             return not self.find_runs(base.groups, value)
         if type(base) is Whole:
+            if base.is_object:
+                return base.fingerprint is not None and self.of_object(value) == base.fingerprint
             return self.same(base.fingerprint, [value])
+        if type(base) is Typed:
+            try:
+                record = take_apart(value)
+            except Exception:  # noqa: BLE001 - code of the value's own type; encoding it gives the error its path
+                return False
+            return record is not None and self.is_unchanged_record(record[1], record[2], base)
         if type(base) is Entries:
             return self.same(base.keys_fingerprint, list(value)) and not self.find_runs(base.groups, list(value.values()))
         assert isinstance(base, Buffer)

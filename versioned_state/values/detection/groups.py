@@ -21,7 +21,7 @@ GROUP_BYTES: Final = 1 << 15
 """Packed bytes from which a group takes no more elements, for the same reason."""
 
 Fingerprint = int | tuple[bytes, ...] | None
-"""Not negative: of JSON types, packed by MessagePack. Negative: of other types, packed by pickle. A tuple: the leaves that the run was read
+"""Not negative: of JSON types. Negative: of other types, packed by an ``ExactPacker``. A tuple: the leaves that the run was read
 from, which give way to a hash at the first comparison, so that loading a list hashes nothing. None: the run cannot be packed, and is
 always encoded again."""
 
@@ -57,22 +57,25 @@ class Groups:
         sizes: elements in each group.
         weights: packed bytes of each group; 0 if it has a child.
         children: the baseline of a group that is one large element, which is compared by that; else None.
+        least: bytes that the cells of each group have together, at least; 0 if it has a child.
         total: elements in all groups.
-        packed: bytes of the groups of JSON types, packed as one list would pack them, at least.
+        packed: bytes that the cells of all groups have together, at least: a value that holds them is that long.
     """
 
-    __slots__ = ("children", "fingerprints", "packed", "sizes", "total", "weights")
+    __slots__ = ("children", "fingerprints", "least", "packed", "sizes", "total", "weights")
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self.fingerprints: list[Fingerprint] = []
         self.weights: list[int] = []
+        self.least: list[int] = []
         self.children: list[Any] = []
         self.total = 0
         self.packed = 0
 
-    def add(self, size: int, fingerprint: Fingerprint, weight: int, child: Any = None) -> None:
+    def add(self, size: int, fingerprint: Fingerprint, weight: int, child: Any = None, *, least: int = 0) -> None:
         self.sizes.append(size)
+        self.least.append(least)
         self.fingerprints.append(fingerprint)
         self.weights.append(weight)
         self.children.append(child)
@@ -83,6 +86,7 @@ class Groups:
         self.sizes += other.sizes
         self.fingerprints += other.fingerprints
         self.weights += other.weights
+        self.least += other.least
         self.children += other.children
         self.total += other.total
         self.packed += other.packed
@@ -93,6 +97,7 @@ class Groups:
         new.sizes = [*self.sizes[:first], *other.sizes, *self.sizes[last:]]
         new.fingerprints = [*self.fingerprints[:first], *other.fingerprints, *self.fingerprints[last:]]
         new.weights = [*self.weights[:first], *other.weights, *self.weights[last:]]
+        new.least = [*self.least[:first], *other.least, *self.least[last:]]
         new.children = [*self.children[:first], *other.children, *self.children[last:]]
         new.total = self.total + other.total - sum(self.sizes[first:last])
         new.packed = self.packed + other.packed - sum(map(self._packed_of, range(first, last)))
@@ -115,7 +120,7 @@ class Groups:
         if type(fingerprint) is tuple:
             headers = 6 * len(fingerprint)
         elif fingerprint is None or fingerprint < 0:  # type: ignore[operator]
-            return 0
+            return self.least[group]
         else:
             headers = 5
         weight = self.weights[group]

@@ -7,6 +7,7 @@ removal puts cells together that come from several places; each is brought into 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -23,9 +24,11 @@ from versioned_state.values.cells import (
     map_header,
     payload_of,
     split_cells,
+    split_typed,
+    typed_cell,
 )
 from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.containers import Container, container_of, order_keys
+from versioned_state.values.containers import Container, Head, container_of, is_large, order_keys
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.trees.blob import read_blob, write_bytes
@@ -38,7 +41,7 @@ LIMITS: Final = {Shape.SEQUENCE: ELEMENT_INLINE, Shape.MAP: ENTRY_INLINE}
 """Bytes up to which a part of a container of each shape is inline."""
 
 _BLOBS: Final = frozenset({Code.TEXT, Code.BYTES_BLOB, Code.BYTEARRAY_BLOB, Code.ARRAY_BLOB})
-_INLINE_CONTAINERS: Final = frozenset({Code.TUPLE, Code.SET, Code.FROZENSET})
+_INLINE_CONTAINERS: Final = frozenset({Code.TUPLE, Code.SET, Code.FROZENSET, Code.TYPED})
 _SET_CODES: Final = {Code.SET: Code.SET_TREE, Code.FROZENSET: Code.FROZENSET_TREE}
 
 
@@ -62,10 +65,8 @@ class Composer:
         """The value of a cell with everything in it; None if that is longer than ``ELEMENT_INLINE``. Cost: reads no more than that."""
         code = code_of(cell)
         whole: bytes | None = cell
-        if code == Code.TAGGED:
-            head, data = split_cells(payload_of(cell))
-            inner = self.inline(data)
-            whole = None if inner is None else extension(Code.TAGGED, array([head, inner]))
+        if code == Code.TYPED:
+            whole = self._inline_typed(cell)
         elif code == Code.OBJECT:
             whole = self._object(cell, None)
         elif code is not None and code >= Code.LIST_TREE:
@@ -101,9 +102,6 @@ class Composer:
         code = code_of(whole)
         if len(whole) <= limit:
             return whole
-        if code == Code.TAGGED:
-            head, data = split_cells(payload_of(whole))
-            return extension(Code.TAGGED, array([head, self.fit(data, limit)]))
         if code in _INLINE_CONTAINERS or (code is None and container_of(self.nodes, whole) is not None):
             return tree_cell(Code.PACKED, write_bytes(self.nodes, whole))
         return self.encode(self.decoder.decode(whole), limit)
@@ -139,11 +137,27 @@ class Composer:
     def container(self, cell: bytes, *, large: bool) -> Container | None:
         """As ``container_of``; ``large`` brings the parts of a small container into the form that they have in a large one."""
         found = container_of(self.nodes, cell)
-        if found is None or not large or code_of(cell) in (Code.LIST_TREE, Code.DICT_TREE):
+        if found is None or not large or is_large(self.nodes, cell):
             return found
         leaf = self.nodes.get(found.tree.shape, found.tree.top)
         cells = [self.fit(part, LIMITS[found.tree.shape]) for part in leaf.items]
-        return Container(Tree(found.tree.shape, len(cells), Node(0, cells, None, leaf.keys)), found.order)
+        return replace(found, tree=Tree(found.tree.shape, len(cells), Node(0, cells, None, leaf.keys)))
+
+    def typed_of(self, head: Head, data: bytes, limit: int) -> bytes:
+        """The cell of a typed value, from its head and the cell of its data, in whatever form each is."""
+        whole = self.inline(typed_cell(head.name, head.notes, data))
+        if whole is not None:
+            return self.fit(whole, limit)
+        notes = None if head.notes is None else self.fit(head.notes, ENTRY_INLINE)
+        return typed_cell(head.name, notes, self.fit(data, ENTRY_INLINE))
+
+    def _inline_typed(self, cell: bytes) -> bytes | None:
+        name, notes, data = split_typed(cell)
+        whole = self.inline(data)
+        if notes is None or whole is None:
+            return None if whole is None else typed_cell(name, None, whole)
+        whole_notes = self.inline(notes)
+        return None if whole_notes is None else typed_cell(name, whole_notes, whole)
 
     def list_of(self, cells: list[bytes], limit: int) -> bytes:
         """The cell of a list of these elements, in whatever form each is."""

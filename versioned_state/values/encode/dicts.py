@@ -23,7 +23,7 @@ _ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None)})
 def encode_dict(encoder: Encoder, value: dict[Any, Any]) -> tuple[bytes, Baseline | None]:
     """The cell and the baseline of a large dict."""
     keys, values = list(value), list(value.values())
-    key_cells = [encoder.inline(key) for key in keys]
+    key_cells = [encoder.key(key) for key in keys]
     order_keys = [order_key(key, cell) for key, cell in zip(keys, key_cells, strict=True)]
     if len(set(order_keys)) < len(keys) or max(map(len, order_keys)) > MAX_KEY:
         # Several NaNs, which are keys of their own to a dict and the same to a map, or keys too long for a node: packed as a whole.
@@ -75,7 +75,7 @@ def _cell(tree: Tree, order: Tree | None) -> bytes:
 
 
 def _order_key(encoder: Encoder, key: Any) -> bytes:
-    return order_key(key, b"" if type(key) is str else encoder.inline(key))
+    return order_key(key, b"" if type(key) is str else encoder.key(key))
 
 
 def _reorder(encoder: Encoder, base: Entries, keys: list[Any]) -> Tree | None:
@@ -86,8 +86,8 @@ def _reorder(encoder: Encoder, base: Entries, keys: list[Any]) -> Tree | None:
     if _is_sorted(_order_key(encoder, key) for key in around):
         return None
     if base.order is None:
-        return sequence(encoder.nodes, [encoder.inline(key) for key in keys])
-    new = [encoder.inline(key) for key in keys[prefix:end]]
+        return sequence(encoder.nodes, [encoder.key(key) for key in keys])
+    new = [encoder.key(key) for key in keys[prefix:end]]
     return splice_cells(encoder.nodes, base.order, [(prefix, len(base.keys) - suffix, new)])
 
 

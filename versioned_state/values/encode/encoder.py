@@ -18,20 +18,20 @@ from versioned_state.values.cells import (
     MAX_DEPTH,
     MAX_ELEMENTS,
     Code,
-    array,
     extension,
     pack_text,
     payload_of,
+    typed_cell,
 )
 from versioned_state.values.codec import arrays
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.codec.scalars import WRITERS, NotDataError, TooDeepError, is_plain
-from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Whole
+from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Typed, Whole
 from versioned_state.values.detection.fingerprinter import Fingerprinter
 from versioned_state.values.detection.groups import Run
 from versioned_state.values.encode.blobs import encode_buffer, encode_text
 from versioned_state.values.encode.dicts import edit_dict, encode_dict, find_dict_runs
-from versioned_state.values.encode.inline import InlineEncoder, NotStorableError
+from versioned_state.values.encode.inline import InlineEncoder, NotStorableError, RestartError
 from versioned_state.values.encode.lists import cells_of, edit_list, encode_list, find_list_runs, sequence
 from versioned_state.values.encode.walks import CONTAINERS, exceeds, is_surely_large
 from versioned_state.values.keys import path_of
@@ -39,6 +39,7 @@ from versioned_state.values.trees.blob import write_bytes
 from versioned_state.values.trees.edit import Edit, splice
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.references import read_tree, tree_cell
+from versioned_state.values.typed.tagged import Notes
 
 _SIZED: Final = frozenset({str, bytes, bytearray})
 _SCALARS: Final = frozenset({bool, int, float, complex, type(None)})
@@ -71,11 +72,11 @@ class Encoder(InlineEncoder):
             PickleRefusedError: a value inside would have to be pickled, and the policy refuses it.
             LimitExceededError: the value is too deep, or a piece of it too large.
         """
-        self.reset()
+        self.begin(value)
         try:
             return self.update(value, base, ENTRY_INLINE)
-        except (TooDeepError, RecursionError, NotStorableError):
-            pass  # again, to find the path, or with a value that contains itself as an object
+        except (TooDeepError, RecursionError, NotStorableError, RestartError):
+            pass  # again, to find the path, or with a part as an object since something in it is at two places
         finally:
             if self._pickled:
                 self._pickled.clear()
@@ -109,14 +110,16 @@ class Encoder(InlineEncoder):
         if cls in _SCALARS:
             cell = self.inline(value)
             return (cell, None) if len(cell) <= limit else self.packed(cell)
+        if cls not in CONTAINERS and cls not in WRITERS:
+            return self._update_other(value, base if base is not None and base.type is cls else None, limit)
         self.depth += 1
         if self.depth > MAX_DEPTH and cls in CONTAINERS:
             raise TooDeepError
         try:
-            if id(value) in self.cyclic:
-                return self._large_object(value, limit)
             base = base if base is not None and base.type is cls else None
             runs: list[Run] | None = None
+            if self.as_objects and id(value) in self.as_objects:
+                return self._update_object(value, base, limit)
             if type(base) is Elements or type(base) is Entries:
                 # Before anything else: most values have not changed, and most that have are surely still large.
                 runs = find_list_runs(self, value, base) if isinstance(base, Elements) else find_dict_runs(self, value, base)
@@ -126,8 +129,6 @@ class Encoder(InlineEncoder):
                     return self._large(value, cls, base, runs)
             elif isinstance(base, Pinned | Whole) and self.fingerprinter.is_unchanged(value, base):
                 return base.cell, base
-            if cls not in CONTAINERS and cls not in WRITERS:
-                return self._update_other(value, base, limit)
             if not is_surely_large(value, ELEMENT_INLINE):
                 self.depth -= 1  # it counts itself there
                 cell = self.inline(value)
@@ -166,16 +167,16 @@ class Encoder(InlineEncoder):
         """The cell of a value that is too large for its parent and has no parts that could change apart."""
         return tree_cell(Code.PACKED, write_bytes(self.nodes, cell)), None
 
+    # Values of a type that is not built in
+
     def _update_other(self, value: Any, base: Baseline | None, limit: int) -> tuple[bytes, Baseline | None]:
-        """The same for a value of a type that is not built in."""
-        tagged = self.tagged(value)
-        if tagged is not None:
-            head = pack_text(tagged.name)
-            if not exceeds(tagged.data, limit):
-                cell = extension(Code.TAGGED, array([head, self.inline(tagged.data)]))
-                if len(cell) <= limit:
-                    return cell, None
-            return self._whole(value, extension(Code.TAGGED, array([head, self.update(tagged.data, None, limit)[0]])))
+        if self.as_objects and id(value) in self.as_objects:
+            return self._update_object(value, base, limit)
+        record = self.record(value)
+        if record is not None:
+            return self._update_typed(value, record, base if isinstance(base, Typed) else None, limit)
+        if isinstance(base, Whole) and self.fingerprinter.is_unchanged(value, base):
+            return base.cell, base
         if arrays.is_array(value) and value.nbytes > limit:
             try:
                 return encode_buffer(self, value, base if isinstance(base, Buffer) else None)
@@ -184,13 +185,41 @@ class Encoder(InlineEncoder):
         small = self.numpy(value)
         return self._large_object(value, limit) if small is None else (small, None)
 
+    def _update_typed(self, value: Any, record: tuple[str, Any, Notes], base: Typed | None, limit: int) -> tuple[bytes, Baseline | None]:
+        name, data, notes = record
+        inner: Baseline | None = None
+        if base is not None:
+            if self.fingerprinter.is_unchanged_record(data, notes, base):
+                return base.cell, base
+            if base.inner is not None:
+                cell, inner = self.update(data, base.inner, ENTRY_INLINE)
+        if type(inner) is not Elements and type(inner) is not Entries:  # which are of data that is surely large
+            if not is_surely_large(data, ELEMENT_INLINE):
+                cell = self.typed_cell(value, record)
+                if len(cell) <= limit:
+                    return cell, None
+                if len(cell) <= ELEMENT_INLINE:
+                    return self.packed(cell)
+            cell, inner = self.update(data, None, ENTRY_INLINE)
+        notes_cell = None if notes is None else self.update(notes, None, ENTRY_INLINE)[0]
+        cell = typed_cell(pack_text(name), notes_cell, cell)
+        return cell, Typed(type(value), cell, inner, *self.fingerprinter.of_record(data if inner is None else None, notes))
+
+    def _update_object(self, value: Any, base: Baseline | None, limit: int) -> tuple[bytes, Baseline | None]:
+        """The same for a part that is stored as an object, since something in it is at two places."""
+        if isinstance(base, Whole) and base.is_object and self.fingerprinter.is_unchanged(value, base):
+            return base.cell, base
+        cell, whole = self._large_object(value, limit)
+        return cell, whole or Whole(type(value), cell, self.fingerprinter.of_object(value), is_object=True)
+
     def _large_object(self, value: Any, limit: int) -> tuple[bytes, Baseline | None]:
         pickled = self.pickled(value)
         if not pickled.buffers and len(pickled.data) <= limit:
             return self.object_cell(pickled, [(False, extension(Code.BYTES, pickled.data))]), None
         pieces: list[tuple[bool, bytes | memoryview]] = [(False, pickled.data), *pickled.buffers]
         cells = [(writable, tree_cell(Code.BYTES_BLOB, write_bytes(self.nodes, data))) for writable, data in pieces]
-        return self._whole(value, self.object_cell(pickled, cells))
+        cell = self.object_cell(pickled, cells)
+        return cell, Whole(type(value), cell, self.fingerprinter.of_object(value), is_object=True)
 
 
 def _show(path: str | bytes) -> str:

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgpack
 from blake3 import blake3
 
 from versioned_state.errors import LimitExceededError, PickleRefusedError, UnserializableValueError
-from versioned_state.values.cells import MAX_DEPTH, Code, array, array_header, extension, map_header, pack, pack_text
-from versioned_state.values.codec import arrays, pickles, registry
+from versioned_state.values.cells import (
+    MAX_DEPTH,
+    Code,
+    array,
+    array_header,
+    extension,
+    key_form,
+    map_header,
+    pack,
+    pack_text,
+    typed_cell,
+)
+from versioned_state.values.codec import arrays, pickles
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.codec.scalars import WRITERS, NotDataError, TooDeepError, is_plain
-from versioned_state.values.encode.walks import CONTAINERS, find_cycle, find_inside
+from versioned_state.values.encode.walks import CONTAINERS, find_inside
+from versioned_state.values.typed.layout import NotPlainDataError
+from versioned_state.values.typed.older import OlderForms
+from versioned_state.values.typed.registry import layout_of, take_apart
+from versioned_state.values.typed.sharing import find_shared
+from versioned_state.values.typed.tagged import Notes
 
 T = TypeVar("T")
 
@@ -29,6 +46,10 @@ class NotStorableError(Exception):
         self.cause = cause
 
 
+class RestartError(Exception):
+    """Parts were found that must be stored as objects, maybe around the part that is being encoded: begin again."""
+
+
 class InlineEncoder:
     """Packs values with everything in them, however large. Not for two threads at once.
 
@@ -40,7 +61,10 @@ class InlineEncoder:
         self.policy = PicklePolicy("refuse", private=False) if policy is None else policy
         self.pack = msgpack.Packer(strict_types=True).pack
         self.depth = 0
-        self.cyclic: set[int] = set()  # ids of values that contain themselves
+        self.older: OlderForms | None = None
+        self.as_objects: dict[int, Any] = {}  # the parts by id that are stored as objects, since something in them is at two places
+        self._root: Any = None  # the value that is being encoded
+        self._looked = False  # for parts to be stored as objects
         self.is_plain: Callable[..., bool] = is_plain
         self._pickled: dict[int, tuple[Any, pickles.Pickled]] = {}
 
@@ -63,18 +87,16 @@ class InlineEncoder:
                 self._pickled.clear()
 
     def _attempt(self, encode: Callable[[], T], value: Any, path: Callable[[], str]) -> T:
-        self.reset()
+        self.begin(value)
         while True:
             try:
                 return encode()
+            except RestartError:
+                self.depth = 0
             except (TooDeepError, RecursionError):
                 self.depth = 0
-                looped = find_cycle(value)
-                if looped is None or looped in self.cyclic:
+                if not self._find_objects():
                     raise LimitExceededError("the depth of a value", limit=MAX_DEPTH, path=path()) from None
-                # Again, with the value that contains itself as an object.
-                self.cyclic.add(looped)
-                self.is_plain = _is_plain_scalar
             except NotStorableError as error:
                 self.depth = 0
                 where = path() + (find_inside(value, error.value) or "")
@@ -82,12 +104,30 @@ class InlineEncoder:
                     self.policy.check_write(where, pickles.type_name_of(error.value))
                 raise UnserializableValueError(where, pickles.type_name_of(error.value), str(error.cause)) from error.cause
 
-    def reset(self) -> None:
+    def begin(self, value: Any) -> None:
         """Begin a value anew."""
         self.depth = 0
-        if self.cyclic:
-            self.cyclic.clear()
+        self._root = value
+        self._looked = False
+        if self.as_objects:
+            self.as_objects.clear()
             self.is_plain = is_plain
+
+    def _find_objects(self) -> bool:
+        """Find the parts of the value that must be stored as objects. Returns whether there are any that were not known."""
+        found = find_shared(self._root)
+        new = found.keys() - self.as_objects.keys()
+        if new:
+            self.as_objects.update(found)
+            self.is_plain = _is_plain_scalar
+        return bool(new)
+
+    def _meet_identity(self) -> None:
+        """See to it, at the first instance that has an identity, that what is at two places is stored as one. Raises ``RestartError``."""
+        if not self._looked:
+            self._looked = True
+            if self._find_objects():
+                raise RestartError
 
     def inline(self, value: Any) -> bytes:
         """The same, for a part of the value that ``guarded`` was called for."""
@@ -105,7 +145,7 @@ class InlineEncoder:
                 return writer(value)
             except NotDataError:
                 return self._object(value)
-        if id(value) in self.cyclic:
+        if id(value) in self.as_objects:
             return self._object(value)
         if cls not in CONTAINERS:
             return self._other(value)
@@ -115,7 +155,7 @@ class InlineEncoder:
         try:
             inline = self.inline
             if cls is dict:
-                return map_header(len(value)) + b"".join([inline(part) for item in value.items() for part in item])
+                return map_header(len(value)) + b"".join([cell for key, part in value.items() for cell in (self.key(key), inline(part))])
             cells = [inline(part) for part in value]
         finally:
             self.depth -= 1
@@ -126,23 +166,34 @@ class InlineEncoder:
         return extension(Code.SET if cls is set else Code.FROZENSET, array(sorted(cells)))
 
     def _other(self, value: Any) -> bytes:
-        tagged = self.tagged(value)
-        if tagged is not None:
-            return extension(Code.TAGGED, array([pack_text(tagged.name), self.inline(tagged.data)]))
+        record = self.record(value)
+        if record is not None:
+            return self.typed_cell(value, record)
         return self.numpy(value) or self._object(value)
 
-    # Types that are not built in: registered ones, numpy, objects
+    def typed_cell(self, value: Any, record: tuple[str, Any, Notes]) -> bytes:
+        """The inline cell of a typed value; ``record`` is its name, data and notes."""
+        if self.older is not None and (cell := self.older.cell_of(value)) is not None:
+            return cell
+        name, data, notes = record
+        if notes is None:
+            return head_of(name) + self.inline(data)
+        return typed_cell(pack_text(name), self.inline(notes), self.inline(data))
 
-    def tagged(self, value: Any) -> registry.Tagged | None:
-        """The name and data of a value of a registered type; None for any other, and for one that is not plain data."""
-        if type(value) is registry.Tagged:
-            return value
-        registration = registry.find_by_type(type(value))
-        if registration is None:
-            return None
+    def key(self, key: Any) -> bytes:
+        """The inline cell of a dict's key."""
+        return key_form(self.inline(key))
+
+    # Types that are not built in: typed values, numpy, objects
+
+    def record(self, value: Any) -> tuple[str, Any, Notes] | None:
+        """The name, data and notes of a typed value; None for any other, and for one that is not plain data."""
+        layout = layout_of(type(value))
+        if layout is not None and layout.has_identity:
+            self._meet_identity()
         try:
-            return registry.Tagged(registration.name, registration.to_data(value))
-        except registry.NotPlainDataError:
+            return take_apart(value)
+        except NotPlainDataError:
             return None
         except Exception as error:
             raise NotStorableError(value, error) from error
@@ -192,7 +243,13 @@ class InlineEncoder:
 
 def encode_key(key: Any) -> bytes:
     """The cell of a dict's key. Raises ``PickleRefusedError`` for a key that is not data."""
-    return InlineEncoder().encode_inline(key, "a key")
+    return key_form(InlineEncoder().encode_inline(key, "a key"))
+
+
+@lru_cache(1024)
+def head_of(name: str) -> bytes:
+    """The beginning of the cell of a typed value without notes."""
+    return typed_cell(pack_text(name), None, b"")
 
 
 def _is_plain_scalar(value: Any, _depth: int = 0) -> bool:

@@ -110,7 +110,9 @@ def update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], groups
             part = Groups()
             part.add(run.new_end - start, *extended)
             return cells, groups.replaced(first, run.last, part)
-    sizes = [0] * (run.new_start - start) + list(map(len, cells))
+    before = run.new_start - start
+    sizes = [groups.least[first] // before] * before if before else []
+    sizes += map(len, cells)
     part = encoder.fingerprinter.group(values[start : run.new_end], sizes, children, plain=plain)
     return cells, groups.replaced(first, run.last, part)
 

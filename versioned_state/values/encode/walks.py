@@ -1,17 +1,18 @@
-"""Questions that are answered by walking a value: is it large, does it contain itself, at which path is an object? Layer: values."""
+"""Questions that are answered by walking a value: is it large, and at which path is an object? Layer: values."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from versioned_state.values.cells import MAX_DEPTH
-from versioned_state.values.codec import registry
 from versioned_state.values.codec.arrays import is_array
 from versioned_state.values.paths.path import StatePath
+from versioned_state.values.typed.registry import take_apart
 
 CONTAINERS: Final = frozenset({list, dict, tuple, set, frozenset})
 _SCALARS: Final = frozenset({bool, int, float, type(None)})
 _SIZED: Final = frozenset({str, bytes, bytearray})
+_ATOMS: Final = _SCALARS | _SIZED
 _GLANCE: Final = 256
 """Parts up to which packing a value that proves too large costs less than looking at it first."""
 
@@ -40,7 +41,7 @@ def _left(value: Any, budget: int, depth: int) -> int:
     if cls in _SIZED:
         return budget - 1 - len(value)
     if cls not in CONTAINERS:
-        return budget - 1
+        return budget - 1 if cls in _SCALARS else _left_of_other(value, budget - 1, depth)
     budget -= 1 + (2 * len(value) if cls is dict else len(value))
     if budget < 0 or depth > MAX_DEPTH:
         return budget
@@ -55,40 +56,33 @@ def _left(value: Any, budget: int, depth: int) -> int:
             budget -= len(part)
         elif cls in CONTAINERS:
             budget = _left(part, budget + 1, depth + 1)
-        elif cls not in _SCALARS and is_array(part):
-            budget -= part.nbytes
+        elif cls not in _SCALARS:
+            budget = _left_of_other(part, budget, depth + 1)
     return budget
 
 
-def find_cycle(value: Any) -> int | None:
-    """The id of a value that contains itself, or None. Values of registered types are looked into."""
-    done: set[int] = set()
-    on_path = {id(value)}
-    stack = [(value, iter(_parts(value)))]
-    made: list[Any] = []  # the data of registered types, kept so that no id is used twice
-    while stack:
-        current, parts = stack[-1]
-        for part in parts:
-            if id(part) in done or not (type(part) in CONTAINERS or registry.find_by_type(type(part))):
-                continue
-            if id(part) in on_path:
-                return id(part)
-            on_path.add(id(part))
-            below = _parts(part)
-            made.append(below)
-            stack.append((part, iter(below)))
-            break
-        else:
-            stack.pop()
-            on_path.discard(id(current))
-            done.add(id(current))
-    return None
+def _left_of_other(value: Any, budget: int, depth: int) -> int:
+    """The same for a value of a type that is not built in, its first byte counted."""
+    if budget < 0 or depth > MAX_DEPTH:
+        return budget
+    record = _record(value)
+    if record is not None:
+        return _left(record[1], budget, depth + 1)
+    return budget - int(value.nbytes) if is_array(value) else budget
+
+
+def _record(value: Any) -> tuple[str, Any, Any] | None:
+    try:
+        return take_apart(value)
+    except Exception:  # noqa: BLE001 - code of the value's own type; encoding it says what is wrong
+        return None
 
 
 def find_inside(value: Any, target: Any) -> str | None:
     """The path of an object inside a value, as a string that continues the value's own path; None if it is not found."""
     stack: list[tuple[Any, StatePath]] = [(value, StatePath())]
     seen: set[int] = set()
+    kept: list[Any] = []  # the data of typed values, so that no id is used twice
     while stack:
         current, path = stack.pop()
         if current is target:
@@ -102,14 +96,9 @@ def find_inside(value: Any, target: Any) -> str | None:
             stack += [(part, path.index(index)) for index, part in enumerate(current)]
         elif type(current) in (set, frozenset):
             stack += [(part, path) for part in current]
+        elif type(current) not in _ATOMS and (record := _record(current)) is not None:
+            stack.append((record[1], path))
+            kept.append(record)
+            if record[2] is not None:
+                stack.append((record[2].get("fields"), path))
     return None
-
-
-def _parts(value: Any) -> Any:
-    cls = type(value)
-    if cls is dict:
-        return value.values()
-    if cls in CONTAINERS:
-        return value
-    registration = registry.find_by_type(cls)
-    return () if registration is None else [registration.to_data(value)]

@@ -19,16 +19,17 @@ from versioned_state.values.cells import (
     is_reference,
     key_cell,
     key_of_cell,
+    order_key,
     payload_of,
     split_cells,
 )
-from versioned_state.values.containers import unpacked
+from versioned_state.values.containers import container_of, typed_parts, unpacked
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.blob import iter_blob, read_blob
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.references import tree_of
-from versioned_state.values.trees.tree import Tree, iter_items
+from versioned_state.values.trees.tree import Tree, find, iter_items
 
 _LISTS: Final = frozenset({Code.TUPLE, Code.LIST_TREE, Code.TUPLE_TREE})
 _INLINE: Final = frozenset({Code.TUPLE, Code.SET, Code.FROZENSET})
@@ -42,8 +43,8 @@ _BARREN: Final = 1 << 18
 class Part(NamedTuple):
     """A part of a value: an element, an entry, or all of it.
 
-    ``path`` leads to it or, if it is not ``named``, to the last part on the way that a path can name: no path leads into a key, into a set,
-    or into a value of a registered type. ``is_key``: it is in a key, and not in a value.
+    ``path`` leads to it or, if it is not ``named``, to the last part on the way that a path can name: no path leads into a key, into a
+    set, or to the attributes of a container. ``is_key``: it is in a key, and not in a value.
     """
 
     path: StatePath
@@ -101,8 +102,8 @@ class Walk:
             return
         if code in _INLINE:
             yield from self._elements(part, split_cells(payload_of(cell)), depth + 1, named=code in _LISTS)
-        elif code == Code.TAGGED:
-            yield from self._parts(part._replace(cell=split_cells(payload_of(cell))[1], named=False), depth + 1)
+        elif code == Code.TYPED:
+            yield from self._typed(part, depth + 1)
         elif (tree := tree_of(cell, *_TREES)) is not None:
             yield from self._tree(part, tree, depth + 1, named=code in _LISTS)
         elif (tree := tree_of(cell, Code.DICT_TREE)) is not None:
@@ -110,6 +111,16 @@ class Walk:
                 yield from self._entry(part, key_cell(key), value, depth + 1)
         elif code == Code.PACKED:
             raise CorruptObjectError(f"({part.path})", "a packed value within a packed one")
+
+    def _typed(self, part: Part, depth: int) -> Iterator[Part]:
+        parts = typed_parts(self._nodes, part.cell)
+        assert parts is not None
+        head, data = parts
+        yield from self._parts(part._replace(cell=data), depth)
+        notes = None if head.notes is None else container_of(self._nodes, head.notes)
+        fields = None if notes is None else find(self._nodes, notes.tree, order_key("fields", b""))
+        if fields is not None:  # of a container, beside its elements: no path leads there
+            yield from self._parts(part._replace(cell=fields, named=False), depth)
 
     def _inlined(self, part: Part, cell: bytes, depth: int) -> Iterator[Part]:
         cells = split_cells(cell)

@@ -14,12 +14,15 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
+from versioned_state.values.cells import weights_of
+
 LEAF_LEAST: Final = 3072
 LEAF_SCALE: Final = 2048
 LEAF_GREATEST: Final = 16384
-"""Bytes of a leaf of a sequence. A boundary follows an element with a probability of its size over the scale, so leaves of large and of
-small elements weigh the same: 4.5 KB in the mean. A least weight near the mean makes them even, which decides the cost of an append: it
-writes the last leaf again, 4.1 KB of it in the mean; with boundaries by chance alone it would be 5.1 KB (docs/design/002)."""
+"""Bytes of a leaf of a sequence, without the heads of typed values. A boundary follows an element with a probability of its size over the
+scale, so leaves of large and of small elements weigh the same: 4.5 KB in the mean. A least weight near the mean makes them even, which
+decides the cost of an append: it writes the last leaf again, 4.1 KB of it in the mean; with boundaries by chance alone it would be 5.1 KB
+(docs/design/002)."""
 
 NODE_LEAST: Final = 6
 NODE_SCALE: Final = 6
@@ -60,22 +63,21 @@ class SequenceLeafChunker(Chunker):
 
     def resume(self, items: list[bytes]) -> bool:
         """Begin behind the items of the last node of a level, which has no boundary before its end. Returns whether that node is open."""
-        weight = sum(map(len, items))
-        last = items[-1]
-        if weight >= LEAF_GREATEST or (weight >= LEAF_LEAST and xxh3_64_intdigest(last) < len(last) * _PER_BYTE):
+        weight = sum(weights_of(items))
+        if weight >= LEAF_GREATEST or (weight >= LEAF_LEAST and xxh3_64_intdigest(items[-1]) < sum(weights_of(items[-1:])) * _PER_BYTE):
             return False
         self.pending, self._weight = len(items), weight
         return True
 
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
-        ends = list(accumulate(map(len, items), initial=self._weight))
+        ends = list(accumulate(weights_of(items), initial=self._weight))
         boundaries: list[int] = []
         start = first = 0  # the weight and the index at which the open node begins
         while True:
             index = bisect_left(ends, start + LEAF_LEAST, first or 1)
             while index < len(ends):
                 cell = items[index - 1]
-                if ends[index] - start >= LEAF_GREATEST or xxh3_64_intdigest(cell) < len(cell) * _PER_BYTE:
+                if ends[index] - start >= LEAF_GREATEST or xxh3_64_intdigest(cell) < (ends[index] - ends[index - 1]) * _PER_BYTE:
                     break
                 index += 1
             else:

@@ -1,0 +1,279 @@
+"""Instances with fields: of dataclasses, attrs classes and ordinary classes. Layer: values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field
+from types import MemberDescriptorType
+from typing import Any, Final
+from weakref import ReferenceType
+
+from versioned_state.values.typed.layout import AssignPart, Layout, NotPlainDataError, names_in
+from versioned_state.values.typed.reflection import custom_pickling, dict_getter, has_hidden_state, is_of_c, lookup, owner_of, slots_of
+from versioned_state.values.typed.tagged import Notes
+
+_FIELD: Final = dataclasses._FIELD  # type: ignore[attr-defined]
+"""Marks the fields of a dataclass. Its ``fields()`` would ask the class, and so its metaclass."""
+
+Default = Callable[[Any], Any] | None
+"""Makes the default of a field for an instance; None if the field has none."""
+
+DERIVED: Final = frozenset({"__orig_class__", "_attrs_cached_hash"})
+"""Attributes that typing and attrs leave in an instance, and that say nothing about it."""
+
+_NONE: Final = object()
+_MUTABLE: Final = frozenset({list, dict, set, bytearray})
+_only_str = frozenset({str}).issuperset
+
+
+class InstanceLayout(Layout):
+    """Fields in ``__dict__`` and slots.
+
+    Attributes:
+        declared: the fields that the class declares, each with its default; None for an ordinary class, which declares none.
+        frozen: instances are never changed.
+    """
+
+    __slots__ = ("_dict_of", "_orders", "_slots", "declared", "frozen")
+
+    def __init__(self, cls: type, name: str, declared: Mapping[str, Default] | None, *, frozen: bool = False) -> None:
+        super().__init__(cls, name)
+        self.declared = None if declared is None else dict(declared)
+        self.frozen = frozen
+        self._slots: dict[str, MemberDescriptorType] = slots_of(cls)
+        self._dict_of = dict_getter(cls)
+        self._orders: dict[tuple[str, ...], list[str] | None] = {}
+
+    # Taking apart
+
+    def take(self, value: Any) -> tuple[dict[str, Any], Notes]:
+        fields = self.attributes(value)
+        return self.in_order(fields), self.notes_of(fields) if self.declared is not None else None
+
+    def attributes(self, value: Any) -> dict[str, Any]:
+        """All attributes of an instance itself. Raises ``NotPlainDataError``."""
+        fields: dict[str, Any] = {} if self._dict_of is None else dict(self._dict_of(value))
+        for name, member in self._slots.items():
+            try:
+                held = member.__get__(value)
+            except AttributeError:  # never set
+                continue
+            if name in fields:
+                raise NotPlainDataError(f"it has an attribute and a slot of the name {name!r}")
+            fields[name] = held
+        if not DERIVED.isdisjoint(fields) or ReferenceType in map(type, fields.values()):
+            # A weak reference owns nothing: the field takes its default when the instance is read.
+            fields = {name: held for name, held in fields.items() if name not in DERIVED and type(held) is not ReferenceType}
+        return fields
+
+    def in_order(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields in the order in which they are stored: by name, since the order of attributes says nothing."""
+        names = tuple(fields)
+        try:
+            order = self._orders[names]
+        except KeyError:
+            if not _only_str(map(type, names)):
+                raise NotPlainDataError("not all of its attributes have strings for names") from None
+            order = sorted(names)
+            if len(self._orders) < 64:  # as many ways to fill an instance as a class plausibly has
+                self._orders[names] = order if order != list(names) else None
+        return fields if order is None else {name: fields[name] for name in order}
+
+    def notes_of(self, fields: dict[str, Any]) -> Notes:
+        declared = self.declared
+        assert declared is not None
+        if fields.keys() == declared.keys():
+            return None
+        notes: dict[str, Any] = {}
+        if more := fields.keys() - declared.keys():
+            notes["more"] = frozenset(more)
+        if unset := declared.keys() - fields.keys():
+            notes["unset"] = frozenset(unset)
+        return notes
+
+    def notes_for(self, data: Any, notes: dict[str, Any]) -> dict[str, Any]:
+        return notes if self.declared is None else self.notes_of(data) or {}
+
+    # Making
+
+    def make(self, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
+        fields = self.fields_of(data)
+        value: Any = object.__new__(self.cls)
+        if self.declared is None:
+            return value, self.fill(value, fields)
+        fields, same, gained = self.fitted(fields, self.declared, names_in(notes, "more"), names_in(notes, "unset"))
+        same &= self.fill(value, fields)
+        self.add_defaults(value, gained)
+        return value, same
+
+    def fields_of(self, data: Any) -> dict[str, Any]:
+        if type(data) is not dict or not _only_str(map(type, data)):
+            raise NotPlainDataError("fields are a dict by name")
+        return data
+
+    def fitted(
+        self, fields: dict[str, Any], declared: Mapping[str, Default], more: frozenset[str], unset: frozenset[str]
+    ) -> tuple[dict[str, Any], bool, list[str]]:
+        """The fields that the class still has, in its own order; whether those are all; and the fields that it has gained."""
+        fitting = {name: fields[name] for name in declared if name in fields}
+        lost = False
+        for name, held in fields.items():
+            if name not in declared:
+                if name in more:
+                    fitting[name] = held
+                else:
+                    lost = True
+        gained = [name for name in declared if name not in fields and name not in unset]
+        return fitting, not (lost or gained), gained
+
+    def fill(self, value: Any, fields: dict[str, Any]) -> bool:
+        """Set the fields of a new instance, past its ``__setattr__``. Returns whether there is room for all of them."""
+        if self._slots:
+            fields = dict(fields)
+            for name, member in self._slots.items():
+                held = fields.pop(name, _NONE)
+                if held is not _NONE:
+                    member.__set__(value, held)
+        if self._dict_of is None:
+            return not fields
+        self._dict_of(value).update(fields)
+        return True
+
+    def add_defaults(self, value: Any, gained: list[str]) -> None:
+        """Give an instance the defaults of fields that it was stored without. One that has no default stays unset."""
+        assert self.declared is not None
+        for name in gained:
+            default = self.declared[name]
+            if default is not None:
+                self.fill(value, {name: default(value)})
+
+    # Changing in place
+
+    def assign(self, live: Any, target: Any, assign_part: AssignPart) -> bool:
+        if self.frozen:
+            return False
+        self.replace_attributes(live, self.attributes(live), self.attributes(target), assign_part)
+        return True
+
+    def replace_attributes(self, live: Any, old: dict[str, Any], new: dict[str, Any], assign_part: AssignPart) -> None:
+        fields = {name: assign_part(old[name], held) if name in old else held for name, held in new.items()}
+        self.fill(live, fields)
+        for name in old.keys() - fields.keys():
+            self._delete(live, name)
+
+    def _delete(self, live: Any, name: str) -> None:
+        if name in self._slots:
+            self._slots[name].__delete__(live)
+        elif self._dict_of is not None:
+            self._dict_of(live).pop(name, None)
+
+    # Fingerprints
+
+    def pack(self, value: Any) -> list[Any]:
+        if self._slots or self._dict_of is None:
+            return [self.mark, self.attributes(value)]
+        return [self.mark, self._dict_of(value)]
+
+    def pack_run(self, run: list[Any], *, identities: bool) -> list[Any] | None:
+        if self._slots or self._dict_of is None:
+            return None
+        return [self.mark, "run", list(map(self._dict_of, run))]
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        if self._slots or self._dict_of is None:
+            return self.attributes(value).values()
+        return self._dict_of(value).values()
+
+
+class OrdinaryLayout(InstanceLayout):
+    """Instances of a class that leaves pickling to ``object``: each has an identity."""
+
+    __slots__ = ()
+
+    has_identity = True
+
+    def pack(self, value: Any) -> list[Any]:
+        packed = super().pack(value)
+        one = _which_are_one(packed[1].values())
+        return packed if one is None else [*packed, one]
+
+    def pack_run(self, run: list[Any], *, identities: bool) -> list[Any] | None:
+        packed = super().pack_run(run, identities=identities)
+        if packed is None:
+            return None
+        return [*packed, list(map(id, run)) if identities else None, [_which_are_one(fields.values()) for fields in packed[-1]]]
+
+
+def _which_are_one(parts: Iterable[Any]) -> list[int] | None:
+    """Which attributes are one list, dict or set: that is another state than equal ones are. None if all are different."""
+    held = [id(part) for part in parts if type(part) in _MUTABLE]
+    return [held.index(each) for each in held] if len(held) > 1 and len(set(held)) < len(held) else None
+
+
+def dataclass_layout(cls: type, name: str, *, checked: bool = True) -> InstanceLayout | str | None:
+    """The layout of a dataclass; the reason why it has none; None if it is not a dataclass itself.
+
+    A class that only inherits from a dataclass has the fields of that one, and its further attributes as an ordinary class has.
+    """
+    fields = lookup(cls, "__dataclass_fields__")
+    if type(fields) is not dict:
+        return None
+    if (reason := why_more(cls, checked=checked)) is not None:
+        return reason
+    parameters = lookup(cls, "__dataclass_params__")
+    declared = {f.name: _dataclass_default(f) for f in fields.values() if f._field_type is _FIELD}
+    return InstanceLayout(cls, name, declared, frozen=bool(getattr(parameters, "frozen", False)))
+
+
+def attrs_layout(cls: type, name: str, *, checked: bool = True) -> InstanceLayout | str | None:
+    """The layout of an attrs class; the reason why it has none; None for any other class."""
+    attributes = lookup(cls, "__attrs_attrs__")
+    if not isinstance(attributes, tuple):
+        return None
+    if (reason := why_more(cls, checked=checked)) is not None:
+        return reason
+    setter = lookup(cls, "__setattr__")
+    declared = {a.name: _attrs_default(a) for a in attributes}
+    return InstanceLayout(cls, name, declared, frozen=getattr(setter, "__name__", "") == "_frozen_setattrs")
+
+
+def ordinary_layout(cls: type, name: str, *, checked: bool = True) -> InstanceLayout | str:
+    """The layout of any other class, or the reason why it has none."""
+    if cls is object:
+        return "a bare object() has nothing to store"
+    return why_more(cls, checked=checked) or OrdinaryLayout(cls, name, None)
+
+
+def why_more(cls: type, *, checked: bool) -> str | None:
+    """The reason why an instance is more than its ``__dict__`` and slots, or None. Not ``checked``: however it would be pickled."""
+    if is_of_c(cls, object) or has_hidden_state(cls, object, len(slots_of(cls))):
+        return "it has state in C"
+    return why_custom(cls) if checked else None
+
+
+def why_custom(cls: type, stop: type = object) -> str | None:
+    """The reason why instances of a class are more than their fields, or None."""
+    if owner_of(cls, "__del__") is not None:
+        return "its class has a __del__: it stands for something outside"
+    method = custom_pickling(cls, stop)
+    if method == "copyreg":
+        return "its pickling is registered with copyreg"
+    return None if method is None else f"its class customises pickling by {method}"
+
+
+def _dataclass_default(field: Field[Any]) -> Default:
+    if field.default_factory is not MISSING:
+        factory = field.default_factory
+        return lambda _: factory()
+    if field.default is not MISSING:
+        default = field.default
+        return lambda _: default
+    return None
+
+
+def _attrs_default(attribute: Any) -> Default:
+    default = attribute.default
+    if type(default).__name__ == "Factory" and hasattr(default, "takes_self"):
+        return default.factory if default.takes_self else lambda _: default.factory()
+    return None if repr(default) == "NOTHING" else lambda _: default

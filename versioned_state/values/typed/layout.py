@@ -1,0 +1,98 @@
+"""``Layout``: how the values of one class are taken apart into data, and made of it again. Layer: values."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any, ClassVar, Final
+
+from versioned_state.values.typed.tagged import Notes
+
+_SECRET: Final = os.urandom(8)
+_serials = count()
+
+
+class NotPlainDataError(ValueError):
+    """A value that its layout cannot express as data, or data that no value of the class has."""
+
+
+class Layout(ABC):
+    """How the values of one class are stored: as the name of the class, data, and at times notes.
+
+    The data of an instance is the dict of its fields, that of a container its elements, that of an Enum's member its name.
+
+    Attributes:
+        cls: the class.
+        name: the name that its values are stored by.
+        version: the version of its fields, if it is registered with one.
+        has_identity: two places that hold one instance are then not the same as two that hold equal instances.
+        mark: stands for the class in fingerprints; no value has it, and no other class.
+    """
+
+    __slots__ = ("cls", "mark", "name", "version")
+
+    has_identity: ClassVar[bool] = False
+
+    def __init__(self, cls: type, name: str) -> None:
+        self.cls = cls
+        self.name = name
+        self.version: int | None = None
+        self.mark = _SECRET + next(_serials).to_bytes(4, "big")
+
+    @abstractmethod
+    def take(self, value: Any) -> tuple[Any, Notes]:
+        """The data of a value, and its notes. Raises ``NotPlainDataError``."""
+
+    @abstractmethod
+    def make(self, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
+        """The value, made without its ``__init__``, and whether ``take`` gives back just this data.
+
+        Raises ``NotPlainDataError`` for data that no value of the class has, as when the class was an Enum before.
+        """
+
+    def upgraded(self, data: Any, notes: dict[str, Any]) -> Any:
+        """The data of this version, from data that may be older."""
+        return data
+
+    def assign(self, live: Any, target: Any, assign_part: AssignPart) -> bool:
+        """Give a live value the fields of another one in place. Returns False if values of the class cannot be changed.
+
+        Args:
+            assign_part: gives a live part the content of another; returns the part to put there.
+        """
+        return False
+
+    def notes_for(self, data: Any, notes: dict[str, Any]) -> dict[str, Any]:
+        """The notes of a value whose data was edited, from those that it had."""
+        return notes
+
+    def pack(self, value: Any) -> list[Any]:
+        """The value for a fingerprint: a list of what MessagePack can write, or has a hook for."""
+        return [self.mark, *self.take(value)]
+
+    def pack_run(self, run: list[Any], *, identities: bool) -> list[Any] | None:
+        """The same for many values of exactly this class at once, which no list of ``pack`` equals; None if that saves nothing.
+
+        ``identities``: instances that have an identity count by it.
+        """
+        return None
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        """All that a value refers to."""
+        data, notes = self.take(value)
+        held: Iterable[Any] = data if type(data) in (list, tuple, set, frozenset) else (data,)
+        parts = list(data.values() if type(data) is dict else held)
+        return [*parts, *notes["fields"].values()] if notes is not None and "fields" in notes else parts
+
+
+AssignPart = Callable[[Any, Any], Any]
+
+
+def names_in(notes: dict[str, Any], key: str) -> frozenset[str]:
+    """The names under a key of the notes. Raises ``NotPlainDataError`` if another thing is there."""
+    names = notes.get(key, frozenset())
+    if type(names) is not frozenset:
+        raise NotPlainDataError(f"the {key} names are not names")
+    return names

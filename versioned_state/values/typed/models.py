@@ -1,0 +1,170 @@
+"""pydantic models: fields, extra fields, private attributes, and which fields were given. Layer: values.
+
+pydantic is never imported for its own sake: a value can only be a model where its owner has imported it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, Final
+
+from versioned_state.values.typed.instances import Default, InstanceLayout, why_custom
+from versioned_state.values.typed.layout import AssignPart, NotPlainDataError, names_in
+from versioned_state.values.typed.reflection import lookup
+from versioned_state.values.typed.tagged import Notes
+
+_GIVEN: Final = attrgetter("__pydantic_fields_set__")
+_EXTRA: Final = attrgetter("__pydantic_extra__")
+_PRIVATE: Final = attrgetter("__pydantic_private__")
+
+
+class ModelLayout(InstanceLayout):
+    """A pydantic model. One record holds fields, extra fields and private attributes, each under its name.
+
+    Notes say which are extra, and the set of fields given if that is not all of them. A name that begins with ``_`` and is not
+    extra is private.
+    """
+
+    __slots__ = ("_all", "_extra", "_given", "_is_usual", "_private", "allows_extra", "private")
+
+    def __init__(self, cls: type, name: str, declared: dict[str, Default], private: dict[str, Default], config: dict[str, Any]) -> None:
+        super().__init__(cls, name, declared, frozen=bool(config.get("frozen")))
+        self._slots = {}
+        self._given = lookup(cls, "__pydantic_fields_set__")
+        self._extra = lookup(cls, "__pydantic_extra__")
+        self._private = lookup(cls, "__pydantic_private__")
+        self._all = frozenset(declared)
+        self._is_usual = lookup(cls, "__getattribute__") is object.__getattribute__  # so that its slots are read at once
+        self.private = private
+        self.allows_extra = config.get("extra") == "allow"
+
+    def take(self, value: Any) -> tuple[dict[str, Any], Notes]:
+        fields, extra, private, given = self._parts(value)
+        assert self.declared is not None
+        notes: dict[str, Any] = {}
+        if fields.keys() != self.declared.keys():
+            notes = self.notes_of(fields) or {}
+        expected = fields.keys() & self.declared.keys() if notes else set(fields)
+        if extra:
+            notes["extra"] = frozenset(extra)
+            expected |= extra.keys()
+        if given != expected:
+            notes["set"] = frozenset(given)
+        if extra or private:
+            merged = {**fields, **(extra or {}), **(private or {})}
+            if len(merged) < len(fields) + len(extra or ()) + len(private or ()):
+                raise NotPlainDataError("two of its attributes, fields, extra and private, have one name")
+            fields = merged
+        return self.in_order(fields), notes or None
+
+    def _parts(self, value: Any) -> tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any] | None, set[str]]:
+        assert self._dict_of is not None
+        try:
+            return dict(self._dict_of(value)), self._extra.__get__(value), self._private.__get__(value), self._given.__get__(value)
+        except AttributeError:
+            raise NotPlainDataError("it was never initialised") from None
+
+    def notes_for(self, data: Any, notes: dict[str, Any]) -> dict[str, Any]:
+        assert self.declared is not None
+        new = {name for name in data if name not in self.declared and name not in self.private}
+        extra, more = names_in(notes, "extra") & new, names_in(notes, "more") & new
+        kept = {
+            "extra": (new - more) if self.allows_extra else extra,
+            "more": more if self.allows_extra else new - extra,
+            "unset": frozenset(self.declared.keys() - data.keys()),
+            "set": names_in(notes, "set") & data.keys(),
+        }
+        return {key: frozenset(names) for key, names in kept.items() if names or (key == "set" and key in notes)}
+
+    def make(self, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
+        assert self.declared is not None
+        record = self.fields_of(data)
+        extra_names, more = names_in(notes, "extra"), names_in(notes, "more")
+        fields, extra, private = {}, {}, {}
+        for name, held in record.items():
+            if name in extra_names:
+                extra[name] = held
+            elif name[:1] == "_" and name not in more:
+                private[name] = held
+            else:
+                fields[name] = held
+        fields, same, gained = self.fitted(fields, self.declared, more, names_in(notes, "unset"))
+        # Those that were given, as long as they are there: a default that was gained since was not.
+        given = names_in(notes, "set") if "set" in notes else frozenset(fields.keys() - more) | extra.keys()
+        if not same:
+            given = given & (fields.keys() | extra.keys())
+        kept = {name: held for name, held in private.items() if name in self.private}
+        same &= len(kept) == len(private)
+        value: Any = object.__new__(self.cls)
+        self.fill(value, fields)
+        self._given.__set__(value, set(given))
+        self._extra.__set__(value, extra if extra or self.allows_extra else None)
+        self._private.__set__(value, kept if kept or self.private else None)
+        self.add_defaults(value, gained)
+        return value, same
+
+    def assign(self, live: Any, target: Any, assign_part: AssignPart) -> bool:
+        if self.frozen:
+            return False
+        old, new = self._parts(live), self._parts(target)
+        self.replace_attributes(live, old[0], new[0], assign_part)
+        for member, held, wanted in ((self._extra, old[1], new[1]), (self._private, old[2], new[2])):
+            both = held is not None and wanted is not None
+            member.__set__(live, assign_part(held, wanted) if both else wanted)
+        self._given.__set__(live, new[3])
+        return True
+
+    def pack(self, value: Any) -> list[Any]:
+        assert self._dict_of is not None
+        extra, private = self._extra.__get__(value), self._private.__get__(value)
+        # The hash of names, which are of the class: a set's order is not its content.
+        given = hash(frozenset(self._given.__get__(value)))
+        if extra is None and private is None:
+            return [self.mark, self._dict_of(value), given]
+        return [self.mark, self._dict_of(value), given, extra, private]
+
+    def pack_run(self, run: list[Any], *, identities: bool) -> list[Any] | None:
+        packed = super().pack_run(run, identities=identities)
+        if packed is None or not self._is_usual:
+            return None
+        given = list(map(_GIVEN, run))
+        # pydantic puts nothing but names of fields there: a set of as many is the set of all.
+        all_given = not self.allows_extra and list(map(len, given)).count(len(self._all)) == len(run)
+        packed.append(None if all_given else list(map(hash, map(frozenset, given))))
+        for wanted, getter in ((self.allows_extra, _EXTRA), (self.private, _PRIVATE)):
+            packed.append(list(map(getter, run)) if wanted else None)
+        return packed
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        fields, extra, private, _ = self._parts(value)
+        return [*fields.values(), *(extra or {}).values(), *(private or {}).values()]
+
+
+def model_layout(cls: type, name: str, *, checked: bool = True) -> ModelLayout | str | None:
+    """The layout of a pydantic model; the reason why it has none; None for any other class."""
+    fields, private = lookup(cls, "__pydantic_fields__"), lookup(cls, "__private_attributes__")
+    if type(fields) is not dict or lookup(cls, "__pydantic_fields_set__") is None:
+        return None
+    if checked and (reason := why_custom(cls)) is not None:
+        return reason
+    config = lookup(cls, "model_config")
+    return ModelLayout(
+        cls,
+        name,
+        {name: _field_default(field) for name, field in fields.items()},
+        {name: _private_default(attribute) for name, attribute in (private or {}).items()},
+        dict(config) if isinstance(config, dict) else {},
+    )
+
+
+def _field_default(field: Any) -> Default:
+    if field.is_required():
+        return None
+    if getattr(field, "default_factory_takes_validated_data", False):
+        return lambda value: field.get_default(call_default_factory=True, validated_data=dict(value.__dict__))
+    return lambda _: field.get_default(call_default_factory=True)
+
+
+def _private_default(attribute: Any) -> Default:
+    return lambda _: attribute.get_default()

@@ -1,0 +1,62 @@
+"""Instances that were read from an older form: they are stored as they were until they change. Layer: values.
+
+A class may have gained or lost fields, moved, or got a new version since an instance was stored. The instance is made as the class is
+now; encoding it again would give another cell although nobody changed it. So its stored cell is kept, with its fingerprint.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from versioned_state.errors import StateError
+from versioned_state.values.typed.tagged import Tagged
+
+
+class OlderForms:
+    """The stored form of instances, by identity, for as long as they live. Not for two threads at once.
+
+    Args:
+        fingerprint: gives a fingerprint of the content of a value, or None if it has none.
+        encode: gives the inline cell of a value.
+    """
+
+    def __init__(self, fingerprint: Callable[[Any], Any], encode: Callable[[Any], bytes]) -> None:
+        self._fingerprint = fingerprint
+        self._encode = encode
+        self._known: dict[int, tuple[Callable[[], Any], bytes, Any]] = {}
+        self._room = 64  # entries up to which those of dead instances are left in place
+
+    def add(self, value: Any, stored: Tagged) -> None:
+        """Remember what an instance was just made of."""
+        try:
+            cell = self._encode(stored)
+        except StateError:  # an object within it that is not pickled again
+            return
+        fingerprint = self._fingerprint(value)
+        if fingerprint is None:
+            return
+        if len(self._known) >= self._room:
+            self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
+            self._room = max(64, 2 * len(self._known))
+        try:
+            held: Callable[[], Any] = weakref.ref(value)
+        except TypeError:  # without weak references it is kept alive
+            held = partial(_itself, value)
+        self._known[id(value)] = (held, cell, fingerprint)
+
+    def cell_of(self, value: Any) -> bytes | None:
+        """The inline cell of an instance that has not changed since it was read; None for any other value."""
+        known = self._known.get(id(value))
+        if known is None or known[0]() is not value:
+            return None
+        if self._fingerprint(value) != known[2]:
+            del self._known[id(value)]
+            return None
+        return known[1]
+
+
+def _itself(value: Any) -> Any:
+    return value

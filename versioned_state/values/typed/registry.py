@@ -1,0 +1,264 @@
+"""Which layout a class has, and which one a stored name means; ``register``. Layer: values.
+
+A class needs no registration to be data. ``register`` gives it a name that outlives refactoring, a conversion of its own, or a way from
+older fields, and serves the whole process.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+import weakref
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal, TypeVar
+
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.values.codec.scalars import WRITERS
+from versioned_state.values.typed.bases import BaseLayout, base_layout
+from versioned_state.values.typed.enums import enum_layout
+from versioned_state.values.typed.instances import attrs_layout, dataclass_layout, ordinary_layout
+from versioned_state.values.typed.layout import Layout, NotPlainDataError
+from versioned_state.values.typed.models import model_layout
+from versioned_state.values.typed.reflection import find_class, is_found, mro_of, name_of, owner_of, qualname_of
+from versioned_state.values.typed.tagged import Notes, Tagged, check_name
+
+T = TypeVar("T")
+
+_DATA: Final = frozenset({*WRITERS, float, bool, type(None), list, dict, tuple, set, frozenset, Tagged})
+_DATA_IDS: Final = frozenset(map(id, _DATA))  # for classes whose hash may be code of a metaclass
+
+
+class FunctionLayout(Layout):
+    """A class that is registered with functions of its own."""
+
+    __slots__ = ("from_data", "to_data")
+
+    def __init__(self, cls: type, name: str, to_data: Any, from_data: Any) -> None:
+        super().__init__(cls, name)
+        self.to_data = to_data
+        self.from_data = from_data
+
+    def take(self, value: Any) -> tuple[Any, Notes]:
+        return self.to_data(value), None
+
+    def make(self, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
+        return self.from_data(data), True
+
+
+# By the id of the class, as the hash of a class may be code of its metaclass. The layout keeps the class.
+_by_class: dict[int, Layout] = {}
+_registered: dict[int, Layout] = {}
+_objects: dict[int, tuple[weakref.ref[type], str]] = {}
+"""The classes whose values are objects, and why."""
+_by_name: dict[str, Layout] = {}
+_upgrades: dict[str, Callable[[Any, int], Any]] = {}
+_lock = threading.Lock()
+
+
+def register(
+    type: type[T],
+    name: str | None = None,
+    to_data: Callable[[T], Any] | None = None,
+    from_data: Callable[[Any], T] | None = None,
+    *,
+    version: int | None = None,
+    upgrade: Callable[[Any, int], Any] | None = None,
+    also: Iterable[str] = (),
+) -> builtins.type[T]:
+    """Store values of exactly this type under a name of their own; returns the type, so it also serves as a decorator.
+
+    ``name`` is part of every stored value and must stay as it is; without one it is the type's module and qualified name. Values of a
+    registered type come back as instances in every store, trusted or not. Subclasses are types of their own.
+
+    Args:
+        to_data: makes data of a value; without it, its fields are the data.
+        from_data: the way back. It gets exactly what ``to_data`` returned.
+        version: the version of the fields, from 1 up, stored with each value if it is above 1.
+        upgrade: makes fields of this version from fields of an older one: ``upgrade(fields, version)``.
+        also: names that its values were stored by before, such as ``old.module:Name``.
+
+    Raises:
+        InvalidArgumentError: the name is not a string, or is another type's; one function is missing, or the type needs both; ``upgrade``
+            comes without a version; or the type is one of those that are data without being registered.
+    """
+    _check_type(type)
+    names = [each for each in (name, *([also] if isinstance(also, str) else also)) if each is not None]
+    for each in names:
+        check_name(each)
+    if (to_data is None) != (from_data is None):
+        raise InvalidArgumentError("register() takes both to_data and from_data, or neither")
+    _check_version(version, upgrade)
+    stored = name_of(type) if name is None else name
+    has_functions = to_data is not None and from_data is not None
+    layout = FunctionLayout(type, stored, to_data, from_data) if has_functions else _build(type, stored)
+    if isinstance(layout, str):
+        raise InvalidArgumentError(f"{type.__qualname__} is not stored by its fields: {layout}; give to_data and from_data")
+    layout.version = version
+    names = [*dict.fromkeys([stored, *names])]
+    with _lock:
+        for each in names:
+            known = _by_name.get(each)
+            # A module that is imported again (in a notebook, after a reload) makes the same type anew.
+            if known is not None and known.cls is not type and known.cls.__qualname__ != type.__qualname__:
+                raise InvalidArgumentError(f"the name {each!r} is registered for {known.cls.__qualname__}")
+        _registered[id(type)] = layout
+        if upgrade is not None:
+            _upgrades[stored] = upgrade
+        for each in names:
+            _by_name[each] = layout
+    return type
+
+
+def _check_type(type: Any) -> None:
+    if not isinstance(type, builtins.type):
+        raise InvalidArgumentError(f"register() takes a type, not {type!r}")
+    if type in _DATA:
+        raise InvalidArgumentError(
+            f"{type.__qualname__} is data as it is, and cannot be registered", hint="make a subclass, or a dataclass that holds one"
+        )
+
+
+def _check_version(version: Any, upgrade: Any) -> None:
+    if version is not None and (type(version) is not int or version < 1):
+        raise InvalidArgumentError(f"version={version!r}: the version of a type is an int from 1 up")
+    if upgrade is not None and version is None:
+        raise InvalidArgumentError("register() takes upgrade= only with version=")
+
+
+def layout_of(cls: type) -> Layout | None:
+    """The layout of a class; None if its values are built in, or objects. Cost: a lookup."""
+    found = _registered.get(id(cls)) or _by_class.get(id(cls))
+    if found is not None and found.cls is cls:
+        return found
+    layout = _find_layout(cls)
+    return None if isinstance(layout, str) else layout
+
+
+def why_no_data(cls: type) -> str | None:
+    """The reason why values of a class are objects; None if they are data."""
+    if id(cls) in _DATA_IDS:
+        return None
+    layout = layout_of(cls) or _find_layout(cls)
+    return layout if isinstance(layout, str) else None
+
+
+def _find_layout(cls: type) -> Layout | str:
+    known = _objects.get(id(cls))
+    if known is not None and known[0]() is cls:
+        return known[1]
+    if id(cls) in _DATA_IDS:
+        return "it is built in"
+    if "<locals>" in qualname_of(cls):
+        return "its class was made inside a function, so its name does not lead to it"
+    name = name_of(cls)
+    if not is_found(cls):
+        return f"its class is not found by its name, {name}"
+    layout = _build(cls, name)
+    if isinstance(layout, Layout):
+        _by_class[id(cls)] = layout
+    else:
+        _objects[id(cls)] = weakref.ref(cls), layout
+    return layout
+
+
+def _build(cls: type, name: str, *, checked: bool = True) -> Layout | str:
+    """The layout of a class, or the reason why it has none. Not ``checked``: however its instances would be pickled."""
+    return (
+        enum_layout(cls, name)
+        or model_layout(cls, name, checked=checked)
+        or base_layout(cls, name, checked=checked)
+        or dataclass_layout(cls, name, checked=checked)
+        or attrs_layout(cls, name, checked=checked)
+        or ordinary_layout(cls, name, checked=checked)
+    )
+
+
+Classes = Literal["registered", "loaded", "imported"]
+"""The classes that a stored name may mean: registered ones; those that this process has loaded too; any, and their module is imported."""
+
+
+def find_layout(name: str, classes: Classes) -> Layout | None:
+    """The layout that a stored name means, or None."""
+    layout = _by_name.get(name)
+    if layout is not None:
+        return layout
+    if name.startswith("builtins:"):
+        cls = find_class(name)
+        return layout_of(cls) if cls is not None and BaseException in mro_of(cls) else None
+    if classes == "registered":
+        return None
+    cls = find_class(name, importing=classes == "imported")
+    if cls is None or id(cls) in _DATA_IDS or owner_of(cls, "__del__") is not None:
+        return None
+    layout = layout_of(cls)
+    if layout is None:
+        # Its pickling was customised since; its fields are as good as ever.
+        built = _build(cls, name, checked=False)
+        layout = None if isinstance(built, str) else built
+    return layout
+
+
+def take_apart(value: Any) -> tuple[str, Any, Notes] | None:
+    """The stored name, the data and the notes of a typed value; None for any other.
+
+    Raises ``NotPlainDataError`` for one that is an object, and whatever ``to_data`` raises.
+    """
+    cls = type(value)
+    if cls is Tagged:
+        return value.name, value.fields, value.notes
+    layout = layout_of(cls)
+    if layout is None:
+        return None
+    data, notes = layout.take(value)
+    if layout.version is not None and layout.version > 1:
+        notes = {**(notes or {}), "version": layout.version}
+    return layout.name, data, notes
+
+
+def fields_of(value: Any) -> dict[str, Any] | None:
+    """The fields of a typed value by name, in a dict of their own; None for any other value. Raises what ``to_data`` raises."""
+    try:
+        record = take_apart(value)
+    except NotPlainDataError:
+        return None
+    return record[1] if record is not None and type(record[1]) is dict else None
+
+
+def make(layout: Layout, name: str, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
+    """The value, and whether it would be stored just as it was: under this name and version, with these fields."""
+    same = name == layout.name
+    version = notes.get("version", 1)
+    if version != (layout.version or 1):
+        same = False
+        upgrade = _upgrades.get(layout.name)
+        if upgrade is not None and type(version) is int and version < (layout.version or 1):
+            data = upgrade(data, version)
+    value, complete = layout.make(data, notes)
+    return value, same and complete
+
+
+def edited(value: Any, edit: Callable[[Any], object]) -> Any:
+    """A typed value with edited data: itself, changed in place, or another one to be put where it is held.
+
+    Args:
+        edit: changes the data, which is a dict or a list of its own. If it raises, the value stays as it was.
+
+    Raises:
+        NotPlainDataError: the value is of no type whose data can be edited.
+    """
+    if type(value) is Tagged:
+        edit(value.fields)
+        return value
+    layout = layout_of(type(value))
+    if layout is None:
+        raise NotPlainDataError("it is not data that has parts")
+    data, notes = layout.take(value)
+    edit(data)
+    target, _ = layout.make(data, layout.notes_for(data, notes or {}))
+    return value if layout.assign(value, target, lambda _held, part: part) else target
+
+
+for _type in (OrderedDict, Counter, defaultdict, deque):
+    _layout = BaseLayout(_type, _type.__name__, _type)
+    _registered[id(_type)] = _by_name[_type.__name__] = _layout

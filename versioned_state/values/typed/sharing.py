@@ -1,0 +1,130 @@
+"""Finds the parts of a value that must be stored as objects, since one thing in them is at two places. Layer: values.
+
+Data comes back as a tree. So where a value contains itself, and where one instance of an ordinary class is at two places, the smallest
+part that holds all these places is pickled, which keeps what is one. Dataclasses, models, lists and dicts are values: at two places they
+come back as two. Only within an ordinary instance a list, dict or set is one thing too: its class may rely on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, Literal
+
+from versioned_state.values.codec.scalars import WRITERS
+from versioned_state.values.typed.enums import EnumLayout
+from versioned_state.values.typed.layout import Layout, NotPlainDataError
+from versioned_state.values.typed.registry import layout_of
+from versioned_state.values.typed.tagged import Tagged
+
+_SCALARS: Final = frozenset({*WRITERS, float, bool, type(None)})
+_CONTAINERS: Final = frozenset({list, dict, tuple, set, frozenset})
+_MUTABLE: Final = frozenset({list, dict, set})
+_are_scalars = frozenset({str, int, float, bool, type(None), bytes}).issuperset
+
+
+class _Place:
+    """A part on the way from the value to where the walk is."""
+
+    __slots__ = ("at_end", "depth", "holds_identity", "in_ordinary", "parent", "value")
+
+    def __init__(self, value: Any, parent: _Place | None, *, ordinary: bool) -> None:
+        self.value = value
+        self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.in_ordinary: bool = ordinary or (parent is not None and parent.in_ordinary)
+        self.holds_identity = ordinary
+        self.at_end = False
+
+
+def find_shared(value: Any) -> dict[int, Any]:
+    """The parts, by id, to be stored as objects. Cost: some microsecond a part that is not a scalar."""
+    walk = _Walk()
+    walk.run(value)
+    return walk.shared
+
+
+class _Walk:
+    """One walk over a value.
+
+    Attributes:
+        shared: the parts that were found.
+    """
+
+    def __init__(self) -> None:
+        self.shared: dict[int, Any] = {}
+        self._first: dict[int, _Place] = {}
+        self._kinds: dict[type, Layout | Literal["container", "scalar"]] = dict.fromkeys(_SCALARS, "scalar")
+        self._kinds.update(dict.fromkeys((*_CONTAINERS, Tagged), "container"))
+        self._kept: list[Any] = []  # the parts that are made for the walk, so that no id is used twice
+
+    def run(self, value: Any) -> None:
+        root = self._enter(value, None)
+        if root is None:
+            return
+        first, kinds = self._first, self._kinds
+        stack = [(root, self._parts(value))]
+        while stack:
+            place, parts = stack[-1]
+            for part in parts:
+                if kinds.get(type(part)) == "scalar":
+                    continue
+                known = first.get(id(part))
+                if known is None:
+                    entered = self._enter(part, place)
+                    if entered is not None:
+                        stack.append((entered, self._parts(part)))
+                        break
+                    continue
+                common = _common(known, place)
+                contains_itself = not known.at_end
+                mutable = type(part) in _MUTABLE and common.in_ordinary
+                if contains_itself or known.holds_identity or mutable:
+                    self.shared[id(common.value)] = common.value
+            else:
+                stack.pop()
+                place.at_end = True
+                if place.parent is not None and place.holds_identity:
+                    place.parent.holds_identity = True
+
+    def _enter(self, value: Any, parent: _Place | None) -> _Place | None:
+        """The place of a part that has parts itself; None for any other."""
+        cls = type(value)
+        kind = self._kinds.get(cls)
+        if kind is None:
+            layout = layout_of(cls)
+            kind = self._kinds[cls] = "scalar" if layout is None or type(layout) is EnumLayout else layout
+        if kind == "scalar":
+            return None
+        ordinary = isinstance(kind, Layout) and kind.has_identity
+        place = self._first[id(value)] = _Place(value, parent, ordinary=ordinary)
+        self._kept.append(value)
+        return place
+
+    def _parts(self, value: Any) -> Iterator[Any]:
+        cls = type(value)
+        kind = self._kinds[cls]
+        parts: Any
+        if isinstance(kind, Layout):
+            try:
+                parts = kind.parts(value)
+            except (NotPlainDataError, AttributeError):
+                return iter(())
+            self._kept.append(parts)
+        elif cls is dict:
+            parts = value.values()
+        elif cls is Tagged:
+            parts = (value.fields,)
+        else:
+            parts = value
+        return iter(()) if _are_scalars(map(type, parts)) else iter(parts)
+
+
+def _common(a: _Place, b: _Place) -> _Place:
+    """The deepest part that holds both places; a part holds itself."""
+    while a is not b:
+        if a.depth >= b.depth and a.parent is not None:
+            a = a.parent
+        else:
+            assert b.parent is not None
+            b = b.parent
+    return a

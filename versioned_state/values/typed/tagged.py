@@ -1,0 +1,47 @@
+"""``Tagged``: a typed value whose class is not at hand. Layer: values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Never
+
+from versioned_state.errors import InvalidArgumentError
+
+Notes = dict[str, Any] | None
+"""What a type keeps beside its fields: which were given, which are extra. None for most instances."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A value of a type that is not registered here, in a store that is not trusted to name classes, or whose class is not found.
+
+    It is found by the same paths as the instance, can be edited, and is stored again without loss.
+
+    Attributes:
+        name: ``module:qualified.name``, or the registered name. Raises ``InvalidArgumentError`` if it is not a string, or empty.
+        fields: the fields by name; the elements of a container, the name of an Enum's member, or whatever ``to_data`` returned.
+    """
+
+    name: str
+    fields: Any
+    notes: Notes = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __getattr__(self, attribute: str) -> Never:
+        raise AttributeError(
+            f"{attribute!r}: this is a {self.name} as Tagged, since its class is not registered here, not found, or not to be imported "
+            f"from this store; its fields are in .fields",
+            name=attribute,
+            obj=self,
+        )
+
+
+def check_name(name: Any) -> None:
+    """Raise ``InvalidArgumentError`` for a name that no type can have."""
+    if type(name) is not str or not name:
+        raise InvalidArgumentError(f"the name of a type is a string of one character or more, not {name!r}")
