@@ -549,6 +549,21 @@ def test_nested_calls_on_a_live_state_and_without_one():
     assert orchestrate() == "done"
 
 
+def test_events_of_nested_calls_are_kept_with_a_live_state_that_is_empty():
+    @task
+    def inner() -> None:
+        emit(ActionEvent(thinking="", code="1"))
+
+    @task
+    def outer() -> None:
+        inner()
+
+    live = Live()
+    outer(state=live)
+    assert len(events(live)) == 5
+    assert not live
+
+
 def test_recursion_goes_one_namespace_deeper_a_level():
     @task
     def down(n: int) -> int:

@@ -64,8 +64,8 @@ def effect(
     Args:
         key: names the effect, for ever: ``f"pay:{order.id}"``.
         function: is called with the arguments. If it has a parameter ``idempotency_key`` that they leave out, it is given the full key.
-        state: a state over the store whose ledger is used; by default that of the task that is running. The ledger of a ``Live`` lasts as
-            long as the ``Live``.
+        state: a state over the store whose ledger is used; by default that of the running task. The ledger of a ``Live`` lasts as long as
+            the ``Live``. In a task that was given no state, the function is called each time.
         check: is called for an effect in doubt with the full key and ``args``: did it happen? False: no, and the function is called; True:
             yes, with the result None; ``Happened(result)``: yes, with this result. It may be a coroutine function if the function is one.
         idempotent: an effect in doubt is carried out again, since the other side recognises a repetition.
@@ -75,7 +75,7 @@ def effect(
     Raises:
         EffectInDoubtError: the effect was begun, and its outcome is not known; or it happened, and its result cannot be recorded.
         ErasedResultError: the effect happened, and a purge erased its result.
-        InvalidArgumentError: an argument makes no sense, or there is no state. The function was not called.
+        InvalidArgumentError: an argument makes no sense. NoTaskError: no task runs, and no state was given. The function was not called.
         StorageError: the store failed before the function was called.
         PickleRefusedError: the recorded result is an object, and may not be unpickled.
 
@@ -85,15 +85,22 @@ def effect(
         raise InvalidArgumentError(f"an effect is carried out by a function, not by {function!r:.80}", remains=_NOTHING)
     if check is not None and not callable(check):
         raise InvalidArgumentError(f"check is a function, not {check!r:.80}", remains=_NOTHING)
-    place = _place_of_call(state)
+    forgets = False
+    if state is None:
+        running = require_call("effect()")
+        state, forgets = running.state, running.steps is not None and not running.steps.is_kept
+    place = _place(state)
     full = place.full_key(key, scope)
     call = _Call(full, function, args, _with_key(function, args, kwargs, full), check, idempotent, _exceptions(not_done_on))
-    if _is_coroutine_function(function):
-        return cast("T", _Effect(place.ledger, call, _off_loop, _awaited).carry_out())
-    if _is_coroutine_function(check):
+    is_awaited = _is_coroutine_function(function)
+    if _is_coroutine_function(check) and not is_awaited:
         raise InvalidArgumentError("check is a coroutine function, and the function is not", remains=_NOTHING)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidArgumentError("a generator does nothing when it is called, so it cannot be an effect", remains=_NOTHING)
+    if forgets:
+        return function(*args, **call.kwargs)  # the task was given no state, so nothing would remember it
+    if is_awaited:
+        return cast("T", _Effect(place.ledger, call, _off_loop, _awaited).carry_out())
     return cast("T", _at_once(_Effect(place.ledger, call, _directly, _directly).carry_out()))
 
 
@@ -149,13 +156,6 @@ class _Place:
             raise InvalidArgumentError(f"scope={scope!r}: {missing}", remains=_NOTHING)
         quoted = name.replace("%", "%25").replace("/", "%2F")
         return f"@{scope}/{quoted}/{key}"
-
-
-def _place_of_call(state: State | Repository | None) -> _Place:
-    """Where an effect belongs that is carried out now: with the given state, or with that of the task that runs."""
-    if state is None:
-        return _place(require_call("effect()").state)
-    return _place(state)
 
 
 def _place(state: State | Repository) -> _Place:

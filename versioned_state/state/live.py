@@ -27,7 +27,7 @@ class Live(State):
         self._values: dict[str, Any] = {}
         self._order: KeyOrder[str] = KeyOrder(self._values)
         self._namespaces: dict[str, Live] = {}
-        self._root: Live | None = None  # of a namespace: the state that it is a part of
+        self._outermost: Live | None = None  # of a namespace: the state that it is a part of
         self._names: tuple[str, ...] = ()  # of a namespace: its name, after those of the namespaces around it
         self._events: dict[str, Any] = {}  # of tasks, by name; kept for the layer above
         self._last_event = 0  # its time
@@ -78,7 +78,7 @@ class Live(State):
     def namespace(self, name: str) -> Live:
         namespace_prefix(name)
         space = self._namespaces.setdefault(name, Live())
-        space._root = self if self._root is None else self._root
+        space._outermost = self._root
         space._names = (*self._names, name)
         return space
 
@@ -96,9 +96,14 @@ class Live(State):
         user_key(key)
         return key not in self
 
+    @property
+    def _root(self) -> Live:
+        """The state that this is a namespace of, or this one."""
+        return self if self._outermost is None else self._outermost
+
     def _effect_ledger(self) -> LiveLedger:
         """The ledger of effects, which all namespaces share; made when it is first asked for."""
-        root = self if self._root is None else self._root
+        root = self._root
         with ready(root._lock):
             if root._ledger is None:
                 from versioned_state.repository.ledger import LiveLedger

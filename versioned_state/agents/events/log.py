@@ -147,7 +147,7 @@ def _source(state: Versioned | Namespace | Live | Snapshot) -> tuple[_Read, str]
 
 
 def _live_entries(state: Live) -> _Read:
-    entries: dict[str, Entry] = (state._root or state)._events
+    entries: dict[str, Entry] = state._root._events
 
     def read(start: str, backwards: bool) -> Iterator[Entry]:  # noqa: FBT001 - a _Read
         for name in sorted((name for name in list(entries) if name >= start), reverse=backwards):

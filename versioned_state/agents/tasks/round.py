@@ -127,7 +127,7 @@ class Round(Block):
         """Keep an event with the state. Returns its stamp."""
         state = self.call.state
         assert isinstance(state, Live)
-        root = state._root or state
+        root = state._root
         with ready(root._lock):
             now = max(time.time_ns() // 1000, root._last_event + 1)
             root._last_event = now
