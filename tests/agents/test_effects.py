@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.stores import OneCondition
-from versioned_state import Happened, Live, Memory, Repository, Versioned, effect, effects, forget_effect, settle_effect
+from tests.support.stores import MinimalStore, OneCondition
+from versioned_state import Happened, Live, Memory, Repository, Tagged, Versioned, effect, effects, forget_effect, settle_effect
 from versioned_state.agents.call import Call, running
 from versioned_state.errors import (
     EffectInDoubtError,
@@ -496,6 +496,23 @@ def test_an_object_as_a_result_follows_the_pickle_policy():
     shown = {each.key: each.result for each in effects(refusing)}
     assert "Receipt" in repr(shown["a"])
     assert effects(trusting)[0].result.number == 7
+
+
+@dataclass
+class Ticket:
+    number: int
+    legs: list[str]
+
+
+def test_an_instance_of_a_class_as_a_result_is_data():
+    state = Versioned(pickle="refuse")
+    shared = Versioned(MinimalStore())  # others may write there: only registered types come back as they were
+    for each in (state, shared):
+        effect("book", lambda: Ticket(7, ["Rome"]), state=each)
+    assert effect("book", lambda: Ticket(0, []), state=Versioned(state.repository.store)) == Ticket(7, ["Rome"])
+    found: Any = effect("book", lambda: Ticket(0, []), state=shared)
+    assert isinstance(found, Tagged)
+    assert found.fields == {"number": 7, "legs": ["Rome"]}
 
 
 @pytest.mark.parametrize("size", [10, 100_000, 3_000_000])

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.support.concurrent_stores import ActsBeforeCall
@@ -203,6 +204,24 @@ def test_a_coroutine_that_is_closed_leaves_it_in_doubt():
     assert found.status == "in doubt"
     with pytest.raises(EffectInDoubtError, match="outcome was not recorded"):
         effect("pay", int, state=state)
+
+
+def test_under_anyio_which_cancels_again_and_again():
+    state, till = Versioned(), Till()
+
+    async def agent() -> None:
+        with anyio.move_on_after(0.01) as scope:
+            await effect("pay", till.never, "Rome", state=state)
+        assert scope.cancelled_caught
+        with pytest.raises(EffectInDoubtError, match="outcome was not recorded"):
+            await effect("pay", till.pay, "Rome", state=state)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await effect("other", till.pay, "Oslo", state=state)
+        assert await effect("other", till.pay, "Oslo", state=state) == len(till.paid)
+
+    anyio.run(agent)
+    assert till.paid == ["Rome", "Oslo"]
 
 
 def test_a_result_is_recorded_though_no_thread_is_free():
