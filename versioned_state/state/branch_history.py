@@ -47,12 +47,19 @@ class BranchHistory(KeySpace):
         return self.repository.commit(rev, head=self.head, branch=self.branch)
 
     @locked
-    def status(self, *, internal: bool = False) -> Diff:
+    def status(self, *, internal: bool = False, explain: bool = False) -> Diff:
         """The changes since the head, by path; false if there are none. Cost: packing the loaded values, and encoding the changed ones.
 
         A value that cannot be stored is listed in ``unstorable``; it hides no other change.
+
+        Args:
+            internal: show the engine's own keys too.
+            explain: list in ``objects`` each object in the loaded values, and why it is not data, at the cost of a walk over all of them.
         """
-        return self._changes_since(self.head, internal=internal)
+        found = self._changes_since(self.head, internal=internal)
+        if explain:
+            found.objects = self._worktree.objects(internal=internal)
+        return found
 
     def _changes_since(self, commit: Commit, *, internal: bool) -> Diff:
         """The changes from a commit to the live values."""

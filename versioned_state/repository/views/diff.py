@@ -11,6 +11,7 @@ from typing import Any, Self, overload
 from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.objects.store import Reader
 from versioned_state.repository.views.change import Change, ChangeRun, fold
+from versioned_state.repository.views.render import escape
 from versioned_state.values.changes.diff import CellChange, diff_maps, diff_values
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.keys import is_internal, path_of, root_key_of
@@ -18,6 +19,7 @@ from versioned_state.values.paths.lookup import find_cell
 from versioned_state.values.paths.path import Namespace, StatePath, Step, as_path
 from versioned_state.values.trees.nodes import NodeCache, Nodes
 from versioned_state.values.trees.tree import Tree, find
+from versioned_state.values.typed.why import ObjectReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Diff(Sequence[Change]):
 
     Attributes:
         unstorable: live values that cannot be stored, by path, each with the error that a commit would raise. A diff with any is true.
+        objects: the objects in the live values, each with the reason why it is not data, from ``status(explain=True)``.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Diff(Sequence[Change]):
         self._new = new
         self._internal = internal
         self.unstorable = dict(unstorable or {})
+        self.objects: list[ObjectReason] = []
 
     def _find(self) -> Iterator[CellChange]:
         for root_key, old, new in diff_maps(self._nodes, self._old, self._new):
@@ -117,6 +121,7 @@ class Diff(Sequence[Change]):
         ]
         narrowed = Diff(self._nodes.reader, self._old, self._new, internal=self._internal)
         narrowed.changes = chosen
+        narrowed.objects = [each for each in self.objects if each.path.steps[: len(steps)] == steps]
         narrowed.unstorable = {at: error for at, error in self.unstorable.items() if as_path(at).steps[: len(steps)] == steps}
         return narrowed
 
@@ -164,7 +169,7 @@ class Diff(Sequence[Change]):
 
     def __str__(self) -> str:
         refused = (f"! {path}: cannot be stored: {getattr(error, 'reason', '') or error.what}" for path, error in self.unstorable.items())
-        return "\n".join([*map(str, self), *refused])
+        return "\n".join([*map(str, self), *refused, *(f"? {escape(str(each))}" for each in self.objects)])
 
     def _repr_html_(self) -> str:
         from versioned_state.repository.views.html import diff_table

@@ -31,11 +31,12 @@ from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.inline import InlineEncoder
-from versioned_state.values.keys import path_of
+from versioned_state.values.keys import is_internal, path_of
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.references import tree_of
 from versioned_state.values.trees.tree import Tree, iter_cells, same
 from versioned_state.values.typed.older import OlderForms
+from versioned_state.values.typed.why import ObjectReason, iter_objects
 
 _FLUSH_AT: Final = 1 << 21
 """Raw bytes of staged objects from which a commit stores them ahead."""
@@ -91,6 +92,11 @@ class Worktree:
                 self._updater.update_stale(key)
         entry = self._entries.get(key)
         return self._load(key).value if entry is None else entry.value
+
+    def objects(self, *, internal: bool) -> list[ObjectReason]:
+        """The objects in the loaded values, in the order of their paths. Cost: a walk over all of them."""
+        keys = sorted(key for key in self._entries if internal or not is_internal(key))
+        return [found for key in keys for found in iter_objects(self._entries[key].value, path_of(key))]
 
     def loaded(self, key: bytes, default: Any) -> Any:
         """The live value if it is loaded and that of the head, else the default. Another thread may be in a call on the worktree."""

@@ -29,7 +29,7 @@ from versioned_state.values.encode.walks import CONTAINERS, find_inside
 from versioned_state.values.typed.layout import NotPlainDataError
 from versioned_state.values.typed.older import OlderForms
 from versioned_state.values.typed.registry import layout_of, take_apart
-from versioned_state.values.typed.sharing import find_shared
+from versioned_state.values.typed.sharing import find_deep, find_shared
 from versioned_state.values.typed.tagged import Notes
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class InlineEncoder:
                 self.depth = 0
             except (TooDeepError, RecursionError):
                 self.depth = 0
-                if not self._find_objects():
+                if not self._find_objects() and not self._add_objects(find_deep(value, MAX_DEPTH)):
                     raise LimitExceededError("the depth of a value", limit=MAX_DEPTH, path=path()) from None
             except NotStorableError as error:
                 self.depth = 0
@@ -115,7 +115,9 @@ class InlineEncoder:
 
     def _find_objects(self) -> bool:
         """Find the parts of the value that must be stored as objects. Returns whether there are any that were not known."""
-        found = find_shared(self._root)
+        return self._add_objects(find_shared(self._root))
+
+    def _add_objects(self, found: dict[int, Any]) -> bool:
         new = found.keys() - self.as_objects.keys()
         if new:
             self.as_objects.update(found)

@@ -7,9 +7,11 @@ come back as two. Only within an ordinary instance a list, dict or set is one th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any, Final, Literal
 
+from versioned_state.values.cells import MAX_DEPTH
 from versioned_state.values.codec.scalars import WRITERS
 from versioned_state.values.typed.enums import EnumLayout
 from versioned_state.values.typed.layout import Layout, NotPlainDataError
@@ -43,15 +45,34 @@ def find_shared(value: Any) -> dict[int, Any]:
     return walk.shared
 
 
+def find_reasons(value: Any) -> dict[int, str]:
+    """Why each of these parts must be, by id."""
+    walk = _Walk(MAX_DEPTH)
+    walk.run(value)
+    return {**dict.fromkeys(walk.deep, f"what it holds is nested deeper than {MAX_DEPTH}"), **walk.reasons}
+
+
+def find_deep(value: Any, limit: int) -> dict[int, Any]:
+    """The outermost instances, by id, around containers nested deeper than ``limit``: a long chain is stored as an object."""
+    walk = _Walk(limit)
+    walk.run(value)
+    return walk.deep
+
+
 class _Walk:
     """One walk over a value.
 
     Attributes:
         shared: the parts that were found.
+        reasons: why each must be stored as an object.
+        deep: the outermost instances around parts that are deeper than the limit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = sys.maxsize) -> None:
+        self._limit = limit
+        self.deep: dict[int, Any] = {}
         self.shared: dict[int, Any] = {}
+        self.reasons: dict[int, str] = {}
         self._first: dict[int, _Place] = {}
         self._kinds: dict[type, Layout | Literal["container", "scalar"]] = dict.fromkeys(_SCALARS, "scalar")
         self._kinds.update(dict.fromkeys((*_CONTAINERS, Tagged), "container"))
@@ -80,6 +101,8 @@ class _Walk:
                 mutable = type(part) in _MUTABLE and common.in_ordinary
                 if contains_itself or known.holds_identity or mutable:
                     self.shared[id(common.value)] = common.value
+                    one = f"one {type(part).__qualname__} in it is at two places"
+                    self.reasons.setdefault(id(common.value), "it contains itself" if common is known else one)
             else:
                 stack.pop()
                 place.at_end = True
@@ -98,7 +121,19 @@ class _Walk:
         ordinary = isinstance(kind, Layout) and kind.has_identity
         place = self._first[id(value)] = _Place(value, parent, ordinary=ordinary)
         self._kept.append(value)
+        if place.depth >= self._limit:
+            self._note_deep(place)
         return place
+
+    def _note_deep(self, place: _Place) -> None:
+        outermost: Any = None
+        at: _Place | None = place
+        while at is not None:
+            if isinstance(self._kinds.get(type(at.value)), Layout):
+                outermost = at.value
+            at = at.parent
+        if outermost is not None:
+            self.deep[id(outermost)] = outermost
 
     def _parts(self, value: Any) -> Iterator[Any]:
         cls = type(value)
