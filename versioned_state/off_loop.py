@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import copy_context
@@ -49,14 +49,14 @@ def running_loop() -> asyncio.AbstractEventLoop:
         ) from None
 
 
-async def off_loop(function: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
+async def off_loop(function: Callable[[], T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:
     """Run a function on a background thread, in the context of the caller, and return its result.
 
     A cancelled call that has begun ends first, and raises ``CancelledError`` then; one that has not begun is dropped. The event loop never
     waits. Cost: two changes of threads.
 
     Args:
-        undo: called with the result, on a background thread, if the call was cancelled and nobody gets the result.
+        undo: given the result, and awaited, if the call was cancelled and nobody gets the result.
     """
     running_loop()
     future = _threads.executor.submit(copy_context().run, function)
@@ -67,15 +67,12 @@ async def off_loop(function: Callable[[], T], *, undo: Callable[[T], object] | N
         raise cancelled
     failure = future.exception()
     if failure is None and undo is not None:
-        undone = _threads.executor.submit(copy_context().run, undo, future.result())
-        with _shield():
-            while not undone.done():
-                await _wait(undone)
-        failure = undone.exception()
+        with suppress(asyncio.CancelledError):
+            await to_the_end(undo(future.result()))
     raise cancelled from failure
 
 
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+async def to_the_end(work: Awaitable[T]) -> T:
     """Run a coroutine in a task of its own. A cancellation does not reach it, and is raised once it has ended."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

@@ -29,7 +29,7 @@ from versioned_state.off_loop import off_loop, running_loop
 from versioned_state.state.aio.caller import Caller, HandleLock, working_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -215,24 +215,24 @@ async def run_on_handle(
         if ahead is not None:
             with working_for(Caller(who)):
                 ahead()
-        lease = Lease(gate, lock)
-        caller = LoopCaller(gate, who)
-        is_running = has_left = False
 
-        def work(step: Callable[[], R]) -> R:
-            nonlocal is_running
-            is_running = True
+        async def leased(step: Callable[[], R], undo: Callable[[R], Awaitable[object]] | None = None) -> R:
+            lease = Lease(gate, lock)
+            has_begun = False
+
+            def work() -> R:
+                nonlocal has_begun
+                has_begun = True
+                try:
+                    with working_for(LoopCaller(gate, who)):
+                        return step()
+                finally:
+                    lease.end()  # here: the thread of the loop may wait for it
+
             try:
-                with working_for(caller):
-                    return step()
+                return await off_loop(work, undo=undo)
             finally:
-                is_running = False
-                if has_left:  # the coroutine was closed meanwhile
+                if not has_begun:
                     lease.end()
 
-        try:
-            return await off_loop(partial(work, function), undo=None if undo is None else lambda result: work(partial(undo, result)))
-        finally:
-            has_left = True
-            if not is_running:
-                lease.end()
+        return await leased(function, None if undo is None else lambda result: leased(partial(undo, result)))

@@ -23,7 +23,7 @@ def _twin(opening: Callable[P, Versioned]) -> Callable[P, Coroutine[Any, Any, Ve
         Raises:
             EventLoopError: asyncio runs no event loop here.
         """
-        return await off_loop(partial(opening, *args, **kwargs), undo=Versioned.close)
+        return await off_loop(partial(opening, *args, **kwargs), undo=lambda state: state.aio.close())
 
     return update_wrapper(open_async, opening, assigned=())
 
