@@ -576,7 +576,7 @@ def test_a_running_effect_is_not_forgotten(till):
     state = Versioned()
 
     def pay() -> int:
-        with pytest.raises(EffectInDoubtError, match="right now"):
+        with pytest.raises(EffectInDoubtError, match="right now; nothing was changed"):
             forget_effect(state, "pay")
         return 1
 

@@ -260,7 +260,9 @@ class Ledger:
             with suppress(CorruptObjectError):
                 found = read_entry(name, stored)
                 if found.running:
-                    raise EffectInDoubtError(key, found.begun, reason=RUNNING)
+                    error = EffectInDoubtError(key, found.begun, reason=RUNNING)
+                    error.remains = "nothing was changed"
+                    raise error
             if _replace(self._store, name, stored, None):
                 return
         raise _busy(key)
