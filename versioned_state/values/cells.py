@@ -6,6 +6,7 @@ for a value that lies in a tree of its own (``trees.references``). MessagePack's
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable
 from enum import IntEnum
@@ -88,6 +89,8 @@ _TYPED: Final = 0x92
 """The first byte of a typed value: the header of an array of two."""
 
 _first_of = itemgetter(0)
+_sizes_of_heads = re.compile(rb"\x92\xc7(.)\x15[\x91\x92]", re.DOTALL).findall
+_sizes_of_long_heads = re.compile(rb"\x92\xc8(..)\x15[\x91\x92]", re.DOTALL).findall
 
 
 def extension(code: int, payload: bytes) -> bytes:
@@ -187,18 +190,23 @@ def split_typed(cell: bytes) -> tuple[bytes, bytes | None, bytes]:
 
 
 def weights_of(cells: list[bytes]) -> Iterable[int]:
-    """The weight of each cell where a list is cut into leaves: its bytes without the head of a typed value, which compresses to nothing."""
+    """The weight of each cell where a list is cut into leaves: its bytes without the heads of typed values, which compress to nothing."""
     if _TYPED not in map(_first_of, cells):
         return map(len, cells)
-    return [len(cell) - (_head_size(cell) if cell[0] == _TYPED and code_of(cell) == Code.TYPED else 0) for cell in cells]
+    return [_weight_of_typed(cell) if cell[0] == _TYPED else len(cell) for cell in cells]
 
 
-def _head_size(cell: bytes) -> int:
-    first = cell[1]
-    if first <= 0xD8 and first >= 0xD4:
-        return 3 + (1 << (first - 0xD4))
-    width = 1 << (first - 0xC7)
-    return 3 + width + int.from_bytes(cell[2 : 2 + width], "big")
+def fits(cell: bytes, limit: int) -> bool:
+    """Whether a cell is inline where up to ``limit`` bytes are. The heads of typed values do not count, as in leaves."""
+    return len(cell) <= limit or (len(cell) <= ELEMENT_INLINE and code_of(cell) == Code.TYPED and _weight_of_typed(cell) <= limit)
+
+
+def _weight_of_typed(cell: bytes) -> int:
+    heads = sum(b"".join(_sizes_of_heads(cell)))
+    if b"\xc8" in cell:
+        heads += sum(int.from_bytes(size, "big") for size in _sizes_of_long_heads(cell))
+    # A text may have bytes that look like heads: it must not be taken for nothing.
+    return max(len(cell) - heads, len(cell) // 4)
 
 
 def key_form(cell: bytes) -> bytes:

@@ -17,7 +17,7 @@ from versioned_state.values.trees.nodes import Nodes, Shape, read_node
 from versioned_state.values.trees.references import order_of, read_tree, unpack_payload
 from versioned_state.values.trees.tree import Tree
 from versioned_state.values.typed.older import OlderForms
-from versioned_state.values.typed.registry import take_apart
+from versioned_state.values.typed.registry import layout_of, take_apart
 from versioned_state.values.typed.tagged import Tagged
 
 
@@ -43,7 +43,7 @@ class LiveDecoder(Decoder):
         code = code_of(cell)
         if code == Code.TYPED:
             return self._live_typed(cell)
-        if code is None or code == Code.PACKED or (code < Code.LIST_TREE and len(cell) <= ELEMENT_INLINE):
+        if code is None or code == Code.PACKED or (code < Code.LIST_TREE and code != Code.OBJECT and len(cell) <= ELEMENT_INLINE):
             return self._read(cell), None
         if code == Code.LIST_TREE:
             return self._live_list(cell)
@@ -57,6 +57,9 @@ class LiveDecoder(Decoder):
             hashes = [hash_bytes(view[a:b]) for a, b in binary_spans(len(view))]
             return value, Buffer(type(value), cell, form, len(view), hashes, self._blob_of(cell))
         if code == Code.OBJECT:
+            if len(cell) <= ELEMENT_INLINE and layout_of(type(value)) is None:
+                return value, None
+            # One that is an object only because something in it is at two places has no other fingerprint.
             return value, Whole(type(value), cell, self._fingerprinter.of_object(value), is_object=True)
         return value, Whole(type(value), cell, self._fingerprinter.of([value])[0])
 

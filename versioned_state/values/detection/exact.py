@@ -150,7 +150,7 @@ def _find_stand_in(cls: type, known: dict[bytes, bytes], *, identities: bool) ->
     if cls in WRITERS:
         return _stand_in_of_scalar(WRITERS[cls], of_object)
     if cls is ReferenceType:
-        return lambda _: [_MARK, "weak reference"]  # which is not stored
+        return lambda value: [_MARK, "weak reference", id(value()) if identities else None]
     if cls in (tuple, set, frozenset):
         name = cls.__name__
         return lambda value: [_MARK, name, *value]

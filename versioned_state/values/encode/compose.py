@@ -19,6 +19,7 @@ from versioned_state.values.cells import (
     array_header,
     code_of,
     extension,
+    fits,
     is_reference,
     key_cell,
     map_header,
@@ -100,7 +101,7 @@ class Composer:
         if whole is None:
             return cell
         code = code_of(whole)
-        if len(whole) <= limit:
+        if fits(whole, limit):
             return whole
         if code in _INLINE_CONTAINERS or (code is None and container_of(self.nodes, whole) is not None):
             return tree_cell(Code.PACKED, write_bytes(self.nodes, whole))

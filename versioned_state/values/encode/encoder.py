@@ -19,6 +19,7 @@ from versioned_state.values.cells import (
     MAX_ELEMENTS,
     Code,
     extension,
+    fits,
     pack_text,
     payload_of,
     typed_cell,
@@ -196,7 +197,7 @@ class Encoder(InlineEncoder):
         if type(inner) is not Elements and type(inner) is not Entries:  # which are of data that is surely large
             if not is_surely_large(data, ELEMENT_INLINE):
                 cell = self.typed_cell(value, record)
-                if len(cell) <= limit:
+                if fits(cell, limit):
                     return cell, None
                 if len(cell) <= ELEMENT_INLINE:
                     return self.packed(cell)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field
 from types import MemberDescriptorType
 from typing import Any, Final
-from weakref import ReferenceType
 
 from versioned_state.values.typed.layout import AssignPart, Layout, NotPlainDataError, names_in
 from versioned_state.values.typed.reflection import custom_pickling, dict_getter, has_hidden_state, is_of_c, lookup, owner_of, slots_of
 from versioned_state.values.typed.tagged import Notes
+from versioned_state.values.typed.weak import Weak, has_weak, revived, weak_in, weak_noted
 
 _FIELD: Final = dataclasses._FIELD  # type: ignore[attr-defined]
 """Marks the fields of a dataclass. Its ``fields()`` would ask the class, and so its metaclass."""
@@ -49,10 +49,14 @@ class InstanceLayout(Layout):
 
     def take(self, value: Any) -> tuple[dict[str, Any], Notes]:
         fields = self.attributes(value)
-        return self.in_order(fields), self.notes_of(fields) if self.declared is not None else None
+        weak: dict[str, str | None] = {}
+        if has_weak(fields):
+            weak = weak_in(fields)
+            fields = {name: held for name, held in fields.items() if name not in weak}
+        return self.in_order(fields), self.notes_of(fields, weak)
 
     def attributes(self, value: Any) -> dict[str, Any]:
-        """All attributes of an instance itself. Raises ``NotPlainDataError``."""
+        """All attributes of an instance itself, weak references included. Raises ``NotPlainDataError``."""
         fields: dict[str, Any] = {} if self._dict_of is None else dict(self._dict_of(value))
         for name, member in self._slots.items():
             try:
@@ -62,9 +66,8 @@ class InstanceLayout(Layout):
             if name in fields:
                 raise NotPlainDataError(f"it has an attribute and a slot of the name {name!r}")
             fields[name] = held
-        if not DERIVED.isdisjoint(fields) or ReferenceType in map(type, fields.values()):
-            # A weak reference owns nothing: the field takes its default when the instance is read.
-            fields = {name: held for name, held in fields.items() if name not in DERIVED and type(held) is not ReferenceType}
+        if not DERIVED.isdisjoint(fields):
+            fields = {name: held for name, held in fields.items() if name not in DERIVED}
         return fields
 
     def in_order(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -80,25 +83,29 @@ class InstanceLayout(Layout):
                 self._orders[names] = order if order != list(names) else None
         return fields if order is None else {name: fields[name] for name in order}
 
-    def notes_of(self, fields: dict[str, Any]) -> Notes:
+    def notes_of(self, fields: dict[str, Any], weak: Weak) -> Notes:
+        """The notes of an instance with these fields, weak references apart."""
         declared = self.declared
-        assert declared is not None
-        if fields.keys() == declared.keys():
+        if not weak and (declared is None or fields.keys() == declared.keys()):
             return None
-        notes: dict[str, Any] = {}
-        if more := fields.keys() - declared.keys():
+        notes: dict[str, Any] = {"weak": dict(weak)} if weak else {}
+        if declared is None:
+            return notes
+        if more := (fields.keys() | weak.keys()) - declared.keys():
             notes["more"] = frozenset(more)
-        if unset := declared.keys() - fields.keys():
+        if unset := declared.keys() - fields.keys() - weak.keys():
             notes["unset"] = frozenset(unset)
         return notes
 
     def notes_for(self, data: Any, notes: dict[str, Any]) -> dict[str, Any]:
-        return notes if self.declared is None else self.notes_of(data) or {}
+        return self.notes_of(data, {name: holder for name, holder in weak_noted(notes).items() if name not in data}) or {}
 
     # Making
 
     def make(self, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
         fields = self.fields_of(data)
+        if weak := weak_noted(notes):
+            fields = {**fields, **revived(weak, fields)}
         value: Any = object.__new__(self.cls)
         if self.declared is None:
             return value, self.fill(value, fields)
@@ -153,7 +160,10 @@ class InstanceLayout(Layout):
     def assign(self, live: Any, target: Any, assign_part: AssignPart) -> bool:
         if self.frozen:
             return False
-        self.replace_attributes(live, self.attributes(live), self.attributes(target), assign_part)
+        new = self.attributes(target)
+        self.replace_attributes(live, self.attributes(live), new, assign_part)
+        if has_weak(new):  # to the parts of the target: let them refer to those of the live value
+            self.fill(live, revived(weak_in(new), self.attributes(live)))
         return True
 
     def replace_attributes(self, live: Any, old: dict[str, Any], new: dict[str, Any], assign_part: AssignPart) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
+from types import MemberDescriptorType
 from typing import Any, Final
 
 from versioned_state.values.typed.instances import Default, InstanceLayout, why_custom
@@ -17,6 +18,24 @@ from versioned_state.values.typed.tagged import Notes
 _GIVEN: Final = attrgetter("__pydantic_fields_set__")
 _EXTRA: Final = attrgetter("__pydantic_extra__")
 _PRIVATE: Final = attrgetter("__pydantic_private__")
+
+
+class _Slot:
+    """A slot of a model; one that a class has done away with, as ``RootModel`` has, always holds None."""
+
+    __slots__ = ("_member",)
+
+    def __init__(self, cls: type, name: str) -> None:
+        member = lookup(cls, name)
+        self._member: Any = member if type(member) is MemberDescriptorType else None
+
+    def get(self, value: Any) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = None if self._member is None else self._member.__get__(value)
+        return found
+
+    def set(self, value: Any, held: dict[str, Any] | None) -> None:
+        if self._member is not None:
+            self._member.__set__(value, held)
 
 
 class ModelLayout(InstanceLayout):
@@ -32,8 +51,8 @@ class ModelLayout(InstanceLayout):
         super().__init__(cls, name, declared, frozen=bool(config.get("frozen")))
         self._slots = {}
         self._given = lookup(cls, "__pydantic_fields_set__")
-        self._extra = lookup(cls, "__pydantic_extra__")
-        self._private = lookup(cls, "__pydantic_private__")
+        self._extra = _Slot(cls, "__pydantic_extra__")
+        self._private = _Slot(cls, "__pydantic_private__")
         self._all = frozenset(declared)
         self._is_usual = lookup(cls, "__getattribute__") is object.__getattribute__  # so that its slots are read at once
         self.private = private
@@ -44,7 +63,7 @@ class ModelLayout(InstanceLayout):
         assert self.declared is not None
         notes: dict[str, Any] = {}
         if fields.keys() != self.declared.keys():
-            notes = self.notes_of(fields) or {}
+            notes = self.notes_of(fields, {}) or {}
         expected = fields.keys() & self.declared.keys() if notes else set(fields)
         if extra:
             notes["extra"] = frozenset(extra)
@@ -61,7 +80,7 @@ class ModelLayout(InstanceLayout):
     def _parts(self, value: Any) -> tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any] | None, set[str]]:
         assert self._dict_of is not None
         try:
-            return dict(self._dict_of(value)), self._extra.__get__(value), self._private.__get__(value), self._given.__get__(value)
+            return dict(self._dict_of(value)), self._extra.get(value), self._private.get(value), self._given.__get__(value)
         except AttributeError:
             raise NotPlainDataError("it was never initialised") from None
 
@@ -99,8 +118,8 @@ class ModelLayout(InstanceLayout):
         value: Any = object.__new__(self.cls)
         self.fill(value, fields)
         self._given.__set__(value, set(given))
-        self._extra.__set__(value, extra if extra or self.allows_extra else None)
-        self._private.__set__(value, kept if kept or self.private else None)
+        self._extra.set(value, extra if extra or self.allows_extra else None)
+        self._private.set(value, kept if kept or self.private else None)
         self.add_defaults(value, gained)
         return value, same
 
@@ -111,13 +130,13 @@ class ModelLayout(InstanceLayout):
         self.replace_attributes(live, old[0], new[0], assign_part)
         for member, held, wanted in ((self._extra, old[1], new[1]), (self._private, old[2], new[2])):
             both = held is not None and wanted is not None
-            member.__set__(live, assign_part(held, wanted) if both else wanted)
+            member.set(live, assign_part(held, wanted) if both else wanted)
         self._given.__set__(live, new[3])
         return True
 
     def pack(self, value: Any) -> list[Any]:
         assert self._dict_of is not None
-        extra, private = self._extra.__get__(value), self._private.__get__(value)
+        extra, private = self._extra.get(value), self._private.get(value)
         # The hash of names, which are of the class: a set's order is not its content.
         given = hash(frozenset(self._given.__get__(value)))
         if extra is None and private is None:
@@ -129,11 +148,13 @@ class ModelLayout(InstanceLayout):
         if packed is None or not self._is_usual:
             return None
         given = list(map(_GIVEN, run))
-        # pydantic puts nothing but names of fields there: a set of as many is the set of all.
-        all_given = not self.allows_extra and list(map(len, given)).count(len(self._all)) == len(run)
+        # A model may be validated with extra fields though its class has none.
+        has_extra = self.allows_extra or any(map(_EXTRA, run))
+        # pydantic puts nothing but names of fields there: without extra ones, a set of as many is the set of all.
+        all_given = not has_extra and list(map(len, given)).count(len(self._all)) == len(run)
         packed.append(None if all_given else list(map(hash, map(frozenset, given))))
-        for wanted, getter in ((self.allows_extra, _EXTRA), (self.private, _PRIVATE)):
-            packed.append(list(map(getter, run)) if wanted else None)
+        packed.append(list(map(_EXTRA, run)) if has_extra else None)
+        packed.append(list(map(_PRIVATE, run)) if self.private else None)
         return packed
 
     def parts(self, value: Any) -> Iterable[Any]:
