@@ -107,7 +107,7 @@ def openai_parsed() -> list[Any]:
             "choices": [{"index": 0, "finish_reason": "stop", "logprobs": None, "message": message}],
         }
     )
-    return [parse_chat_completion(response_format=Forecast, input_tools=NOT_GIVEN, chat_completion=completion)]  # type: ignore[arg-type]
+    return [parse_chat_completion(response_format=Forecast, input_tools=NOT_GIVEN, chat_completion=completion)]
 
 
 def anthropic() -> list[Any]:
