@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
@@ -359,6 +360,18 @@ def test_from_data_that_fails_says_so_and_spoils_nothing_else():
     with pytest.raises(StateError, match="'plain' could not be read"):
         past["bad"]
     assert past["good"] == 1
+
+
+def test_the_attributes_of_a_tagged_value_say_where_its_fields_are():
+    tagged = Tagged("shop:Price", {"amount": 3})
+    with pytest.raises(AttributeError, match=r"'amount': this shop:Price was read as Tagged, since .*; its fields are in \.fields"):
+        tagged.amount  # noqa: B018
+    for change in (lambda: setattr(tagged, "amount", 4), lambda: setattr(tagged, "fields", {}), lambda: delattr(tagged, "name")):
+        with pytest.raises(AttributeError, match=r"this shop:Price was read as Tagged, since .*; change its fields in \.fields"):
+            change()
+    tagged.fields["amount"] = 4
+    assert tagged == Tagged("shop:Price", {"amount": 4})
+    assert copy.deepcopy(tagged) == tagged
 
 
 def test_a_stored_name_is_never_imported(monkeypatch):

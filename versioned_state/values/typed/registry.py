@@ -75,7 +75,8 @@ def register(
         to_data: makes data of a value; without it, its fields are the data.
         from_data: the way back. It gets exactly what ``to_data`` returned.
         version: the version of the fields, from 1 up, stored with each value if it is above 1.
-        upgrade: makes fields of this version from fields of an older one: ``upgrade(fields, version)``.
+        upgrade: makes fields of this version from fields of an older one: ``upgrade(fields, version)`` returns them. It may change the
+            dict that it gets, and the dicts and lists in it, and return that.
         also: names that its values were stored by before, such as ``old.module:Name``.
 
     Raises:
@@ -233,9 +234,16 @@ def make(layout: Layout, name: str, data: Any, notes: dict[str, Any]) -> tuple[A
         same = False
         upgrade = _upgrades.get(layout.name)
         if upgrade is not None and type(version) is int and version < (layout.version or 1):
-            data = upgrade(data, version)
+            data = upgrade(_own(data), version)
     value, complete = layout.make(data, notes)
     return value, same and complete
+
+
+def _own(data: Any) -> Any:
+    """Data that may be changed: what a value was stored as stays as it is, so that the value is not written again for nothing."""
+    if type(data) is dict:
+        return {key: _own(part) for key, part in data.items()}
+    return [_own(part) for part in data] if type(data) is list else data
 
 
 def edited(value: Any, edit: Callable[[Any], object]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import FrozenInstanceError, dataclass, field
 from typing import Any, Never
 
 from versioned_state.errors import InvalidArgumentError
@@ -33,12 +33,19 @@ class Tagged:
         return hash(self.name)
 
     def __getattr__(self, attribute: str) -> Never:
-        raise AttributeError(
-            f"{attribute!r}: this is a {self.name} as Tagged, since its class is not registered here, not found, or not to be imported "
-            f"from this store; its fields are in .fields",
-            name=attribute,
-            obj=self,
-        )
+        raise AttributeError(f"{attribute!r}: {_why_tagged(self.name)}; its fields are in .fields", name=attribute, obj=self)
+
+
+def _refuse_change(self: Tagged, attribute: str, *_value: object) -> Never:
+    raise FrozenInstanceError(f"{attribute!r}: {_why_tagged(self.name)}; change its fields in .fields")
+
+
+# The methods that dataclasses makes for a frozen class with slots know the class as it was before it got them, up to Python 3.12.
+Tagged.__setattr__ = Tagged.__delattr__ = _refuse_change  # type: ignore[method-assign, assignment]
+
+
+def _why_tagged(name: str) -> str:
+    return f"this {name} was read as Tagged, since its class is not registered here, not found, or not to be imported from this store"
 
 
 def check_name(name: Any) -> None:
