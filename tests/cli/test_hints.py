@@ -134,6 +134,10 @@ _FOR_PROGRAMS = {
     ],
     "a program's own call": ["state.diff(a, b) takes revisions"],
     "an option of the store's URL": ["raise max_connections"],
+    "vstate runs no event loop": [
+        "under trio, run the synchronous call in a thread: await trio.to_thread.run_sync(state.commit)",
+        "open a store with versioned_state.open(url)",
+    ],
 }
 
 
