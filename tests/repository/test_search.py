@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.support.exact import exact
-from versioned_state import Commit, Memory, Repository, Snapshot, Versioned, register
+from versioned_state import Commit, Memory, Repository, Snapshot, Tagged, Versioned, register
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, InvalidPathError, LimitExceededError, UnknownPathError
 from versioned_state.objects.store import Staging
 from versioned_state.repository.inspect.grep import Match
@@ -58,7 +58,7 @@ def texts(value: Any, path: StatePath, *, is_key: bool = False, named: bool = Tr
             yield from texts(key, where, is_key=True, named=False)
             yield from texts(part, where, is_key=is_key, named=named)
     elif type(value) is Point:
-        yield from texts({"name": value.name, "at": value.at}, path, named=False)
+        yield from texts({"name": value.name, "at": value.at}, path, is_key=is_key, named=named)
 
 
 def values(value: Any) -> Iterator[Any]:
@@ -66,7 +66,7 @@ def values(value: Any) -> Iterator[Any]:
     yield value
     parts = value.values() if type(value) is dict else value if type(value) in (list, tuple, set, frozenset) else ()
     if type(value) is Point:
-        parts = ({"name": value.name, "at": value.at},)
+        parts = (value.name, value.at)
     for part in parts:
         yield from values(part)
 
@@ -570,3 +570,19 @@ def test_a_snapshot_can_be_searched_by_hand_too():
     assert count_text(state, "x") == 4
     assert count_value(state, 1) == 1
     assert isinstance(Versioned().checkout("HEAD"), Snapshot)
+
+
+@pytest.mark.parametrize("size", [1, 9000])
+def test_the_data_of_a_typed_value_is_no_value_by_itself(size: int):
+    state = Versioned()
+    text = "z" * size
+    for value in (Tagged("m:P", {"n": 1, "text": text}), Tagged("m:Rank", 7), Tagged("m:Name", text), Tagged("m:L", [1, text])):
+        state["typed"] = [value]
+        state.commit("typed")
+        for data in ({"n": 1, "text": text}, 7, [1, text]):
+            assert [commit.message for commit in state.log(changed=data)] == []
+        assert [commit.message for commit in state.log(changed=value)][-1:] == ["typed"]
+    state["typed"] = [{"n": 1, "text": text}]
+    state.commit("dict")
+    assert [commit.message for commit in state.log(changed={"n": 1, "text": text})] == ["dict"]
+    assert len(list(state.log(changed=text))) == 3, "a text is found in whatever holds it"

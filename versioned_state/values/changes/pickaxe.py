@@ -90,21 +90,22 @@ class NeedleCounter:
             self._compare(a, b, path)
         return bool(self._texts or self._values)
 
-    def _compare(self, old: bytes | None, new: bytes | None, path: StatePath) -> None:
+    def _compare(self, old: bytes | None, new: bytes | None, path: StatePath, *, is_data: bool = False) -> None:
         if old == new:
             return
         if old is not None and new is not None:
             was, now = typed_parts(self._nodes, old), typed_parts(self._nodes, new)
             if was is not None and now is not None and was[0].name == now[0].name:
                 self._values += (new in self._cells) - (old in self._cells)
-                self._compare(was[1], now[1], path)
+                self._compare(was[1], now[1], path, is_data=True)
                 return
         a, b = (None if cell is None else tree_of(cell, *_COMPARED) for cell in (old, new))
         if a is None or b is None or old is None or new is None or code_of(old) != code_of(new):
-            self._count(old, -1, path)
-            self._count(new, 1, path)
+            self._count(old, -1, path, is_data=is_data)
+            self._count(new, 1, path, is_data=is_data)
             return
-        self._values += (new in self._cells) - (old in self._cells)
+        if not is_data:
+            self._values += (new in self._cells) - (old in self._cells)
         if b.shape is Shape.MAP:
             for key, x, y in diff_maps(self._nodes, a, b):
                 if x is None or y is None:
@@ -124,11 +125,11 @@ class NeedleCounter:
         for cell in cells:
             self._count(cell, sign, path)
 
-    def _count(self, cell: bytes | None, sign: int, path: StatePath, *, is_key: bool = False) -> None:
+    def _count(self, cell: bytes | None, sign: int, path: StatePath, *, is_key: bool = False, is_data: bool = False) -> None:
         if cell is None:
             return
-        for part in self._parts.iter(cell, path, is_key=is_key):
-            if not part.is_key and part.cell in self._cells:
+        for part in self._parts.iter(cell, path, is_key=is_key, is_data=is_data):
+            if not (part.is_key or part.is_data) and part.cell in self._cells:
                 self._values += sign
                 self._parts.hits += 1
             if self._text is not None and is_text(part.cell):

@@ -6,7 +6,7 @@ Everything that a value needs is fetched first, one call of the store a level, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import msgpack
 
@@ -15,19 +15,16 @@ from versioned_state.objects.address import Address, Kind
 from versioned_state.values.cells import MALFORMED, MAX_BLOB, MAX_DEPTH, MAX_ELEMENTS, MAX_NESTING, Code, code_of, key_of_cell
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.codec.scalars import PARTS_READERS, RAW_READERS
-from versioned_state.values.decode.objects import read_array, read_object, read_scalar, read_typed
+from versioned_state.values.decode.objects import read_array, read_object, read_scalar
+from versioned_state.values.decode.typed_reader import PENDING, TypedReader
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, check_child, read_node
 from versioned_state.values.trees.references import SHAPES, read_tree
 from versioned_state.values.trees.tree import Tree
-from versioned_state.values.typed.layout import Layout
-from versioned_state.values.typed.registry import Classes, find_layout
-from versioned_state.values.typed.tagged import Tagged
+from versioned_state.values.typed.registry import Classes
 
 _TREE_COST: Final = 64
 """The cost of a tree besides its elements: decoding an empty one takes as long as these many elements."""
-
-_UNKNOWN: Final = object()
 
 _ON_STACK: Final = 8
 """Extensions within extensions up to which msgpack's state lies on the C stack, 40 KB a level; beyond, on the heap, for small stacks."""
@@ -38,16 +35,6 @@ _LEAF_KINDS: Final = frozenset({Kind.SEQUENCE_LEAF, Kind.MAP_LEAF})
 _FROM_LIST: Final = {Code.LIST_TREE: list, Code.TUPLE_TREE: tuple, Code.SET_TREE: set, Code.FROZENSET_TREE: frozenset}
 _SCALARS: Final = frozenset({str, int, float, bool, type(None), bytes})
 _only_scalars = _SCALARS.issuperset
-
-_PENDING: Final = object()
-"""Stands for a value that refers to what is not fetched yet."""
-
-
-class _Head(NamedTuple):
-    """The name and notes of a typed value, in front of its data."""
-
-    name: Any
-    notes: Any
 
 
 class Decoder:
@@ -62,20 +49,18 @@ class Decoder:
     def __init__(self, nodes: Nodes, policy: PicklePolicy | None = None, *, classes: Classes = "registered") -> None:
         self._nodes = nodes
         self._policy = policy
-        self._classes: Classes = "imported" if policy is not None and policy.imports else classes
+        self._typed = TypedReader("imported" if policy is not None and policy.imports else classes)
         self._raws: dict[Any, bytes] = {}
         self._inner: dict[bytes, Node] = {}
         self._leaves: dict[bytes, tuple[list[Any], bool]] = {}
         self._wanted: dict[bytes, Shape] = {}
         self._fetching = False
         self._references = 0
-        self._heads = 0  # of typed values that were met and not yet made
         self._exotic = False
         self._unpickled = False
         self._depth = 0
         self._elements_left = MAX_ELEMENTS
         self._bytes_left = MAX_BLOB
-        self._layouts: dict[str, Layout | object | None] = {}
 
     def decode(self, cell: bytes) -> Any:
         """The value of a cell.
@@ -143,7 +128,7 @@ class Decoder:
             self._inner.clear()
             self._leaves.clear()
             self._wanted.clear()
-            self._layouts.clear()  # a class may be defined anew
+            self._typed.clear()
             self._fetching = False
 
     def _check(self, value: Any) -> None:
@@ -210,17 +195,17 @@ class Decoder:
     # Decoding
 
     def _unpack(self, data: bytes | bytearray | memoryview) -> Any:
-        depth, heads = self._depth, self._heads
+        depth, heads = self._depth, self._typed.heads
         try:
             value = self._unpack_as(data, "strict")
         except UnicodeDecodeError:
             # A lone surrogate somewhere: decoding all text so would cost half again.
-            self._depth, self._heads = depth, heads
+            self._depth, self._typed.heads = depth, heads
             value = self._unpack_as(data, "surrogatepass")
-        if self._heads == heads:
+        if self._typed.heads == heads:
             return value
-        self._heads = heads
-        return self._resolved(value, 0)
+        self._typed.heads = heads
+        return self._typed.resolved(value)
 
     def _unpack_as(self, data: bytes | bytearray | memoryview, unicode_errors: str) -> Any:
         if self._depth < _ON_STACK:
@@ -236,6 +221,8 @@ class Decoder:
 
     def _extension(self, code: int, payload: bytes) -> Any:
         self._exotic = True
+        if code == Code.TYPED and (head := self._typed.known_head(payload)) is not None:
+            return head
         self._depth += 1
         if self._depth > MAX_NESTING:
             raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
@@ -252,12 +239,12 @@ class Decoder:
         if code in SHAPES:
             return self._tree(Code(code), parts)
         if self._references != before:
-            return _PENDING
+            return PENDING
         parts_reader = PARTS_READERS.get(code)
         if parts_reader is not None:
             return parts_reader(parts)
         if code == Code.TYPED:
-            return self._head(parts)
+            return self._typed.head(payload, parts)
         if code == Code.OBJECT:
             self._unpickled = self._policy is not None
             return read_object(parts, self._policy)
@@ -266,62 +253,6 @@ class Decoder:
         if code == Code.NUMPY_SCALAR:
             return read_scalar(*parts)
         raise ValueError(f"unknown extension {code}")
-
-    # Typed values are met as lists of a head and the data, and become values when the bytes around them are unpacked
-
-    def _head(self, parts: Any) -> Any:
-        if type(parts) is not list or not 1 <= len(parts) <= 3:
-            raise ValueError("a typed value without a head")
-        if len(parts) == 3:  # a key
-            return self._typed(parts[0], parts[2], parts[1])
-        self._heads += 1
-        return _Head(parts[0], parts[1] if len(parts) == 2 else None)
-
-    def _resolved(self, value: Any, depth: int) -> Any:
-        """A value with the typed values in it made, wherever there is a head."""
-        cls = type(value)
-        if depth > MAX_NESTING:
-            raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
-        if cls is list:
-            if value and type(value[0]) is _Head:
-                head, data = value
-                return self._typed(head.name, self._resolved(data, depth + 1), head.notes)
-            keys: Any = range(len(value))
-            parts: Any = value
-        elif cls is dict:
-            keys, parts = list(value), value.values()
-        elif cls is _Head:
-            raise ValueError("the head of a typed value alone")
-        elif cls is msgpack.Timestamp:
-            raise ValueError("a MessagePack timestamp, which is not a type of this format")
-        else:
-            return value
-        if not _only_scalars(map(type, parts)):
-            for key in keys:
-                part = value[key]
-                if type(part) not in _SCALARS:
-                    value[key] = self._resolved(part, depth + 1)
-        return value
-
-    def _typed(self, name: Any, data: Any, notes: Any) -> Any:
-        if data is _PENDING:
-            return _PENDING
-        value, same = self._make(name, data, notes)
-        if not same:
-            self._note_older(value, Tagged(name, data if type(data) is not dict else dict(data), notes))
-        return value
-
-    def _make(self, name: Any, data: Any, notes: Any) -> tuple[Any, bool]:
-        """The value of a record, and whether it would be stored just as it was."""
-        if type(name) is not str or not name or (notes is not None and type(notes) is not dict):
-            raise ValueError("a typed value without a name, or with notes of another kind")
-        layout = self._layouts.get(name, _UNKNOWN)
-        if layout is _UNKNOWN:
-            layout = self._layouts[name] = find_layout(name, self._classes)
-        return read_typed(cast("Layout | None", layout), name, data, notes)
-
-    def _note_older(self, value: Any, stored: Tagged) -> None:
-        """Take note of a value that was just made of an older form. Only values that are written again need it."""
 
     def _spend(self, tree: Tree) -> None:
         """Count the elements of a tree, before memory is taken for them. Raises ``LimitExceededError``."""
@@ -341,7 +272,7 @@ class Decoder:
             self._note(tree)
             if order is not None:
                 self._note(order)
-            return _PENDING
+            return PENDING
         if tree.shape is Shape.SEQUENCE:
             return _FROM_LIST[code](self._list(tree))
         if tree.shape is Shape.MAP:

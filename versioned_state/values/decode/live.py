@@ -18,7 +18,6 @@ from versioned_state.values.trees.references import order_of, read_tree, unpack_
 from versioned_state.values.trees.tree import Tree
 from versioned_state.values.typed.older import OlderForms
 from versioned_state.values.typed.registry import layout_of, take_apart
-from versioned_state.values.typed.tagged import Tagged
 
 
 class LiveDecoder(Decoder):
@@ -32,7 +31,7 @@ class LiveDecoder(Decoder):
     def __init__(self, nodes: Nodes, policy: PicklePolicy, fingerprinter: Fingerprinter, older: OlderForms | None = None) -> None:
         super().__init__(nodes, policy)
         self._fingerprinter = fingerprinter
-        self._older = older
+        self._typed.older = older
 
     def decode_live(self, cell: bytes) -> tuple[Any, Baseline | None]:
         """The value, and the baseline that ``Encoder.encode`` gives for it. Raises the same as ``decode``."""
@@ -63,17 +62,13 @@ class LiveDecoder(Decoder):
             return value, Whole(type(value), cell, self._fingerprinter.of_object(value), is_object=True)
         return value, Whole(type(value), cell, self._fingerprinter.of([value])[0])
 
-    def _note_older(self, value: Any, stored: Tagged) -> None:
-        if self._older is not None:
-            self._older.add(value, stored)
-
     def _live_typed(self, cell: bytes) -> tuple[Any, Baseline | None]:
         name_cell, notes_cell, data_cell = split_typed(cell)
         if not is_reference(data_cell) and (notes_cell is None or not is_reference(notes_cell)):
             return self._read(cell), None
         data, inner = self._live(data_cell)
         name, notes = self._unpack(name_cell), None if notes_cell is None else self._unpack(notes_cell)
-        value, same = self._make(name, data, notes)
+        value, same = self._typed.make(name, data, notes)
         if not same or inner is None:
             # The data that it would be stored with now; if that is another, its own baseline is not about it.
             record = take_apart(value)

@@ -25,7 +25,7 @@ from versioned_state.values.codec.exceptions import reduce_exception
 from versioned_state.values.codec.pickles import dump_whole
 from versioned_state.values.codec.scalars import WRITERS, NotDataError
 from versioned_state.values.typed.enums import EnumLayout
-from versioned_state.values.typed.layout import Layout, NotPlainDataError
+from versioned_state.values.typed.layout import NotPlainDataError
 from versioned_state.values.typed.registry import layout_of
 from versioned_state.values.typed.tagged import Tagged
 
@@ -210,16 +210,19 @@ def holds_binary(values: Any) -> bool:
         elif cls is Tagged:
             if holds_binary([value.fields, value.notes]):
                 return True
-        elif cls not in WRITERS and (layout := layout_of(cls)) is not None and holds_binary(_packed(layout, value)):
+        elif cls not in WRITERS and holds_binary(_parts_of(value)):
             return True
     return False
 
 
-def _packed(layout: Layout, value: Any) -> list[Any]:
+def _parts_of(value: Any) -> Any:
+    layout = layout_of(type(value))
+    if layout is None or type(layout) is EnumLayout:
+        return ()
     try:
-        return layout.pack(value)[1:]
+        return layout.parts(value)
     except (NotPlainDataError, AttributeError):
-        return []
+        return ()
 
 
 class _RunPickler(pickle.Pickler):

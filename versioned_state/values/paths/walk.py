@@ -44,13 +44,15 @@ class Part(NamedTuple):
     """A part of a value: an element, an entry, or all of it.
 
     ``path`` leads to it or, if it is not ``named``, to the last part on the way that a path can name: no path leads into a key, into a
-    set, or to the attributes of a container. ``is_key``: it is in a key, and not in a value.
+    set, or to the attributes of a container. ``is_key``: it is in a key, and not in a value. ``is_data``: it is the
+    data of a typed value, such as its fields, and no value by itself.
     """
 
     path: StatePath
     cell: bytes
     is_key: bool = False
     named: bool = True
+    is_data: bool = False
 
 
 class Walk:
@@ -73,14 +75,14 @@ class Walk:
         self._barren: set[bytes] = set()
         self.hits = 0
 
-    def iter(self, cell: bytes, path: StatePath, *, is_key: bool = False) -> Iterator[Part]:
+    def iter(self, cell: bytes, path: StatePath, *, is_key: bool = False, is_data: bool = False) -> Iterator[Part]:
         """The parts of a cell, itself first; of a dict's entries each key before its value. Cost: a leaf of a tree at a time.
 
         Raises:
             CorruptObjectError, LimitExceededError: a cell that no writer writes.
         """
         try:
-            yield from self._parts(Part(path, cell, is_key, not is_key), 0)
+            yield from self._parts(Part(path, cell, is_key, not is_key, is_data), 0)
         except StateError:
             raise
         except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
@@ -92,6 +94,7 @@ class Walk:
         if self._wanted is not None and not is_reference(cell) and not self._wanted(cell):
             return
         yield part
+        part = part._replace(is_data=False)
         if depth > MAX_NESTING:
             raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
         if is_array(cell) or is_map(cell):
@@ -116,7 +119,7 @@ class Walk:
         parts = typed_parts(self._nodes, part.cell)
         assert parts is not None
         head, data = parts
-        yield from self._parts(part._replace(cell=data), depth)
+        yield from self._parts(part._replace(cell=data, is_data=True), depth)
         notes = None if head.notes is None else container_of(self._nodes, head.notes)
         fields = None if notes is None else find(self._nodes, notes.tree, order_key("fields", b""))
         if fields is not None:  # of a container, beside its elements: no path leads there

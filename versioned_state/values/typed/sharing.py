@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from versioned_state.values.cells import MAX_DEPTH
 from versioned_state.values.codec.scalars import WRITERS
@@ -21,7 +21,6 @@ from versioned_state.values.typed.tagged import Tagged
 _SCALARS: Final = frozenset({*WRITERS, float, bool, type(None)})
 _CONTAINERS: Final = frozenset({list, dict, tuple, set, frozenset})
 _MUTABLE: Final = frozenset({list, dict, set})
-_are_scalars = frozenset({str, int, float, bool, type(None), bytes}).issuperset
 
 
 class _Place:
@@ -74,62 +73,92 @@ class _Walk:
         self.shared: dict[int, Any] = {}
         self.reasons: dict[int, str] = {}
         self._first: dict[int, _Place] = {}
-        self._kinds: dict[type, Layout | Literal["container", "scalar"]] = dict.fromkeys(_SCALARS, "scalar")
-        self._kinds.update(dict.fromkeys((*_CONTAINERS, Tagged), "container"))
+        self._leaves: dict[int, _Place] = {}  # instances without parts of their own: the place that holds each
+        self._layouts: dict[type, Layout | None] = dict.fromkeys((*_CONTAINERS, Tagged))  # of types with parts
+        self._scalars = set(_SCALARS)
         self._kept: list[Any] = []  # the parts that are made for the walk, so that no id is used twice
 
     def run(self, value: Any) -> None:
-        root = self._enter(value, None)
-        if root is None:
+        if not self._has_parts(type(value)):
             return
-        first, kinds = self._first, self._kinds
+        root = self._enter(value, None)
         stack = [(root, self._parts(value))]
         while stack:
             place, parts = stack[-1]
-            for part in parts:
-                if kinds.get(type(part)) == "scalar":
-                    continue
-                known = first.get(id(part))
-                if known is None:
-                    entered = self._enter(part, place)
-                    if entered is not None:
-                        stack.append((entered, self._parts(part)))
-                        break
-                    continue
-                common = _common(known, place)
-                contains_itself = not known.at_end
-                mutable = type(part) in _MUTABLE and common.in_ordinary
-                if contains_itself or known.holds_identity or mutable:
-                    self.shared[id(common.value)] = common.value
-                    one = f"one {type(part).__qualname__} in it is at two places"
-                    self.reasons.setdefault(id(common.value), "it contains itself" if common is known else one)
-            else:
-                stack.pop()
-                place.at_end = True
-                if place.parent is not None and place.holds_identity:
-                    place.parent.holds_identity = True
+            below = self._next(place, parts)
+            if below is not None:
+                stack.append((self._enter(below, place), self._parts(below)))
+                continue
+            stack.pop()
+            place.at_end = True
+            if place.parent is not None and place.holds_identity:
+                place.parent.holds_identity = True
 
-    def _enter(self, value: Any, parent: _Place | None) -> _Place | None:
-        """The place of a part that has parts itself; None for any other."""
-        cls = type(value)
-        kind = self._kinds.get(cls)
-        if kind is None:
+    def _next(self, place: _Place, parts: Iterator[Any]) -> Any:
+        """The next of the parts of a place that is to be walked; None at their end."""
+        first, layouts, scalars = self._first, self._layouts, self._scalars
+        are_scalars = scalars.issuperset
+        for part in parts:
+            cls = type(part)
+            if cls in scalars:
+                continue
+            known = first.get(id(part))
+            if known is not None:
+                common = _common(known, place)
+                if not known.at_end or known.holds_identity or (cls in _MUTABLE and common.in_ordinary):
+                    self._note_shared(common, part, contains_itself=common is known)
+                continue
+            if not self._has_parts(cls):
+                continue
+            layout = layouts[cls]
+            if layout is not None and place.depth + 1 < self._limit:
+                try:
+                    is_leaf = are_scalars(map(type, layout.parts(part)))
+                except (NotPlainDataError, AttributeError):
+                    continue  # an object
+                if is_leaf:
+                    if layout.has_identity:
+                        self._note_leaf(part, place)
+                    continue
+            return part
+        return None
+
+    def _has_parts(self, cls: type) -> bool:
+        if cls not in self._layouts:
             layout = layout_of(cls)
-            kind = self._kinds[cls] = "scalar" if layout is None or type(layout) is EnumLayout else layout
-        if kind == "scalar":
-            return None
-        ordinary = isinstance(kind, Layout) and kind.has_identity
+            if layout is None or type(layout) is EnumLayout:
+                self._scalars.add(cls)
+                return False
+            self._layouts[cls] = layout
+        return True
+
+    def _note_leaf(self, part: Any, place: _Place) -> None:
+        place.holds_identity = True
+        other = self._leaves.get(id(part))
+        if other is None:
+            self._leaves[id(part)] = place
+        else:
+            self._note_shared(_common(other, place), part)
+
+    def _enter(self, value: Any, parent: _Place | None) -> _Place:
+        layout = self._layouts[type(value)]
+        ordinary = layout is not None and layout.has_identity
         place = self._first[id(value)] = _Place(value, parent, ordinary=ordinary)
         self._kept.append(value)
         if place.depth >= self._limit:
             self._note_deep(place)
         return place
 
+    def _note_shared(self, common: _Place, part: Any, *, contains_itself: bool = False) -> None:
+        self.shared[id(common.value)] = common.value
+        one = f"one {type(part).__qualname__} in it is at two places"
+        self.reasons.setdefault(id(common.value), "it contains itself" if contains_itself else one)
+
     def _note_deep(self, place: _Place) -> None:
         outermost: Any = None
         at: _Place | None = place
         while at is not None:
-            if isinstance(self._kinds.get(type(at.value)), Layout):
+            if self._layouts[type(at.value)] is not None:
                 outermost = at.value
             at = at.parent
         if outermost is not None:
@@ -137,11 +166,11 @@ class _Walk:
 
     def _parts(self, value: Any) -> Iterator[Any]:
         cls = type(value)
-        kind = self._kinds[cls]
+        layout = self._layouts[cls]
         parts: Any
-        if isinstance(kind, Layout):
+        if layout is not None:
             try:
-                parts = kind.parts(value)
+                parts = layout.parts(value)
             except (NotPlainDataError, AttributeError):
                 return iter(())
             self._kept.append(parts)
@@ -151,7 +180,7 @@ class _Walk:
             parts = (value.fields,)
         else:
             parts = value
-        return iter(()) if _are_scalars(map(type, parts)) else iter(parts)
+        return iter(()) if self._scalars.issuperset(map(type, parts)) else iter(parts)
 
 
 def _common(a: _Place, b: _Place) -> _Place:
