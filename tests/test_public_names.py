@@ -22,6 +22,7 @@ def test_public_names():
     assert versioned_state.__all__ == [
         "MISSING",
         "ActionEvent",
+        "Agent",
         "Cache",
         "Change",
         "ClarifyEvent",

@@ -14,6 +14,7 @@ import pytest
 
 import versioned_state
 from versioned_state import Change, Commit, Diff, Live, OnMoved, Repository, Snapshot, State, StateSequence, Versioned, errors, storage
+from versioned_state.agents.tasks.task import Task
 from versioned_state.cli.commands import catalog
 
 PAGE = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding="utf-8").partition("\n## vstate")[0]
@@ -25,6 +26,7 @@ OWNERS: dict[str, list[Any]] = {
     "Repository": [Repository],
     "Searching history": [Repository],
     "Diff": [Diff, Change],
+    "Tasks and events": [Task],
 }
 """Whose methods the tables of a section are about; elsewhere and before these, public names."""
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from versioned_state.agents.agent import Agent
     from versioned_state.agents.effects import Happened, effect, effects, forget_effect, settle_effect
     from versioned_state.agents.events.classes import (
         ActionEvent,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MISSING",
     "ActionEvent",
+    "Agent",
     "Cache",
     "Change",
     "ClarifyEvent",
@@ -114,6 +116,7 @@ __getattr__, __dir__ = lazy_names(
         "errors": "errors",
         "storage": "storage",
         "StateError": "errors",
+        "Agent": "agents.agent",
         "ErrorEvent": "agents.events.classes",
         "ClarifyEvent": "agents.events.classes",
         "FailEvent": "agents.events.classes",

@@ -15,7 +15,8 @@ import copy
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Final, Literal
 
 from versioned_state.agents.call import Call
 from versioned_state.agents.events.classes import SuccessEvent, TaskStartEvent
@@ -24,6 +25,7 @@ from versioned_state.agents.events.stamps import Stamp
 from versioned_state.agents.tasks.keyed import RESULTS, KeyedCall, Recorded
 from versioned_state.agents.tasks.outcome import Outcome, event_of, outcome_of, shown
 from versioned_state.agents.tasks.round import OnEvent, Round
+from versioned_state.agents.tasks.ways import Way
 from versioned_state.errors import BranchMovedError, MergeConflictError, StateError, UnserializableValueError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.caller import ready
@@ -35,6 +37,9 @@ from versioned_state.state.versioned import Versioned
 from versioned_state.state.worktree.entries import UNSTORABLE
 
 OnUnstorable = Literal["keep", "restore"]
+
+
+_ABANDONED: Final = "the call was cancelled as it began"
 
 
 class _Repeated(Exception):  # noqa: N818 - caught here
@@ -77,23 +82,28 @@ class Commits(Round):
             call = call.parent
         return None
 
-    def _begin(self) -> None:
-        call = self.call
-        if call.key is not None:
-            with ready(self._state._lock):
-                self._state._check_open()
-                self._keyed = KeyedCall(self._state, agent=call.agent, task=call.name, key=call.key, inputs=call.inputs)
-                recorded = self._keyed.find()
+    async def _begin(self, way: Way) -> None:
+        if self.call.key is not None:
+            recorded = await way(self._state, self._find_recorded)
             if recorded is not None:
                 self.is_repeat, self.result = True, recorded.result
                 return
-        self._entered = self._transactions.enter(CommitOptions(), self.reference, call)
+        enter = partial(self._transactions.enter, CommitOptions(), self.reference, self.call)
+        self._entered = await way(self._state, enter, undo=lambda entered: self._transactions.leave(entered, _ABANDONED))
         try:
             self._start_event()
         except BaseException as error:
-            self._transactions.leave(self._entered, error)
+            await way(self._state, partial(self._transactions.leave, self._entered, error))
             self._withdraw(0)
             raise
+
+    def _find_recorded(self) -> Recorded | None:
+        call = self.call
+        assert call.key is not None, "it was asked for"
+        with ready(self._state._lock):
+            self._state._check_open()
+            self._keyed = KeyedCall(self._state, agent=call.agent, task=call.name, key=call.key, inputs=call.inputs)
+            return self._keyed.find()
 
     def _leave(self) -> None:
         super()._leave()
@@ -102,70 +112,87 @@ class Commits(Round):
 
     # The end
 
-    def _succeed(self) -> None:
-        made, added = self._handle.commits_made, len(self._added)
+    async def _succeed(self, way: Way) -> None:
+        added = len(self._added)
         try:
             stamp, event = self._add(SuccessEvent(result=self.result))
             if self._keyed is not None:
                 self._pend(RESULTS, self._keyed.name, self._keyed.entry(self.call.id, self.result))
             if self._outer is None:
-                self._commit_end()
+                await way(self._state, self._commit_end, ahead=self._stage_ahead)
             else:
-                self._transactions.leave(self._open())
+                await way(self._state, partial(self._transactions.leave, self._open()))
                 self._outer._added += self._added
         except _Repeated as repeated:
-            self._transactions.leave(self._open(), repeated)
+            await way(self._state, partial(self._transactions.leave, self._open(), repeated))
             self._withdraw(0)
             self.result = repeated.recorded.result
             return
         except BaseException as error:
-            if self._outer is None and self._handle.commits_made != made:
+            if not self._is_open():
                 raise  # an interrupt came after the commit
             self._withdraw(added)
-            self._fail(error)
+            await self._fail(error, way)
             raise
         self._deliver(event, stamp)
 
-    def _commit_end(self) -> None:
-        entered = self._open()
-        self._transactions.drop_inner(entered)
-        options = self._options("success")
-        if self._keyed is None:
-            self._commit(options)
-        else:
-            options.on_moved = OnMoved.REFUSE
-            with ready(self._state._lock):
-                while True:
-                    try:
-                        self._commit(options)
-                        break
-                    except BranchMovedError:
-                        recorded = self._keyed.find(committed=True)
-                        if recorded is not None:
-                            raise _Repeated(recorded) from None
-                        self._handle.refresh(Resolving())
-        self._transactions.forget(entered)
+    def _stage_ahead(self) -> None:
+        from versioned_state.state.aio.ahead import stage_ahead
 
-    def _fail(self, error: BaseException) -> None:
-        with suppress(StateError):
-            self._state._check_open()
+        stage_ahead(self._state, lenient=False)
+
+    def _commit_end(self) -> None:
+        """Commit what the call did, and end its transaction."""
+        entered = self._open()
+        with ready(self._state._lock):
+            self._transactions.check_innermost(entered)
+            made = self._handle.commits_made
+            try:
+                if self._keyed is None:
+                    self._commit(self._options("success"))
+                else:
+                    self._commit_once(self._keyed)
+            finally:
+                if self._handle.commits_made != made:  # also if an interrupt came after the commit
+                    self._transactions.forget(entered)
+
+    def _commit_once(self, keyed: KeyedCall) -> None:
+        """Commit, unless another call has committed under the same key."""
+        options = self._options("success")
+        options.on_moved = OnMoved.REFUSE
+        while True:
+            with suppress(BranchMovedError):
+                self._commit(options)
+                return
+            recorded = keyed.find(committed=True)
+            if recorded is not None:
+                raise _Repeated(recorded)
+            self._handle.refresh(Resolving())
+
+    async def _fail(self, error: BaseException, way: Way) -> None:
         try:
-            if error is self._unstorable and self._on_unstorable == "keep" and self._outer is None:
-                self._transactions.forget(self._open())
-            else:
-                self._transactions.leave(self._open(), error)
+            await way(self._state, partial(self._restore, error))
         except StateError as failure:  # the next call on the state rolls it back
             error.add_note(f"the changes of task {self.call.name!r} could not be rolled back yet: {failure}")
         for series, name in self._added:
             if series == RESULTS:
                 self._handle.pending.discard(series, name)
-        event = event_of(error)
-        stamp, event = self._add(event)
+        stamp, event = self._add(event_of(error))
         if self._outer is None:
-            self._record_failure(error)
+            await way(self._state, partial(self._record_failure, error))
         else:
             self._outer._added += self._added
         self._deliver(event, stamp)
+
+    def _restore(self, error: BaseException) -> None:
+        """End the transaction of a call that failed."""
+        with ready(self._state._lock):
+            with suppress(StateError):
+                self._state._check_open()
+            if error is self._unstorable and self._on_unstorable == "keep" and self._outer is None:
+                self._transactions.forget(self._open())
+            else:
+                self._transactions.leave(self._open(), error)
 
     def _record_failure(self, error: BaseException) -> None:
         """Commit the events of a call that failed, and nothing else."""
@@ -213,6 +240,9 @@ class Commits(Round):
         if call.key is not None:
             meta["key"] = call.key
         return CommitOptions(message, meta=meta, allow_empty=True, subject=call.name)
+
+    def _is_open(self) -> bool:
+        return self._entered in self._transactions.open
 
     def _open(self) -> OpenTransaction:
         assert self._entered is not None, "the block was entered"

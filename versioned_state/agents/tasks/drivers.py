@@ -44,8 +44,10 @@ def _run_function(this: Round, body: Body) -> Any:
 
 
 async def _run_coroutine(begin: Callable[[], Round], body: Body) -> Any:
+    from versioned_state.agents.tasks.async_round import AsyncRound  # loads asyncio
+
     this = begin()
-    with this as call:
+    async with AsyncRound(this) as call:
         if not this.is_repeat:
             this.result = await body(call)
     return this.result
@@ -82,8 +84,10 @@ def _steps(call: Call, body: Body) -> Generator[Any, Any, Any]:
 
 
 async def _run_async_generator(begin: Callable[[], Round], body: Body) -> AsyncGenerator[Any, Any]:
+    from versioned_state.agents.tasks.async_round import AsyncRound  # loads asyncio
+
     this = begin()
-    with this as call:
+    async with AsyncRound(this) as call:
         this.leave_context()
         if this.is_repeat:
             return
@@ -113,3 +117,17 @@ def awaited(value: Any) -> Coroutine[Any, Any, Any]:
         return await value if inspect.isawaitable(value) else value
 
     return give()
+
+
+def to_end(kind: Kind, given: Any) -> Any:
+    """Take a generator to its end, and leave out what it yields; anything else as it is."""
+    if kind == "generator":
+        for _ in given:
+            pass
+        return None
+    return _async_to_end(given) if kind == "async generator" else given
+
+
+async def _async_to_end(generator: AsyncGenerator[Any, Any]) -> None:
+    async for _ in generator:
+        pass

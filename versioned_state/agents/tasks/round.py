@@ -20,6 +20,7 @@ from versioned_state.agents.events.classes import SuccessEvent, TaskStartEvent
 from versioned_state.agents.events.entries import Entry, name_of
 from versioned_state.agents.events.stamps import Stamp, stamped, unstamped
 from versioned_state.agents.tasks.outcome import event_of
+from versioned_state.agents.tasks.ways import Way, at_once, directly
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.caller import ready
@@ -61,32 +62,44 @@ class Round(Block):
         self._token: Token[Call | None] | None = None
 
     def __enter__(self) -> Call:
+        at_once(self.begin(directly))
+        self.ends.append(self._end)
+        return self.call
+
+    def _end(self, error: object) -> None:
+        at_once(self.finish(error() if isinstance(error, type) else error, directly))  # an exit stack may give no instance
+
+    async def begin(self, way: Way) -> None:
+        """Begin the round, and make the call the current one."""
         try:
-            self._begin()
+            await self._begin(way)
         except BaseException:
             self._leave()
             raise
         self._token = enter_call(self.call)
-        self.ends.append(self._end)
-        return self.call
 
-    def _begin(self) -> None:
+    async def finish(self, error: object, way: Way) -> None:
+        """End the round of a call that ended with an exception, or with None."""
+        try:
+            if isinstance(error, BaseException):
+                await self._fail(error, way)
+            elif not self.is_repeat:
+                await self._succeed(way)
+        finally:
+            self._leave()
+
+    async def _begin(self, way: Way) -> None:
         self._start_event()
+
+    async def _succeed(self, way: Way) -> None:
+        self._emit(SuccessEvent(result=self.result))
+
+    async def _fail(self, error: BaseException, way: Way) -> None:
+        self._emit(event_of(error))
 
     def _start_event(self) -> None:
         call = self.call
         self._emit(TaskStartEvent(task_name=call.name, inputs=call.inputs, message=call.documentation.partition("\n")[0]))
-
-    def _end(self, error: object) -> None:
-        if isinstance(error, type):  # an exit stack may give no instance
-            error = error()
-        try:
-            if isinstance(error, BaseException):
-                self._fail(error)
-            elif not self.is_repeat:
-                self._succeed()
-        finally:
-            self._leave()
 
     def leave_context(self) -> None:
         """Make the call not the current one: its body runs step by step, elsewhere than the round begins and ends."""
@@ -97,12 +110,6 @@ class Round(Block):
     def _leave(self) -> None:
         self.call.is_over = True
         self.leave_context()
-
-    def _succeed(self) -> None:
-        self._emit(SuccessEvent(result=self.result))
-
-    def _fail(self, error: BaseException) -> None:
-        self._emit(event_of(error))
 
     # Events
 

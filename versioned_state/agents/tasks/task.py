@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, get_args, overlo
 
 from versioned_state.agents.call import Call, current_call, require_call
 from versioned_state.agents.tasks.commits import Commits, OnUnstorable
-from versioned_state.agents.tasks.drivers import awaited, kind_of, run
+from versioned_state.agents.tasks.drivers import awaited, kind_of, run, to_end
 from versioned_state.agents.tasks.round import OnEvent, Round
 from versioned_state.agents.tasks.signature import Bound, TaskSignature
 from versioned_state.errors import InvalidArgumentError, ReadOnlyError
@@ -78,6 +78,24 @@ class Task(Generic[R]):
         """Call the task. One call is one commit on ``state``; see ``task``."""
         result: R = self._call(args, kwargs, state, key, on_event, 0)
         return result
+
+    def stream(
+        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
+    ) -> Any:
+        """Call the task, and iterate over its events as they happen; of a coroutine, asynchronously. What a generator yields is left out.
+
+        The last event is the one of the end, once the commit is made; an exception of the call is raised after it. Who stops early closes
+        the call, or cancels the coroutine: its changes are restored.
+        """
+        return self._stream(args, kwargs, state, key, on_event, 0)
+
+    def _stream(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: OnEvent | None, skip: int) -> Any:
+        from versioned_state.agents.tasks.streams import stream, stream_async
+
+        def call(listener: OnEvent) -> Any:
+            return to_end(self._kind, self._call(args, kwargs, state, key, listener, skip))
+
+        return stream(call, on_event) if self._kind in ("function", "generator") else stream_async(call, on_event)
 
     def __get__(self, instance: object, cls: type | None = None) -> Any:
         if self._is_of_class:
@@ -150,6 +168,12 @@ class BoundTask(Generic[R]):
         """Call the task; see ``task``."""
         result: R = self.__func__._call((self.__self__, *args), kwargs, state, key, on_event, 1)
         return result
+
+    def stream(
+        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
+    ) -> Any:
+        """Call the task, and iterate over its events as they happen; see ``Task.stream``."""
+        return self.__func__._stream((self.__self__, *args), kwargs, state, key, on_event, 1)
 
     def __repr__(self) -> str:
         return f"<task {self.__func__.__qualname__} of {self.__self__!r}>"

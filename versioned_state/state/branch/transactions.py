@@ -205,12 +205,15 @@ class Transactions:
                 self._handle.finish()
                 raise
 
-    def drop_inner(self, transaction: OpenTransaction) -> None:
-        """Roll back the transactions that are still open within this one, such as that of a generator that was not closed."""
-        with ready(self._lock):
-            if transaction in self.open:
-                for inner in self.open[: self.open.index(transaction) : -1]:
-                    self._roll_back(inner)
+    def check_innermost(self, transaction: OpenTransaction) -> None:
+        """Raise ``TransactionError`` if a transaction within this one is still open, such as that of a generator that was not closed."""
+        inner = self.open[-1]
+        if transaction in self.open and inner is not transaction:
+            raise TransactionError(
+                f"{transaction.owner.block} ended within which {inner.owner.block} has not",
+                remains=_ROLLED_BACK,
+                hint="take a generator to its end, or close it, before the call around it returns",
+            )
 
     def leave(self, transaction: OpenTransaction, error: object = None) -> None:
         """End a transaction: commit the outermost one, or roll back one that failed with an error.
@@ -230,8 +233,11 @@ class Transactions:
                 raise
 
     def _leave(self, transaction: OpenTransaction, *, failed: bool) -> None:
-        if not transaction.is_plain:
-            self.drop_inner(transaction)
+        if transaction in self.open and not transaction.is_plain:
+            if failed:
+                self._roll_back(transaction)
+                return
+            self.check_innermost(transaction)
         if transaction not in self.open:
             if not failed:
                 raise TransactionError("this transaction was rolled back with one that encloses it", remains=_ROLLED_BACK)

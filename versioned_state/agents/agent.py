@@ -1,0 +1,59 @@
+"""``Agent``: a name for tasks, and the runner of those whose body is empty. Layer: agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar, overload
+
+from versioned_state.agents.tasks.commits import OnUnstorable
+from versioned_state.agents.tasks.task import Runner, Task, check_name
+from versioned_state.errors import InvalidArgumentError
+
+R = TypeVar("R")
+
+
+class Agent:
+    """A named agent, whose tasks carry its name in commits, events and namespaces.
+
+    A task whose body is a docstring, ``pass`` or ``...`` is run by the agent's runner, which is where a model is called. The runner is
+    given the ``Call``: ``name``, ``inputs``, ``types``, ``documentation``, ``state``, ``emit(event)`` and ``checkpoint(message)``. It
+    returns the result of the task.
+
+    Args:
+        name: a string of one character or more, without ``/``.
+        runner: a function, or a coroutine function: then the tasks that it runs are coroutines.
+
+    Raises:
+        InvalidArgumentError: the name or the runner is not one.
+    """
+
+    def __init__(self, name: str, *, runner: Runner | None = None) -> None:
+        if runner is not None and not callable(runner):
+            raise InvalidArgumentError(f"a runner is a function of a call, not {type(runner).__name__}")
+        self._name = check_name("the name of an agent", name)
+        self._runner = runner
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self._name
+
+    @property
+    def runner(self) -> Runner | None:
+        """The runner."""
+        return self._runner
+
+    @overload
+    def task(self, function: Callable[..., R], /) -> Task[R]: ...
+    @overload
+    def task(self, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> Callable[[Callable[..., R]], Task[R]]: ...
+    def task(
+        self, function: Callable[..., R] | None = None, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep"
+    ) -> Task[R] | Callable[[Callable[..., R]], Task[R]]:
+        """Make a function a task of this agent; see ``task``. A call of one without a body, and without a runner, is a ``TypeError``."""
+        make = partial(Task[R], name=name, on_unstorable=on_unstorable, agent=self._name, runner=self._runner)
+        return make if function is None else make(function)
+
+    def __repr__(self) -> str:
+        return f"<Agent {self._name}>"
