@@ -7,6 +7,7 @@ import copy
 import inspect
 import random
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 import versioned_state
-from tests.support.handles import RollbackWantedError, merge_of
+from tests.support.handles import RollbackWantedError, commits_on, merge_of
 from tests.support.watched_stores import PATIENCE_S, Stopped, Watching
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import (
@@ -41,27 +42,18 @@ class Note:
     tags: list[str]
 
 
+class Slow:
+    """An object that takes its time to be stored, while other threads go on."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        time.sleep(0.002)
+        return Slow, ()
+
+
 TWINS = (
     "apply bisect blame checkout cherry_pick close commit diff discard fork grep history load log merge rebase redo refresh reset restore "
     "revert rollback run sequence squash status switch transaction undo"
 ).split()
-
-
-def commits_on(store: Any) -> Repository:
-    """Commits on ``main`` and on ``side``, each of which has changes of its own."""
-    repository = Repository(store)
-    state = Versioned(repository)
-    state.update(n=0, words=["a"], notes={"text": "line 1\nline 2"}, many=[{"i": i, "text": "x" * 50} for i in range(300)])
-    state.commit("base", author="me")
-    side = state.fork("side")
-    for round_ in range(3):
-        state["n"] += 1
-        state["words"].append(f"w{round_}")
-        state.commit(f"round {round_}", author="me")
-    side["many"][150]["text"] = "changed"
-    side["side"] = [1]
-    side.commit("aside")
-    return repository
 
 
 # What they are
@@ -407,6 +399,29 @@ def test_a_commit_has_the_values_as_they_are_when_it_is_called():
         state["words"].append("two")
         assert state.checkout(await commit)["words"] == ["one"]
         assert str(state.status()) == "+ words[1] = 'two'"
+
+    asyncio.run(main())
+
+
+def test_a_commit_never_has_one_of_two_changes_that_a_task_makes_at_once():
+    async def main() -> None:
+        state = Versioned()
+        state["a"], state["b"], state["slow"], state["z"] = [0], [0], Slow(), [0]
+
+        async def change() -> None:
+            while True:
+                for key in ("z", "a", "b"):
+                    state[key][0] += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(change())
+        for n in range(20):
+            state["slow"] = Slow()
+            commit = await state.aio.commit(str(n), keys=["a", "b", "slow", "z"])
+            seen = state.checkout(commit)
+            assert seen["a"] == seen["b"] == seen["z"]
+            assert seen["a"] != [0] or n == 0
+        task.cancel()
 
     asyncio.run(main())
 

@@ -7,7 +7,7 @@ import itertools
 from contextlib import suppress
 from typing import Any
 
-from versioned_state import Memory, Merge, Repository, Versioned
+from versioned_state import KVStore, Memory, Merge, Repository, Versioned
 from versioned_state.errors import (
     MergeConflictError,
     MissingObjectError,
@@ -38,3 +38,20 @@ def insist(handle: Versioned) -> None:
             handle.commit("at last")
             return
     raise AssertionError("it is collected each time")
+
+
+def commits_on(store: KVStore) -> Repository:
+    """Commits on ``main`` and on ``side``, each of which has changes of its own."""
+    repository = Repository(store)
+    state = Versioned(repository)
+    state.update(n=0, words=["a"], notes={"text": "line 1\nline 2"}, many=[{"i": i, "text": "x" * 50} for i in range(300)])
+    state.commit("base", author="me")
+    side = state.fork("side")
+    for round_ in range(3):
+        state["n"] += 1
+        state["words"].append(f"w{round_}")
+        state.commit(f"round {round_}", author="me")
+    side["many"][150]["text"] = "changed"
+    side["side"] = [1]
+    side.commit("aside")
+    return repository
