@@ -11,6 +11,7 @@ from typing import Any
 
 import msgpack
 import pytest
+from blake3 import blake3
 
 from tests.support import store_openers
 from tests.support.personal_data import SECRET, agent, holds
@@ -105,6 +106,35 @@ def test_the_cost_of_an_effect_does_not_grow_with_the_ledger():
         costs.append((store.counts.round_trips, store.counts.bytes_written, store.counts.bytes_read))
     assert costs[10] == costs[90]  # keys of one length
     assert costs[110] == costs[390]
+
+
+def test_the_bytes_of_a_record_are_those_of_the_format():
+    """docs/format.md, section 10."""
+    store = Memory()
+    seen: list[bytes | None] = []
+    key = "effect/" + blake3(b"pay").hexdigest(length=24)
+
+    def stored(fields: list[object]) -> bytes:
+        body: bytes = msgpack.packb(fields)
+        return body + blake3(key.encode() + b"\0" + body).digest(length=8)
+
+    def pay() -> dict[str, object]:
+        seen.append(store.get(key))
+        return {"receipt": [1, None]}
+
+    state = Versioned(store, clock=lambda: 1_000_000)
+    effect("pay", pay, state=state)
+    assert store.get(key) == stored(["pay", 1_000_000, None, [b"\0\x14" + msgpack.packb({"receipt": [1, None]})]])
+    (begun,) = seen
+    assert begun is not None
+    owner = msgpack.unpackb(begun[:-8])[2]
+    assert len(owner) == 28
+    assert begun == stored(["pay", 1_000_000, owner, []])
+    state.repository.purge(effects="pay")
+    assert store.get(key) == stored([None, 1_000_000, None, []])
+    forget_effect(state, "pay")
+    in_doubt(state, "pay")
+    assert store.get(key) == stored(["pay", 1_000_000, b"", []])
 
 
 # Damage
