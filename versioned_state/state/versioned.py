@@ -184,14 +184,16 @@ class Versioned(BranchHistory):
 
             After any of them, the staged changes are still there.
         """
-        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies), keys)
+        # The policies are checked by _resolvable.
+        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), policies or {}, keys)
         self._transactions.refuse("commit")
         return self._resolvable(lambda resolving: operations.commit(self._handle, options, resolving), options.policies, remains=STAGED)
 
     def _resolvable(self, run: Callable[[Resolving], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED) -> Commit:
         """Run a call that may meet conflicts, so that the ``merge`` of the error can run it again with resolutions."""
-        call = Resolvable(self, run, check_policies(policies), remains)
-        return run(Resolving(call.policies, (), call.again, remains))
+        checked = check_policies(policies) if policies else {}
+        call = Resolvable(self, run, checked, remains)
+        return run(Resolving(checked, (), call.again, remains))
 
     @locked
     def refresh(self, *, policies: Mapping[str, Policy] | None = None) -> Commit:

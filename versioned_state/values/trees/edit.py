@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from versioned_state.values.trees.chunker import Chunker, InnerChunker, MapLeafChunker, SequenceLeafChunker
+from versioned_state.values.trees.chunker import LEAF_LEAST, NODE_LEAST, Chunker, InnerChunker, MapLeafChunker, SequenceLeafChunker
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, write_node
 from versioned_state.values.trees.prefetch import fetch_paths
 from versioned_state.values.trees.tree import Tree, empty, iter_cells, locate, top_of
@@ -61,6 +61,8 @@ def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> T
             keys[edit.start : edit.end] = edit.keys
     if not items:
         return empty(shape)
+    if len(items) < NODE_LEAST if keys is not None else sum(map(len, items)) < LEAF_LEAST:
+        return _with_top(nodes, shape, len(items), Node(0, items, None, keys))  # too few for a boundary
     chunker = _chunker(shape, 0)
     sizes = chunker.feed(items, keys)
     if not sizes or sizes[0] == len(items):
@@ -123,6 +125,8 @@ def _split_at_boundaries(
     shape: Shape, level: int, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None, *, at_end: bool
 ) -> list[Node]:
     """The nodes of these items; none if the last one does not end in a boundary and is not at the end of its level."""
+    if level and len(items) < NODE_LEAST:
+        return [Node(level, items, counts, keys)] if at_end else []  # too few for a boundary
     chunker = _chunker(shape, level)
     sizes = chunker.feed(items, keys)
     if chunker.pending:
