@@ -17,6 +17,7 @@ from versioned_state.errors import (
     UncommittedChangesError,
     UnknownRevisionError,
 )
+from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.repository.merging.merge import MISSING, Merge
 from versioned_state.storage import Counting, Disk
 
@@ -494,8 +495,10 @@ class TestUndo:
         assert state.rollback(2) == heads[1]
         assert state["score"] == 0
         assert state.undo() == heads[3]
-        with pytest.raises(UnknownRevisionError):
-            state.rollback(9)
+        first = heads[0]
+        assert state.rollback(9) == first, "at most to the first commit"
+        assert state.rollback(1) == first
+        assert Versioned().rollback(3).id == ROOT_ID
 
     def test_restore(self):
         state, _ = two()

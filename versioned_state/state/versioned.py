@@ -367,8 +367,12 @@ class Versioned(BranchHistory):
 
     @locked
     def rollback(self, steps: int = 1) -> Commit:
-        """Move the branch back by ``steps`` commits and drop uncommitted changes; the new head. ``undo()`` takes it back."""
-        return self._move_to(self._resolve(f"HEAD~{count('steps', steps)}"), "rollback")
+        """Move the branch back by ``steps`` commits, at most to its first one, and drop uncommitted changes; the new head.
+
+        ``undo()`` takes it back.
+        """
+        back = min(count("steps", steps), max(self.head.height - 1, 0))
+        return self._move_to(self._resolve(f"HEAD~{back}"), "rollback")
 
     @locked
     def restore(self, path: str | StatePath, at: str | Commit = "HEAD") -> None:
