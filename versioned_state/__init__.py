@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         TaskStartEvent,
     )
     from versioned_state.agents.events.log import events
+    from versioned_state.agents.parallel import Outcome, parallel
     from versioned_state.agents.tasks.outcome import TaskClarify, TaskFailed
     from versioned_state.agents.tasks.task import checkpoint, current_state, emit, task
     from versioned_state.errors import StateError
@@ -81,6 +82,7 @@ __all__ = [
     "Merge",
     "ObjectInfo",
     "OnMoved",
+    "Outcome",
     "OutputEvent",
     "Repository",
     "Signer",
@@ -105,6 +107,7 @@ __all__ = [
     "forget_effect",
     "open_async",
     "open_store",
+    "parallel",
     "register",
     "settle_effect",
     "task",
@@ -116,6 +119,8 @@ __getattr__, __dir__ = lazy_names(
         "errors": "errors",
         "storage": "storage",
         "StateError": "errors",
+        "parallel": "agents.parallel",
+        "Outcome": "agents.parallel",
         "Agent": "agents.agent",
         "ErrorEvent": "agents.events.classes",
         "ClarifyEvent": "agents.events.classes",

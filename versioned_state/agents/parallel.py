@@ -1,0 +1,314 @@
+"""``parallel``: calls of tasks side by side, each on a fork of one state, merged back by path. Layer: agents.
+
+::
+
+    state ──┬── fork 0: a call ──┬── merged, one after the other, on a fork of its own
+            ├── fork 1: a call ──┤
+            └───────────────────>└── landed in one move, or not at all
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from os import urandom
+from typing import Any, Final, Literal, get_args
+
+from versioned_state.agents.call import Call, current_call
+from versioned_state.agents.tasks.task import BoundTask, Task
+from versioned_state.errors import InvalidArgumentError, MergeConflictError, StateError
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.merging.policies import Policy
+from versioned_state.state.aio.caller import ready
+from versioned_state.state.branch import operations
+from versioned_state.state.branch.commit_options import check_policies
+from versioned_state.state.branch.resolving import Resolving
+from versioned_state.state.namespace import Namespace
+from versioned_state.state.state import State
+from versioned_state.state.versioned import Versioned
+
+ExecutorOption = Literal["threads", "processes"]
+
+OnFailure = Literal["raise", "return"]
+
+_MOST_WORKERS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PathConflict:
+    """A path that a call changed, and others before it too: ``calls`` are their positions; none if others changed the branch meanwhile."""
+
+    path: str
+    calls: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one call.
+
+    Attributes:
+        value: its result; None if it failed.
+        error: why it failed, or a ``MergeConflictError``; else None.
+        commit: the last commit of the call, on its fork; None if it made none.
+        conflicts: the paths at which it could not be merged.
+    """
+
+    value: Any = None
+    error: BaseException | None = None
+    commit: Commit | None = None
+    conflicts: tuple[PathConflict, ...] = ()
+
+
+def parallel(
+    state: State,
+    calls: Sequence[Callable[..., Any]],
+    *,
+    policies: Mapping[str, Policy] | None = None,
+    executor: ExecutorOption = "threads",
+    on_failure: OnFailure = "raise",
+) -> Any:
+    """Run calls of tasks side by side, each on a fork of a state, and merge what they did. Returns an ``Outcome`` for each call.
+
+    ``parallel(state, [partial(book, "Rome"), partial(book, "Oslo")])``. The forks begin at the head of the state, and are merged in the
+    order of the calls. All land in one move. If the tasks are coroutines, the result is awaitable. Within a task the state may be its
+    own: what it has done so far is committed first, as by ``checkpoint()``.
+
+    Args:
+        calls: tasks that take no more arguments, such as ``functools.partial`` of a task and its arguments.
+        policies: resolve paths that several calls changed; see ``Versioned.merge``.
+        executor: "threads", or "processes" if the store is a ``Disk``: then calls and results are pickled, and no call sees the memory of
+            another. Coroutines run as tasks of their event loop.
+        on_failure: "raise" raises an ``ExceptionGroup`` of the errors of all calls that failed or conflict, and nothing lands; "return"
+            lands the other calls, and says in the outcomes what failed.
+
+    Raises:
+        ExceptionGroup: see ``on_failure``. Nothing was changed, but for the checkpoint within a task.
+        UncommittedChangesError: commit or discard first: a fork would not have the changes.
+        MergeConflictError: others committed to the branch meanwhile, and it cannot be merged. Nothing was changed.
+        InvalidArgumentError: an argument is of the wrong kind. Nothing ran.
+    """
+    if not isinstance(state, Versioned | Namespace):
+        raise InvalidArgumentError(f"parallel() takes a Versioned or a namespace of one, not {type(state).__name__}", remains="nothing ran")
+    if executor not in get_args(ExecutorOption) or on_failure not in get_args(OnFailure):
+        raise InvalidArgumentError("executor is 'threads' or 'processes', and on_failure 'raise' or 'return'", remains="nothing ran")
+    tasks = [_task_of(call) for call in calls]
+    kinds = {inspect.iscoroutinefunction(task) for task in tasks}
+    if len(kinds) > 1:
+        raise InvalidArgumentError("some of the tasks are coroutines and some are not", remains="nothing ran", hint="run them in two calls")
+    work = _Work(state, list(calls), dict(check_policies(policies)), on_failure)
+    if kinds == {True}:
+        if executor == "processes":
+            raise InvalidArgumentError("coroutines run in the event loop, not in processes", remains="nothing ran")
+        return work.run_async()
+    return work.run(executor)
+
+
+def _task_of(call: Any) -> Task[Any] | BoundTask[Any]:
+    task = call
+    while isinstance(task, partial):
+        task = task.func
+    if not isinstance(task, Task | BoundTask):
+        raise InvalidArgumentError(
+            f"parallel() takes tasks with their arguments, not {call!r:.80}", remains="nothing ran", hint='partial(book, "Rome")'
+        )
+    return task
+
+
+class _Work:
+    """The calls of one ``parallel``."""
+
+    def __init__(
+        self, state: Versioned | Namespace, calls: list[Callable[..., Any]], policies: dict[str, Policy], on_failure: OnFailure
+    ) -> None:
+        self._space = state
+        self._state = state.state if isinstance(state, Namespace) else state
+        self._calls = calls
+        self._policies = policies
+        self._on_failure = on_failure
+        self._prefix = f"parallel/{urandom(6).hex()}"
+        self._branches: list[str] = []
+
+    def run(self, executor: ExecutorOption) -> list[Outcome]:
+        with self._forks() as forks:
+            with _executor(executor, len(forks)) as pool:
+                starts = [self._start(executor, call, fork) for call, fork in zip(self._calls, forks, strict=True)]
+                futures = [pool.submit(*start) for start in starts]
+                results = [_result_of(future.result) for future in futures]
+            return self._land(forks, results)
+
+    async def run_async(self) -> list[Outcome]:
+        import asyncio
+
+        from versioned_state.off_loop import off_loop
+        from versioned_state.state.aio.gate import run_on_handle
+
+        around = self._forks()
+        forks = await run_on_handle(self._state._lock, around.__enter__, undo=lambda _: around.__exit__(None, None, None))
+        try:
+            running = [call(state=self._part_of(fork)) for call, fork in zip(self._calls, forks, strict=True)]
+            ended = await asyncio.gather(*running, return_exceptions=True)
+            results = [_result_of(partial(_raise_or_return, each)) for each in ended]
+            return await run_on_handle(self._state._lock, partial(self._land, forks, results))
+        finally:
+            await off_loop(partial(around.__exit__, None, None, None))
+
+    def _start(self, executor: ExecutorOption, call: Callable[..., Any], fork: Versioned) -> tuple[Any, ...]:
+        names = _names_of(self._space)
+        if executor == "threads":
+            return copy_context().run, partial(call, state=self._part_of(fork))
+        from versioned_state.storage import Disk
+
+        store = self._state.repository.store
+        if not isinstance(store, Disk):
+            raise InvalidArgumentError(
+                f"processes cannot share a {type(store).__name__}", remains="nothing ran", hint='executor="threads", or a Disk'
+            )
+        return _run_in_process, f"disk:{store.path}", fork.branch, names, call
+
+    def _part_of(self, fork: Versioned) -> Versioned | Namespace:
+        part: Versioned | Namespace = fork
+        for name in _names_of(self._space):
+            part = part.namespace(name)
+        return part
+
+    # Forks
+
+    @contextmanager
+    def _forks(self) -> Iterator[list[Versioned]]:
+        """A fork for each call; their branches are gone afterwards."""
+        state = self._state
+        call = self._call()
+        if call is not None:
+            call.checkpoint(f"{call.name}: before {len(self._calls)} parallel calls")
+        else:
+            with ready(state._lock):
+                state._check_open()
+                state._transactions.refuse("parallel")
+                state._handle.clean("parallel()")
+        try:
+            yield [self._fork(str(index)) for index in range(len(self._calls))]
+        finally:
+            for branch in self._branches:
+                with suppress(StateError):  # a branch that stays is in nobody's way
+                    state.repository.branches.delete(branch, force=True)
+
+    def _call(self) -> Call | None:
+        """The call that runs here on the state, if there is one."""
+        call = current_call()
+        return call if call is not None and call.versioned is self._state else None
+
+    def _fork(self, name: str) -> Versioned:
+        branch = f"{self._prefix}/{name}"
+        fork = self._state.fork(branch, at=self._state.head)
+        self._branches.append(branch)
+        return fork
+
+    # Merging
+
+    def _land(self, forks: list[Versioned], results: list[tuple[Any, BaseException | None]]) -> list[Outcome]:
+        base = self._state.head
+        merged = self._fork("merged")
+        outcomes: list[Outcome] = []
+        for index, (fork, (value, error)) in enumerate(zip(forks, results, strict=True)):
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise error
+            commit = fork.refresh()
+            made = None if commit == base else commit
+            if error is not None:
+                outcomes.append(Outcome(None, error, made))
+                continue
+            try:
+                merged.merge(commit, message=f"merge {self._describe(index)}", policies=self._policies)
+            except MergeConflictError as conflict:
+                conflict.add_note(f"call {index}, {self._describe(index)}, was not merged")
+                outcomes.append(Outcome(value, conflict, made, tuple(self._conflicts(base, conflict, outcomes))))
+            else:
+                outcomes.append(Outcome(value, None, made))
+        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+        if errors and self._on_failure == "raise":
+            raise BaseExceptionGroup("calls failed, and nothing of any has landed", errors)
+        self._merge(merged.head)
+        return outcomes
+
+    def _merge(self, head: Commit) -> None:
+        state = self._state
+        message = f"merge {len(self._calls)} parallel calls"
+        if self._call() is None:
+            state.merge(head, message=message, policies=self._policies)
+            return
+        with ready(state._lock):
+            state._check_open()
+            # Never a fast-forward: the commit says that what the call has done so far is not to be rolled back.
+            operations.merge(state._handle, head, operations.Description(message), Resolving(self._policies), fast_forward=False)
+
+    def _conflicts(self, base: Commit, error: MergeConflictError, outcomes: list[Outcome]) -> Iterator[PathConflict]:
+        for conflict in error.conflicts:
+            path = str(conflict.path)
+            others = [
+                index
+                for index, outcome in enumerate(outcomes)
+                if outcome.error is None and outcome.commit is not None and self._touches(base, outcome.commit, path)
+            ]
+            yield PathConflict(path, tuple(others))
+
+    def _touches(self, base: Commit, commit: Commit, path: str) -> bool:
+        return any(_overlap(str(change.path), path) for change in self._state.repository.diff(base, commit))
+
+    def _describe(self, index: int) -> str:
+        call: Any = self._calls[index]
+        task: Any = _task_of(call)
+        shown = (
+            [*map(repr, call.args), *(f"{name}={value!r}" for name, value in call.keywords.items())] if isinstance(call, partial) else []
+        )
+        return f"{task.__name__}({', '.join(shown):.80})"
+
+
+def _overlap(a: str, b: str) -> bool:
+    """Whether one of two paths is the other or begins with it."""
+    short, long = sorted((a, b), key=len)
+    return long.startswith(short) and long[len(short) :][:1] in ("", ".", "[")
+
+
+def _names_of(space: Versioned | Namespace) -> list[str]:
+    from versioned_state.agents.events.entries import space_of
+
+    names = space_of(space._prefix)
+    return names.split("\0") if names else []
+
+
+def _result_of(result: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return result(), None
+    except BaseException as error:  # noqa: BLE001 - it becomes the outcome of the call
+        return None, error
+
+
+def _raise_or_return(value: Any) -> Any:
+    if isinstance(value, BaseException):
+        raise value
+    return value
+
+
+def _executor(option: ExecutorOption, count: int) -> Executor:
+    workers = max(1, min(count, _MOST_WORKERS))
+    if option == "threads":
+        return ThreadPoolExecutor(workers, thread_name_prefix="versioned-state parallel")
+    from multiprocessing import get_context
+
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+
+
+def _run_in_process(url: str, branch: str, names: list[str], call: Callable[..., Any]) -> Any:
+    """Run a call in this process, on a fork that the parent made."""
+    from versioned_state.state.open import open as open_state
+
+    with open_state(url, branch=branch, create=False) as state:
+        part: Versioned | Namespace = state
+        for name in names:
+            part = part.namespace(name)
+        return call(state=part)
