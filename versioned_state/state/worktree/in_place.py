@@ -16,7 +16,8 @@ from versioned_state.values.changes.diff import diff_lists
 from versioned_state.values.codec.arrays import is_array
 from versioned_state.values.codec.scalars import TooDeepError, is_plain
 from versioned_state.values.detection.fingerprinter import Fingerprinter
-from versioned_state.values.typed.registry import layout_of
+from versioned_state.values.typed.layout import NotPlainDataError
+from versioned_state.values.typed.registry import layout_of, make
 from versioned_state.values.typed.tagged import Tagged
 
 
@@ -66,6 +67,8 @@ def assign_in_place(live: Any, target: Any, fingerprinter: Fingerprinter, claime
         target: a value that nobody else refers to: its parts become parts of ``live``.
         claimed: the live objects that must not be changed again.
     """
+    if type(target) is Tagged and type(live) is not Tagged:
+        target = _as_live(live, target)
     if live is target or not _is_one_type(type(live), type(target)) or id(live) in claimed:
         return target
     claimed[id(live)] = live
@@ -75,6 +78,17 @@ def assign_in_place(live: Any, target: Any, fingerprinter: Fingerprinter, claime
         if not claimed.lenient:
             raise
         claimed.refused += 1
+        return target
+
+
+def _as_live(live: Any, target: Tagged) -> Any:
+    """An instance of the class of ``live``, if that is the class whose name the store has: the store need not be trusted to name it."""
+    layout = layout_of(type(live))
+    if layout is None or layout.name != target.name:
+        return target
+    try:
+        return make(layout, target.name, target.fields, target.notes or {})[0]
+    except NotPlainDataError:
         return target
 
 
