@@ -25,7 +25,10 @@ def stage_ahead(state: Versioned, lenient: bool) -> None:  # noqa: FBT001 - for 
         return
     try:
         if state._is_at_rest():
-            with suppress(StoreNeeded, StateError), caller.sealed():
-                state._worktree.stage_ahead(lenient=lenient, pending=state._handle.pending.taken())
+            try:
+                with suppress(StateError), caller.sealed():
+                    state._worktree.stage_ahead(lenient=lenient, pending=state._handle.pending.taken())
+            except StoreNeeded:
+                caller.is_cold = True
     finally:
         lock.release()

@@ -33,12 +33,14 @@ class Caller:
         owner: the thread and the task of the caller; what is done here, it does.
         objects: each object that the call has read through its handle, until the call ends.
         is_sealed: another object must not be read now.
+        is_cold: the next step that stands still is known to need objects that are not in memory.
     """
 
     def __init__(self, owner: tuple[int, object]) -> None:
         self.owner = owner
         self.objects: dict[Address, bytes] = {}
         self.is_sealed = False
+        self.is_cold = False
 
     @property
     def is_held(self) -> bool:
@@ -95,8 +97,10 @@ def run_still(function: Callable[[], T]) -> T:
     if caller is None or caller.is_held:
         return function()
     for _ in range(_TRIES):
-        with suppress(StoreNeeded), caller.hold(), caller.sealed():
-            return function()
+        if not caller.is_cold:
+            with suppress(StoreNeeded), caller.hold(), caller.sealed():
+                return function()
+        caller.is_cold = False
         try:
             function()
         except StorageError:

@@ -144,8 +144,9 @@ class Lease:
 class LoopCaller(Caller):
     """A task whose event loop runs on another thread than this one."""
 
-    def __init__(self, gate: Gate, owner: tuple[int, object]) -> None:
+    def __init__(self, gate: Gate, owner: tuple[int, object], *, is_cold: bool) -> None:
         super().__init__(owner)
+        self.is_cold = is_cold
         self._gate = gate
         self._depth = 0
 
@@ -212,8 +213,9 @@ async def run_on_handle(
     """
     async with _turn(lock) as gate:
         who = gate.thread, owner or asyncio.current_task()
+        first = Caller(who)
         if ahead is not None:
-            with working_for(Caller(who)):
+            with working_for(first):
                 ahead()
 
         async def leased(step: Callable[[], R], undo: Callable[[R], Awaitable[object]] | None = None) -> R:
@@ -224,7 +226,7 @@ async def run_on_handle(
                 nonlocal has_begun
                 has_begun = True
                 try:
-                    with working_for(LoopCaller(gate, who)):
+                    with working_for(LoopCaller(gate, who, is_cold=first.is_cold)):
                         return step()
                 finally:
                     lease.end()  # here: the thread of the loop may wait for it
