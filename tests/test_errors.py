@@ -69,6 +69,10 @@ def test_an_error_says_the_same_on_the_other_side(cls):
     assert found.__notes__[-1] == "hint: another way"
 
 
+def test_a_traceback_and_a_pickle_say_the_public_name():
+    assert {cls.__module__ for cls in CLASSES} == {"versioned_state.errors"}
+
+
 def conflict() -> MergeConflictError:
     store = Memory()
     state = Versioned(store)

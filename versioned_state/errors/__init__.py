@@ -1,0 +1,148 @@
+"""Every error that the library raises, beneath all layers.
+
+Grouped by what the caller does next::
+
+    StateError
+    ├── the caller retries, or merges
+    │   ├── BranchMovedError           the branch was moved by another writer
+    │   ├── MergeConflictError         both sides changed the same path
+    │   ├── PatchConflictError         the old values of a patch are not there
+    │   ├── UncommittedChangesError    the call would lose uncommitted changes
+    │   ├── UnmergedBranchError        a branch to delete has commits that are in no other branch or tag
+    │   └── EffectInDoubtError         an effect was begun, and nobody knows whether it happened: find out, then settle it
+    ├── the caller corrects the input
+    │   ├── InvalidArgumentError       also ValueError: a bad name, path, URL or option
+    │   │   └── InvalidPathError
+    │   ├── UnserializableValueError   also TypeError: a value that cannot be stored
+    │   ├── LimitExceededError         also ValueError: too deep, too large, too many
+    │   ├── PickleRefusedError         the policy refuses to pickle or unpickle
+    │   ├── ReadOnlyError              also TypeError: a write to a snapshot or read-only store
+    │   ├── HandleClosedError          a call on a closed handle
+    │   ├── TransactionError           a call that cannot be undone, within a transaction
+    │   ├── NoTaskError                also RuntimeError: a call that needs a running task
+    │   ├── IdempotencyConflictError   a task's key= that was given with other arguments before
+    │   ├── EventLoopError             also RuntimeError: a call that needs a running event loop of asyncio
+    │   ├── UnknownRevisionError       also KeyError
+    │   ├── AmbiguousRevisionError     also KeyError
+    │   ├── UnknownPathError           also KeyError: nothing at that path
+    │   ├── UnknownEffectError         also KeyError: the ledger has no effect under that key
+    │   ├── ErasedResultError          the effect happened, and a purge erased its result
+    │   ├── RefExistsError             the branch or tag exists already
+    │   └── MissingDependencyError     also ImportError: an extra that is not installed
+    └── StorageError                   the store failed; the driver's error is its cause
+        ├── StoreClosedError           a call after close()
+        ├── StoreBusyError             another process holds the store; try again
+        ├── UnreachableStoreError      no connection to the server; try again
+        │   └── UnknownOutcomeError    the connection was lost during a write, which was done or was not
+        ├── CommitInDoubtError         the store may have the commit or not; the next call finds out
+        ├── UnsafeStoreError           the server or file could lose or change data
+        ├── StorageFullError           no room; nothing was written
+        ├── StoreNotFoundError         there is no store at that place
+        ├── NotAStoreError             the place holds something else
+        ├── WrongKeyError              an encrypted store that none of the given keys opens
+        ├── FormatError                written by a newer release
+        └── the store needs repair
+            ├── CorruptStoreError      the store's own file is damaged
+            ├── CorruptObjectError     bytes that do not match their address
+            ├── MissingObjectError     an object that should be there; not a KeyError: missing is not absent
+            └── CorruptRefError        a ref that is damaged, or gone although it was created
+
+An error carries its facts as attributes and says what remains. Nothing has changed unless the error says so.
+"""
+
+from .bad_input import (
+    AmbiguousRevisionError,
+    ErasedResultError,
+    EventLoopError,
+    HandleClosedError,
+    IdempotencyConflictError,
+    InvalidArgumentError,
+    InvalidPathError,
+    LimitExceededError,
+    MissingDependencyError,
+    NoTaskError,
+    PickleRefusedError,
+    ReadOnlyError,
+    RefExistsError,
+    TransactionError,
+    UnknownEffectError,
+    UnknownPathError,
+    UnknownRevisionError,
+    UnserializableValueError,
+)
+from .base import STAGED, StateError
+from .retry import (
+    BranchMovedError,
+    EffectInDoubtError,
+    MergeConflictError,
+    PatchConflictError,
+    UncommittedChangesError,
+    UnmergedBranchError,
+)
+from .store import (
+    CommitInDoubtError,
+    CorruptObjectError,
+    CorruptRefError,
+    CorruptStoreError,
+    FormatError,
+    MissingObjectError,
+    NotAStoreError,
+    StorageError,
+    StorageFullError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreNotFoundError,
+    UnknownOutcomeError,
+    UnreachableStoreError,
+    UnsafeStoreError,
+    WrongKeyError,
+)
+
+__all__ = [
+    "STAGED",
+    "AmbiguousRevisionError",
+    "BranchMovedError",
+    "CommitInDoubtError",
+    "CorruptObjectError",
+    "CorruptRefError",
+    "CorruptStoreError",
+    "EffectInDoubtError",
+    "ErasedResultError",
+    "EventLoopError",
+    "FormatError",
+    "HandleClosedError",
+    "IdempotencyConflictError",
+    "InvalidArgumentError",
+    "InvalidPathError",
+    "LimitExceededError",
+    "MergeConflictError",
+    "MissingDependencyError",
+    "MissingObjectError",
+    "NoTaskError",
+    "NotAStoreError",
+    "PatchConflictError",
+    "PickleRefusedError",
+    "ReadOnlyError",
+    "RefExistsError",
+    "StateError",
+    "StorageError",
+    "StorageFullError",
+    "StoreBusyError",
+    "StoreClosedError",
+    "StoreNotFoundError",
+    "TransactionError",
+    "UncommittedChangesError",
+    "UnknownEffectError",
+    "UnknownOutcomeError",
+    "UnknownPathError",
+    "UnknownRevisionError",
+    "UnmergedBranchError",
+    "UnreachableStoreError",
+    "UnsafeStoreError",
+    "UnserializableValueError",
+    "WrongKeyError",
+]
+
+for _each in [each for each in vars().values() if isinstance(each, type)]:
+    _each.__module__ = __name__  # a traceback and a pickle say the public name
+del _each

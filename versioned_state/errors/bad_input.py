@@ -1,0 +1,153 @@
+"""The errors after which the caller corrects the input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .base import StateError
+
+
+class InvalidArgumentError(StateError, ValueError):
+    """A bad argument: a name, URL or option."""
+
+
+class InvalidPathError(InvalidArgumentError):
+    """A path that does not parse; ``position`` is the offset of the first bad character."""
+
+    def __init__(self, text: str, position: int, reason: str) -> None:
+        super().__init__(f"bad path {text!r} at {position}: {reason}", hint='for example: messages[17].content, prefs["a.b"]')
+        self.text, self.position = text, position
+
+
+class UnserializableValueError(StateError, TypeError):
+    """A value that cannot be stored; ``task`` names the task that would have committed it, if it was one."""
+
+    task = ""
+
+    def __init__(self, path: str, type_name: str, reason: str, *, remains: str = "nothing was changed") -> None:
+        super().__init__(
+            f"cannot store {path} of type {type_name}: {reason}",
+            hint="keep what it was made from instead, register() its type, or commit(skip_unserializable=True)",
+            remains=remains,
+        )
+        self.path, self.type_name, self.reason = path, type_name, reason
+
+
+class LimitExceededError(StateError, ValueError):
+    """A value or a stored object beyond a limit of the format: depth, size or count."""
+
+    def __init__(self, what: str, *, limit: int, path: str = "") -> None:
+        where = f" at {path}" if path else ""
+        super().__init__(f"{what}{where} is beyond the limit of {limit}")
+        self.limit = limit
+        self.path = path
+
+
+class PickleRefusedError(StateError):
+    """The ``pickle=`` policy refuses to write or to read a value that needs pickling."""
+
+    def __init__(self, what: str, *, policy: str, path: str = "", type_name: str = "", remains: str = "", hint: str = "") -> None:
+        super().__init__(what, remains=remains, hint=hint)
+        self.policy = policy
+        self.path = path
+        self.type_name = type_name
+
+
+class ReadOnlyError(StateError, TypeError):
+    """A write to a snapshot, or to a store that was opened for reading."""
+
+
+class HandleClosedError(StateError):
+    """A call on a state, snapshot or repository after its ``close()``."""
+
+
+class TransactionError(StateError):
+    """A call within a transaction that the transaction could not undo; nothing was changed."""
+
+
+class NoTaskError(StateError, RuntimeError):
+    """A call that needs a running task, outside of any."""
+
+
+class IdempotencyConflictError(StateError):
+    """A task was called with a ``key=`` under which a call with other arguments has committed."""
+
+
+class EventLoopError(StateError, RuntimeError):
+    """A call of ``aio`` where no event loop of asyncio runs, or whose event loop stopped before the call ended."""
+
+
+class UnknownRevisionError(StateError, KeyError):
+    """No commit has that name; ``near`` holds similar refs and ids.
+
+    ``deleted`` is ``"branch"`` or ``"tag"`` if one of that name was deleted, which its reflog can bring back; otherwise it is empty.
+    ``is_empty`` says whether the repository has no commits at all.
+    """
+
+    def __init__(self, revision: str, *, near: Sequence[str] = (), reason: str = "", deleted: str = "", is_empty: bool = False) -> None:
+        way_back = f"create({revision!r}, at={revision + '@{1}'!r}) brings it back" if deleted else ""
+        super().__init__(
+            f"unknown revision {revision!r}" + (f": {reason}" if reason else ""),
+            hint="did you mean " + ", ".join(near) + "?" if near else way_back,
+        )
+        self.revision = revision
+        self.near = tuple(near)
+        self.deleted = deleted
+        self.is_empty = is_empty
+
+
+class AmbiguousRevisionError(StateError, KeyError):
+    """An abbreviated id that several objects share; ``candidates`` holds up to 8 of them."""
+
+    def __init__(self, revision: str, candidates: Sequence[str]) -> None:
+        super().__init__(
+            f"revision {revision!r} is ambiguous: {', '.join(candidates)}",
+            hint="give more digits of the id",
+        )
+        self.revision = revision
+        self.candidates = tuple(candidates)
+
+
+class UnknownPathError(StateError, KeyError):
+    """Nothing at that path in that revision."""
+
+    def __init__(self, path: str, *, at: str = "", hint: str = "") -> None:
+        super().__init__(f"nothing at {path}" + (f" in {at}" if at else ""), hint=hint)
+        self.path = path
+
+
+class UnknownEffectError(StateError, KeyError):
+    """The ledger has no effect under that key. Nothing was changed."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"there is no effect {key!r}", remains="nothing was changed", hint="effects(state) lists the keys")
+        self.key = key
+
+
+class ErasedResultError(StateError):
+    """The effect happened, and a purge erased its result. It was not repeated."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"effect {key!r} happened, and a purge erased its result",
+            remains="it was not repeated",
+            hint="settle_effect(state, key, result) records another result; forget_effect(state, key) lets it happen again",
+        )
+        self.key = key
+
+
+class RefExistsError(StateError):
+    """The branch or tag to create exists already; it was not moved."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {name!r} exists already", remains="it was not changed")
+        self.kind = kind
+        self.name = name
+
+
+class MissingDependencyError(StateError, ImportError):
+    """A package that an optional part needs is not installed; ``extra`` is the extra of this library that brings it."""
+
+    def __init__(self, what: str, *, extra: str) -> None:
+        super().__init__(f"{what} needs a package that is not installed", hint=f"pip install 'versioned-state[{extra}]'")
+        self.extra = extra

@@ -1,0 +1,56 @@
+"""``StateError``, the base of every error, and how an error crosses processes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+STAGED: Final = "nothing was committed, and the staged changes are still there"
+"""What remains after a commit failed."""
+
+
+class StateError(Exception):
+    """The base of every error of this library.
+
+    Attributes:
+        what: what went wrong.
+        remains: what the failed call leaves behind, such as "nothing was changed"; may be empty.
+        hint: the way out in one line; may be empty. A traceback shows it as a note.
+    """
+
+    def __init__(self, what: str, *, remains: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.remains = remains
+        self._hint = ""
+        self.hint = hint
+
+    @property
+    def hint(self) -> str:
+        return self._hint
+
+    @hint.setter
+    def hint(self, hint: str) -> None:
+        notes = getattr(self, "__notes__", [])
+        if self._hint:
+            notes.remove(f"hint: {self._hint}")
+        self._hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")
+
+    def __str__(self) -> str:
+        # Not Exception's: a KeyError, which some subclasses are as well, shows the repr of its argument.
+        return f"{self.what}; {self.remains}" if self.remains else self.what
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Not Exception's, which calls the class with args alone: an error crosses from a worker process to its parent.
+        return restore, (type(self), self.args), self.__dict__
+
+
+def restore(cls: type[StateError], args: tuple[object, ...]) -> StateError:
+    """An error out of a pickle, whose attributes are set after it is made."""
+    return cls.__new__(cls, *args)
+
+
+def short(id: str | None) -> str:
+    """An id as an error shows it."""
+    return "nothing" if id is None else id[:12]

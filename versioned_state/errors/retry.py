@@ -1,0 +1,133 @@
+"""The errors after which the caller retries, or merges: the call was good, and something else came first."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from .bad_input import TransactionError
+from .base import StateError, restore, short
+
+if TYPE_CHECKING:
+    from versioned_state.repository.merging.merge import Conflict, Merge
+
+
+class BranchMovedError(StateError):
+    """The branch was moved by another writer, and the call does not merge."""
+
+    def __init__(
+        self, branch: str, *, expected: str | None, actual: str | None, hint: str = "", remains: str = "nothing was changed"
+    ) -> None:
+        super().__init__(
+            f"branch {branch!r} has moved: expected {short(expected)}, found {short(actual)}",
+            hint=hint or "refresh() takes the new head in; then do it again",
+            remains=remains,
+        )
+        self.branch, self.expected, self.actual = branch, expected, actual
+
+
+class MergeConflictError(StateError):
+    """Both sides changed the same path since their merge base. Nothing was changed.
+
+    ``conflicts`` has the paths with their values in the base, in ours and in theirs, read when asked for. ``merge`` resolves them:
+    ``merge.resolve(path, value)`` for each, then ``merge.commit()``.
+    """
+
+    def __init__(
+        self, branch: str, conflicts: Sequence[Conflict], *, merge: Merge | None = None, remains: str = "nothing was changed"
+    ) -> None:
+        paths = [str(conflict.path) for conflict in conflicts]
+        shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+        appended = next((str(conflict.path) for conflict in conflicts if conflict.both_appended), None)
+        way_out = (
+            "resolve it: error.merge.resolve(path, value), then error.merge.commit()" if merge else "discard(), or resolve it in a commit()"
+        )
+        super().__init__(
+            f"conflict on branch {branch!r} at {shown}: both sides changed it",
+            hint=f"policies={{{appended!r}: 'append'}} keeps the elements of both sides; or {way_out}" if appended else way_out,
+            remains=remains,
+        )
+        self.branch = branch
+        self.conflicts = tuple(conflicts)
+        self._merge = merge
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._merge is None:
+            return super().__reduce__()
+        # A merge belongs to a state of this process: the other side gets the conflicts, and cannot resolve them.
+        error = MergeConflictError(self.branch, self.conflicts, remains=self.remains)
+        for note in getattr(self, "__notes__", ()):
+            if note != f"hint: {self.hint}":
+                error.add_note(note)
+        return error.__reduce__()
+
+    @property
+    def can_resolve(self) -> bool:
+        """Whether ``merge`` can resolve the conflicts: not after a transaction, which was rolled back, nor in another process."""
+        return self._merge is not None
+
+    @property
+    def merge(self) -> Merge:
+        """Resolves the conflicts and makes the call again. Raises ``TransactionError`` if it cannot be made again; see ``hint``."""
+        if self._merge is None:
+            raise TransactionError("this call cannot be made again with resolutions", remains="nothing was changed", hint=self.hint)
+        return self._merge
+
+
+class PatchConflictError(StateError):
+    """The old values of a patch are not there. Nothing was changed; ``paths`` are the places."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+        super().__init__(
+            f"the patch does not fit at {shown}: its old values are not there",
+            remains="nothing was changed",
+            hint="cherry_pick() merges a commit of the same store by path, and aligns lists",
+        )
+        self.paths = tuple(paths)
+
+
+class UncommittedChangesError(StateError):
+    """A call would move a state to another commit and lose its uncommitted changes. Nothing was changed."""
+
+    def __init__(self, call: str, paths: Sequence[str]) -> None:
+        shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+        super().__init__(f"{call} with uncommitted changes: {shown}", remains="nothing was changed", hint="commit() or discard() first")
+        self.paths = tuple(paths)
+
+
+class UnmergedBranchError(StateError):
+    """The branch to delete has commits that no other branch or tag has. Nothing was changed."""
+
+    def __init__(self, branch: str, head: str) -> None:
+        super().__init__(
+            f"branch {branch!r} has commits that no other branch or tag leads to, up to {short(head)}",
+            remains="it was not deleted",
+            hint="merge it first, or delete it by force: its reflog keeps them for a while",
+        )
+        self.branch, self.head = branch, head
+
+
+class EffectInDoubtError(StateError):
+    """An effect was begun, and the ledger does not know whether it happened. Every try raises this until the effect is settled.
+
+    ``key`` is its full key, ``since`` when it was begun, in UTC. ``result`` is the result of the function, if it returned and the ledger
+    could not record the result (the cause says why); else None. A result that cannot be pickled stays behind in its process.
+    """
+
+    def __init__(self, key: str, since: datetime, *, reason: str = "", result: Any = None) -> None:
+        super().__init__(
+            f"effect {key!r} is in doubt since {since:%Y-%m-%d %H:%M:%S} UTC: {reason or 'it was begun, and its outcome was not recorded'}",
+            remains="it was not repeated" if result is None else "error.result has its result",
+            hint="find out whether it happened; then settle_effect(state, key, result), or forget_effect(state, key) if it did not",
+        )
+        self.key, self.since, self.result = key, since, result
+
+    def __reduce__(self) -> tuple[object, ...]:
+        try:
+            pickle.dumps(self.result)
+        except Exception:  # noqa: BLE001 - whatever a result's own code raises: the error itself has to cross
+            return restore, (type(self), self.args), {**self.__dict__, "result": None}
+        return super().__reduce__()

@@ -1,0 +1,118 @@
+"""The errors of a store: it failed, or its content is damaged."""
+
+from __future__ import annotations
+
+from .base import StateError, short
+
+
+class StorageError(StateError):
+    """The store could not do what was asked; the driver's error is ``__cause__``."""
+
+
+class StoreClosedError(StorageError):
+    """A call on a store after ``close()``."""
+
+
+class StoreBusyError(StorageError):
+    """Another process kept the store locked for longer than the timeout; nothing was written."""
+
+
+class UnreachableStoreError(StorageError):
+    """The server cannot be reached, or did not answer in time. Unless it is an ``UnknownOutcomeError``, nothing was written."""
+
+
+class UnknownOutcomeError(UnreachableStoreError):
+    """The connection was lost, or timed out, while a write was under way: all of it was done, or none.
+
+    The server may even carry it out later. A commit finds out by itself whether it was done.
+    """
+
+
+class CommitInDoubtError(StorageError):
+    """The store failed during a commit, and cannot be asked whether it has the commit; ``commit`` is the id that it would have.
+
+    The next call on the state (``refresh()``, or ``commit()`` again) finds out before it does anything else, so that nothing is
+    committed twice. No other error of a commit leaves that open.
+    """
+
+    def __init__(self, commit: str) -> None:
+        super().__init__(
+            f"the store failed during commit {short(commit)} and cannot be asked whether the commit was made",
+            hint="refresh(), or commit() again, once the store can be reached: either finds out whether the commit was made",
+            remains="the staged changes are still there",
+        )
+        self.commit = commit
+
+
+class UnsafeStoreError(StorageError):
+    """The server or file could lose or change data, because of its settings or of foreign content. Nothing was written."""
+
+
+class StorageFullError(StorageError):
+    """No room: the disk is full, or the store's own size limit is reached. Nothing was written."""
+
+    def __init__(self, what: str, *, limit: int | None = None, remains: str = "", hint: str = "") -> None:
+        super().__init__(what, remains=remains, hint=hint)
+        self.limit = limit
+
+
+class StoreNotFoundError(StorageError):
+    """There is no store at that place, and the call does not create one."""
+
+
+class NotAStoreError(StorageError):
+    """The place does not hold a store of this library; it was not touched."""
+
+
+class WrongKeyError(StorageError):
+    """The store is encrypted with a key that was not given. Nothing was changed."""
+
+
+class FormatError(StorageError):
+    """The store was written by a newer release, in a format that this one does not know."""
+
+    def __init__(self, found: int, supported: int) -> None:
+        super().__init__(
+            f"the store has format version {found}; this release reads up to {supported}",
+            remains="nothing was changed",
+            hint="upgrade versioned-state",
+        )
+        self.found = found
+        self.supported = supported
+
+
+class CorruptStoreError(StorageError):
+    """The file that holds the store is damaged, so that its driver cannot read it."""
+
+
+class CorruptObjectError(StorageError):
+    """Stored bytes that do not match their address, or do not decode as what they claim to be."""
+
+    def __init__(self, id: str, reason: str) -> None:
+        super().__init__(
+            f"object {id} is corrupt: {reason}",
+            hint="vstate status shows the store; restore the object from a backup or another copy",
+        )
+        self.id = id
+        self.reason = reason
+
+
+class MissingObjectError(StorageError):
+    """An object that a commit, a tree or a ref names is not in the store.
+
+    It is not a ``KeyError``, which ``get`` with a default would take for a key that was never there.
+    """
+
+    def __init__(self, id: str, kind: str = "object") -> None:
+        super().__init__(f"{kind} {id} is missing from the store", hint="restore it from a backup or another copy")
+        self.id = id
+        self.kind = kind
+
+
+class CorruptRefError(StorageError):
+    """A ref whose record is damaged, or missing although the ref was created."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"ref {name!r} is corrupt: {reason}", hint="its commits are still in the store; restore the ref from a backup")
+        self.name = name
+        self.reason = reason
