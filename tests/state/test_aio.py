@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import inspect
+import os
 import random
 import signal
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock, Thread, get_ident
@@ -836,3 +840,45 @@ def test_a_call_whose_loop_is_gone_leaves_a_handle_that_goes_on():
     assert state.commit("ours").parents == (other.head.id,)
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     task._coro.close()  # type: ignore[attr-defined]
+
+
+# The surroundings of a call
+
+
+def test_a_call_runs_in_the_context_of_its_task_and_calls_what_a_subclass_has():
+    class Mine(Versioned):
+        def discard(self) -> None:
+            found.append(request.get())
+
+    request: ContextVar[str] = ContextVar("request")
+    found: list[str] = []
+
+    async def main() -> None:
+        request.set("r1")
+        state = Mine()
+        await state.aio.discard()
+        assert found == ["r1"]
+        kept = weakref.ref(state)
+        del state
+        gc.collect()
+        assert kept() is None  # nothing of a call that has ended holds the handle
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own():
+    async def commit() -> str:
+        state = Versioned()
+        state["n"] = 1
+        return (await state.aio.commit("one")).message
+
+    assert asyncio.run(commit()) == "one"
+    child = os.fork()
+    if not child:
+        try:
+            os._exit(0 if asyncio.run(commit()) == "one" else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
