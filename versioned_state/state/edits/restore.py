@@ -1,4 +1,4 @@
-"""Restores the value at a path to the one that a snapshot has there. Layer: state."""
+"""Puts values at paths, and restores a path to the value that a snapshot has there. Layer: state."""
 
 from __future__ import annotations
 
@@ -30,6 +30,20 @@ def restore_path(state: State, snapshot: Snapshot, path: StatePath) -> None:
         change = partial(_remove, step=path.steps[-1], error=missing)
     else:
         change = partial(_put, step=path.steps[-1], value=value, path=path)
+    _change_at(state, path, change)
+
+
+def put_at(state: State, path: StatePath, value: Any) -> None:
+    """Put a value at a path: under a key, in a field, at an index, or behind the last element of a list. Past ``__setattr__``.
+
+    Raises:
+        UnknownPathError: the container is not there, or the list is too short for the index.
+        InvalidArgumentError: the container has no such parts, or cannot be changed in place.
+    """
+    _change_at(state, path, partial(_put, step=path.steps[-1], value=value, path=path))
+
+
+def _change_at(state: State, path: StatePath, change: Callable[[Any], None]) -> None:
     value_at(state, StatePath(path.steps[:-1]))  # raises an error that names the part of the path that is not there
     try:
         _change(state, path.steps[:-1], change, path)

@@ -14,8 +14,11 @@ from versioned_state.cli.shared.handle import author_option, handle, message_opt
 from versioned_state.cli.shared.hints import not_json
 from versioned_state.cli.shared.settings import Settings, parse_text, verb
 from versioned_state.errors import InvalidArgumentError, UnknownPathError
-from versioned_state.state.state import State, key_of
-from versioned_state.values.paths.path import Index, Key, Namespace, StatePath
+from versioned_state.state.edits.restore import put_at
+from versioned_state.state.state import State, step_into
+from versioned_state.values.paths.path import Index, Key, StatePath, Step
+from versioned_state.values.typed.registry import fields_of
+from versioned_state.values.typed.tagged import Tagged
 
 
 @verb("set", "Set one value and commit it.", example="vstate set prefs.theme '\"dark\"' -m 'Prefer dark'")
@@ -64,28 +67,25 @@ def _assign(state: State, path: StatePath, value: Any) -> None:
     container: Any = state
     for count, step in enumerate(path.steps[:-1], 1):
         try:
-            container = container.namespace(step.name) if isinstance(step, Namespace) else container[_key(step)]
-        except (KeyError, IndexError, TypeError):
+            container = step_into(container, step)
+        except LookupError:
             missing = str(StatePath(path.steps[:count]))
             raise UnknownPathError(missing, at="HEAD", hint=f"set it first: vstate set {shlex.quote(missing)} '{{}}'") from None
     last = path.steps[-1]
     parent = StatePath(path.steps[:-1])
-    if isinstance(last, Index) and type(container) is list:
-        if last.index == len(container):
-            container.append(value)
-            return
-        if not -len(container) <= last.index < len(container):
-            hint = f"{parent} has {len(container):,} elements; {parent}[{len(container)}] appends one"
-            raise UnknownPathError(str(path), at="HEAD", hint=hint)
-        container[last.index] = value
-    elif isinstance(last, Key) and isinstance(container, State | dict):
-        container[_key(last)] = value
-    else:
+    if isinstance(last, Index) and isinstance(container, list) and not -len(container) <= last.index <= len(container):
+        hint = f"{parent} has {len(container):,} elements; {parent}[{len(container)}] appends one"
+        raise UnknownPathError(str(path), at="HEAD", hint=hint)
+    if not _fits(container, last):
         kind = "a key" if isinstance(last, Key) else "an index"
         raise InvalidArgumentError(
             f"{parent} is a value of type {type(container).__name__}, in which {kind} cannot be set", remains="nothing was changed"
         )
+    put_at(state, path, value)
 
 
-def _key(step: Key | Index | Namespace) -> Any:
-    return key_of(step) if isinstance(step, Key) else step.index if isinstance(step, Index) else step.name
+def _fits(container: Any, step: Step) -> bool:
+    """Whether a value has parts of the kind that a step leads to."""
+    if isinstance(step, Key):
+        return isinstance(container, State | dict) or fields_of(container) is not None
+    return isinstance(step, Index) and (isinstance(container, list) or (type(container) is Tagged and type(container.fields) is list))
