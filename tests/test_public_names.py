@@ -69,6 +69,7 @@ def test_public_names():
         "register",
         "settle_effect",
         "task",
+        "view",
     ]
     assert all(getattr(versioned_state, name).__doc__ for name in versioned_state.__all__)
 

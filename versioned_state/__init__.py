@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from versioned_state.agents.parallel import Outcome, parallel
     from versioned_state.agents.tasks.outcome import TaskClarify, TaskFailed
     from versioned_state.agents.tasks.task import checkpoint, current_state, emit, task
+    from versioned_state.agents.view import view
     from versioned_state.errors import StateError
     from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.history.signing import Signer
@@ -111,6 +112,7 @@ __all__ = [
     "register",
     "settle_effect",
     "task",
+    "view",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -119,6 +121,7 @@ __getattr__, __dir__ = lazy_names(
         "errors": "errors",
         "storage": "storage",
         "StateError": "errors",
+        "view": "agents.view",
         "parallel": "agents.parallel",
         "Outcome": "agents.parallel",
         "Agent": "agents.agent",

@@ -10,7 +10,6 @@ import copy
 import gc
 import random
 import signal
-import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -21,6 +20,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.support.interrupts import Interrupt, Timeout, Trace, in_finalizer
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import CommitInDoubtError, MergeConflictError, StateError, UnknownOutcomeError, UnreachableStoreError
 from versioned_state.state.branch.branch_handle import BranchHandle
@@ -28,7 +28,6 @@ from versioned_state.storage import Wrapper
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # handles that an interrupt left are dropped with changes
 
-LIBRARY = "versioned_state/"
 _HANDLE_LINES = 12
 _OTHER_LINES = 4
 
@@ -73,57 +72,6 @@ class Lossy(Wrapper):
             self.losing, self.silent = False, 2
             raise UnknownOutcomeError("connection reset")
         return done
-
-
-class Interrupt(KeyboardInterrupt):
-    """Ctrl-C."""
-
-
-class Timeout(Exception):  # noqa: N818 - the name says what it stands for
-    """What a handler of SIGALRM raises."""
-
-
-class Trace:
-    """Counts the lines of the library that run, and raises at one of them."""
-
-    def __init__(self, at: int = 0, error: type[BaseException] = Interrupt) -> None:
-        self.at = at
-        self.error = error
-        self.lines: list[tuple[str, int]] = []
-        self.count = 0
-        self.hit = ""
-
-    def __call__(self, frame: FrameType, event: str, _arg: object) -> Any:
-        if LIBRARY not in frame.f_code.co_filename or event != "call":
-            return None
-        return self._line
-
-    def _line(self, frame: FrameType, event: str, _arg: object) -> Any:
-        if event == "line":
-            self.count += 1
-            if not self.at:
-                self.lines.append((frame.f_code.co_filename, frame.f_lineno))
-            elif self.count >= self.at and not _in_finalizer(frame):
-                name = frame.f_code.co_filename.rpartition(LIBRARY)[2]
-                self.hit = f"{name}:{frame.f_lineno} {frame.f_code.co_name}"
-                sys.settrace(None)
-                raise self.error
-        return self._line
-
-    def run(self, call: Callable[[], object]) -> None:
-        before = sys.gettrace()
-        sys.settrace(self)
-        try:
-            call()
-        finally:
-            sys.settrace(before)
-
-
-def _in_finalizer(frame: FrameType | None) -> bool:
-    """Whether a line runs because something was collected. What is raised there goes nowhere."""
-    while frame is not None and frame.f_code.co_name != "__del__":
-        frame = frame.f_back
-    return frame is not None
 
 
 def _content() -> dict[str, Any]:
@@ -562,7 +510,7 @@ def test_a_commit_in_doubt_is_taken_in_once() -> None:
 
 def test_real_signals_lose_nothing(long_run: bool) -> None:  # noqa: FBT001 - a fixture
     def ring(_: int, frame: FrameType | None) -> None:
-        if not _in_finalizer(frame):
+        if not in_finalizer(frame):
             raise Interrupt
 
     rounds = 20_000 if long_run else 400

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from versioned_state.errors import NoTaskError
 
 if TYPE_CHECKING:
+    from weakref import ReferenceType
+
     from versioned_state.repository.history.commit import Commit
     from versioned_state.state.state import State
     from versioned_state.state.versioned import Versioned
@@ -22,9 +24,11 @@ class Steps(Protocol):
 
     Attributes:
         is_kept: whether anything is kept beyond the call.
+        reference: dead once the call can no longer end; None if that is not known.
     """
 
     is_kept: bool
+    reference: ReferenceType[Any] | None
 
     def emit(self, event: Any) -> None:
         """Keep an event with the state."""
@@ -57,12 +61,11 @@ class Call:
         versioned: the state whose branch the call commits to; None if nothing is committed.
         parent: the call that this one is nested in, or None.
         namespace: the names of the calls around this one and its own, outermost first, joined with ``/``.
-        is_over: whether the call has ended.
         steps: does what ``emit`` and ``checkpoint`` ask for; None: nothing is done.
         task: the task that was called, if it is known.
     """
 
-    __slots__ = (*("agent", "id", "inputs", "is_over", "key", "name", "namespace", "parent", "state", "steps", "task", "versioned"),)
+    __slots__ = (*("agent", "id", "has_ended", "inputs", "key", "name", "namespace", "parent", "state", "steps", "task", "versioned"),)
 
     block = "a task"
     hint = "checkpoint() commits in the middle of a task, and its end commits the rest"
@@ -89,7 +92,7 @@ class Call:
         self.parent = parent
         own = agent or name
         self.namespace: str = own if parent is None else f"{parent.namespace}/{own}"
-        self.is_over = False
+        self.has_ended = False
         self.steps: Steps | None = None
         self.task: Described | None = None
 
@@ -102,6 +105,11 @@ class Call:
     def documentation(self) -> str:
         """The docstring of the task, or an empty string."""
         return inspect.getdoc(self.task) or "" if self.task is not None else ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the call has ended, or an interrupt came before its body began, so that nothing will end it."""
+        return self.has_ended or (self.steps is not None and self.steps.reference is not None and self.steps.reference() is None)
 
     def emit(self, event: Any) -> None:
         """Keep an event with the state; see ``emit``."""

@@ -108,7 +108,7 @@ class Round(Block):
             leave_call(token)
 
     def _leave(self) -> None:
-        self.call.is_over = True
+        self.call.has_ended = True
         self.leave_context()
 
     # Events

@@ -1,0 +1,61 @@
+"""Exceptions that come between any two lines of the library."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+LIBRARY = "versioned_state/"
+
+
+class Interrupt(KeyboardInterrupt):
+    """Ctrl-C."""
+
+
+class Timeout(Exception):  # noqa: N818 - the name says what it stands for
+    """What a handler of SIGALRM raises."""
+
+
+class Trace:
+    """Counts the lines of the library that run, and raises at one of them."""
+
+    def __init__(self, at: int = 0, error: type[BaseException] = Interrupt) -> None:
+        self.at = at
+        self.error = error
+        self.lines: list[tuple[str, int]] = []
+        self.count = 0
+        self.hit = ""
+
+    def __call__(self, frame: FrameType, event: str, _arg: object) -> Any:
+        if LIBRARY not in frame.f_code.co_filename or event != "call":
+            return None
+        return self._line
+
+    def _line(self, frame: FrameType, event: str, _arg: object) -> Any:
+        if event == "line":
+            self.count += 1
+            if not self.at:
+                self.lines.append((frame.f_code.co_filename, frame.f_lineno))
+            elif self.count >= self.at and not in_finalizer(frame):
+                name = frame.f_code.co_filename.rpartition(LIBRARY)[2]
+                self.hit = f"{name}:{frame.f_lineno} {frame.f_code.co_name}"
+                sys.settrace(None)
+                raise self.error
+        return self._line
+
+    def run(self, call: Callable[[], object]) -> None:
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            call()
+        finally:
+            sys.settrace(before)
+
+
+def in_finalizer(frame: FrameType | None) -> bool:
+    """Whether a line runs because something was collected. What is raised there goes nowhere."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
