@@ -16,7 +16,7 @@ from versioned_state.values.cells import MALFORMED, MAX_BLOB, MAX_DEPTH, MAX_ELE
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.codec.scalars import PARTS_READERS, RAW_READERS
 from versioned_state.values.decode.objects import read_array, read_object, read_scalar
-from versioned_state.values.decode.typed_reader import PENDING, TypedReader
+from versioned_state.values.decode.typed_reader import PENDING, Head, TypedReader
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, check_child, read_node
 from versioned_state.values.trees.references import SHAPES, read_tree
@@ -172,7 +172,7 @@ class Decoder:
         elif kind in _LEAF_KINDS:
             before = self._references
             self._exotic = False
-            values = self._unpack(memoryview(raw)[1:])
+            values = self._unpack(memoryview(raw)[1:], is_array=kind == Kind.SEQUENCE_LEAF)
             if self._policy is None or not self._policy.allowed or b"\xff" in raw:
                 # The walk would take a tenth of the time that a long list takes. A store that this decoder may unpickle from is trusted
                 # with its depth too; encoding checks it again. A timestamp has this byte, and text never does.
@@ -194,7 +194,8 @@ class Decoder:
 
     # Decoding
 
-    def _unpack(self, data: bytes | bytearray | memoryview) -> Any:
+    def _unpack(self, data: bytes | bytearray | memoryview, *, is_array: bool = False) -> Any:
+        """The value of a cell; with ``is_array``, the values of cells that stand in an array."""
         depth, heads = self._depth, self._typed.heads
         try:
             value = self._unpack_as(data, "strict")
@@ -202,6 +203,8 @@ class Decoder:
             # A lone surrogate somewhere: decoding all text so would cost half again.
             self._depth, self._typed.heads = depth, heads
             value = self._unpack_as(data, "surrogatepass")
+        if is_array and (type(value) is not list or (value and type(value[0]) is Head)):
+            raise ValueError("not an array of cells")
         if self._typed.heads == heads:
             return value
         self._typed.heads = heads
@@ -235,7 +238,7 @@ class Decoder:
         if raw_reader is not None:
             return raw_reader(payload)
         before = self._references
-        parts = self._unpack(payload)
+        parts = self._unpack(payload, is_array=True)
         if code in SHAPES:
             return self._tree(Code(code), parts)
         if self._references != before:
@@ -287,7 +290,7 @@ class Decoder:
             if leaf is not None:
                 values += leaf[0]
             elif address is not None:
-                values += self._unpack(memoryview(self._raws[address])[1:])
+                values += self._unpack(memoryview(self._raws[address])[1:], is_array=True)
             elif inlined is not None:
                 values += [self._unpack(cell) for cell in inlined.items]
             if len(values) > tree.count:

@@ -26,7 +26,7 @@ _SCALARS: Final = frozenset({str, int, float, bool, type(None), bytes})
 _only_scalars = _SCALARS.issuperset
 
 
-class _Head(NamedTuple):
+class Head(NamedTuple):
     """The name and notes of a typed value, in front of its data."""
 
     name: Any
@@ -46,7 +46,7 @@ class TypedReader:
         self.older: OlderForms | None = None
         self._classes: Classes = classes
         self._layouts: dict[str, Layout | object | None] = {}
-        self._known: dict[bytes, _Head] = {}
+        self._known: dict[bytes, Head] = {}
         self._members: dict[tuple[str, str], Enum] = {}
 
     def clear(self) -> None:
@@ -68,7 +68,7 @@ class TypedReader:
         if len(parts) == 3:  # a key
             return self.value(parts[0], parts[2], parts[1])
         self.heads += 1
-        head = _Head(parts[0], parts[1] if len(parts) == 2 else None)
+        head = Head(parts[0], parts[1] if len(parts) == 2 else None)
         if head.notes is None or (type(head.notes) is dict and "fields" not in head.notes):  # nothing in it that can change
             self._known[payload] = head
         return head
@@ -79,14 +79,16 @@ class TypedReader:
         if depth > MAX_NESTING:
             raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
         if cls is list:
-            if value and type(value[0]) is _Head:
+            if value and type(value[0]) is Head:
                 head, data = value
                 return self.value(head.name, self.resolved(data, depth + 1), head.notes)
             keys: Any = range(len(value))
             parts: Any = value
         elif cls is dict:
+            if Head in map(type, value):
+                raise ValueError("the head of a typed value as a key")
             keys, parts = list(value), value.values()
-        elif cls is _Head:
+        elif cls is Head:
             raise ValueError("the head of a typed value alone")
         elif cls is msgpack.Timestamp:
             raise ValueError("a MessagePack timestamp, which is not a type of this format")

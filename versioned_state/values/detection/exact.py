@@ -67,7 +67,8 @@ class ExactPacker:
 
     def __init__(self, *, identities: bool = True) -> None:
         self._identities = identities
-        self._stand_in = _make_stand_in({}, {}, identities=identities)
+        self._met: dict[int, tuple[int, Any]] = {}  # instances that have an identity, which stand in a run once
+        self._stand_in = _make_stand_in({}, {}, self._met, identities=identities)
         self._pack = msgpack.Packer(strict_types=True, default=self._stand_in).pack
 
     def pack(self, run: list[Any]) -> bytes | None:
@@ -81,6 +82,8 @@ class ExactPacker:
             return None
         except Exception:  # noqa: BLE001 - code of the values' own types runs here; encoding them gives the error its path
             return None
+        finally:
+            self._met.clear()
         return packed
 
     def _as_one(self, run: list[Any]) -> list[Any]:
@@ -102,6 +105,8 @@ class ExactPacker:
             pickler.dump(run)
         except Exception:  # noqa: BLE001 - the same
             return None
+        finally:
+            self._met.clear()
         return file.getbuffer()
 
     def pack_object(self, value: Any) -> bytes | None:
@@ -112,12 +117,15 @@ class ExactPacker:
             return None
 
 
-def _make_stand_in(known: dict[bytes, bytes], stand_ins: dict[type, StandIn], *, identities: bool) -> StandIn:
+def _make_stand_in(
+    known: dict[bytes, bytes], stand_ins: dict[type, StandIn], met: dict[int, tuple[int, Any]], *, identities: bool
+) -> StandIn:
     """A function that gives the list that stands for a value of another type than JSON's.
 
     Args:
         known: digests of large objects.
         stand_ins: the function for each type, filled as types are met.
+        met: the instances that have an identity, by id, that the run had so far, each with its number.
     """
     members: dict[int, bytes] = {}
     kept: list[Any] = []  # the members, so that no id is used twice
@@ -129,7 +137,7 @@ def _make_stand_in(known: dict[bytes, bytes], stand_ins: dict[type, StandIn], *,
         cls = type(value)
         how = stand_ins.get(cls)
         if how is None:
-            how = _find_stand_in(cls, known, identities=identities)
+            how = _find_stand_in(cls, known, met, identities=identities)
             stand_ins[cls] = how
         packed = how(value)
         if type(packed) is bytes and len(kept) < _MEMBERS_KEPT:  # the member of an Enum
@@ -140,7 +148,7 @@ def _make_stand_in(known: dict[bytes, bytes], stand_ins: dict[type, StandIn], *,
     return stand_in
 
 
-def _find_stand_in(cls: type, known: dict[bytes, bytes], *, identities: bool) -> StandIn:
+def _find_stand_in(cls: type, known: dict[bytes, bytes], met: dict[int, tuple[int, Any]], *, identities: bool) -> StandIn:
     def of_object(value: Any) -> list[Any]:
         code = _Code()
         if _is_pickled_by_itself(value, code):
@@ -169,9 +177,20 @@ def _find_stand_in(cls: type, known: dict[bytes, bytes], *, identities: bool) ->
         except (NotPlainDataError, AttributeError):
             return of_object(value)
 
-    if layout.has_identity and identities:
-        return lambda value: [id(value), of_typed(value)]
-    return of_typed
+    return _once(of_typed, met, identities=identities) if layout.has_identity else of_typed
+
+
+def _once(of_typed: StandIn, met: dict[int, tuple[int, Any]], *, identities: bool) -> StandIn:
+    """The same for instances that have an identity: one stands in a run once, as a web of instances has any number of ways to each."""
+
+    def of_one(value: Any) -> list[Any] | bytes:
+        again = met.get(id(value))
+        if again is not None:
+            return [_MARK, "again", id(value) if identities else again[0]]
+        met[id(value)] = len(met), value
+        return [id(value), of_typed(value)] if identities else of_typed(value)
+
+    return of_one
 
 
 def _stand_in_of_scalar(write: Callable[[Any], bytes], of_object: StandIn) -> StandIn:
@@ -192,36 +211,37 @@ def _is_pickled_by_itself(value: Any, code: _Code) -> bool:
     return (cls is BuiltinFunctionType and isinstance(value.__self__, type | ModuleType | None)) or arrays.is_data(value)
 
 
-def holds_binary(values: Any) -> bool:
-    """Whether some values hold one that MessagePack writes without asking. Cost: a look at each part that is not a JSON scalar."""
+def holds_binary(values: Any, met: dict[int, Any] | None = None) -> bool:
+    """Whether some values hold one that MessagePack writes without asking. Cost: a look at each part that is not a JSON scalar.
+
+    ``met``: the instances that have an identity that the walk has met so far.
+    """
+    met = {} if met is None else met
     types = set(map(type, values))
     if _only_scalars(types):
         return False
     if not types.isdisjoint(_BINARY):
         return True
-    for value in values:
-        cls = type(value)
-        if cls is dict:
-            if holds_binary(value) or holds_binary(value.values()):
-                return True
-        elif cls in (list, tuple, set, frozenset):
-            if holds_binary(value):
-                return True
-        elif cls is Tagged:
-            if holds_binary([value.fields, value.notes]):
-                return True
-        elif cls not in WRITERS and holds_binary(_parts_of(value)):
-            return True
-    return False
+    return any(holds_binary(parts, met) for value in values for parts in _inside(value, met))
 
 
-def _parts_of(value: Any) -> Any:
-    layout = layout_of(type(value))
-    if layout is None or type(layout) is EnumLayout:
+def _inside(value: Any, met: dict[int, Any]) -> tuple[Any, ...]:
+    """The collections of the parts of a value; none of an instance that has an identity and was met."""
+    cls = type(value)
+    if cls is dict:
+        return value, value.values()
+    if cls in (list, tuple, set, frozenset):
+        return (value,)
+    if cls is Tagged:
+        return ([value.fields, value.notes],)
+    layout = None if cls in WRITERS else layout_of(cls)
+    if layout is None or type(layout) is EnumLayout or id(value) in met:
         return ()
+    if layout.has_identity:
+        met[id(value)] = value
     try:
-        return layout.parts(value)
-    except (NotPlainDataError, AttributeError):
+        return (layout.parts(value),)
+    except Exception:  # noqa: BLE001 - the same
         return ()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
+from operator import is_
 from typing import Any, Final
 
 from versioned_state.values.typed.instances import OrdinaryLayout, why_custom
@@ -103,7 +105,7 @@ class BaseLayout(Layout):
         base: Any = self.base
         if base is deque:
             maxlen = notes.get("maxlen")
-            if maxlen is not None and (type(maxlen) is not int or len(data) > maxlen):
+            if maxlen is not None and (type(maxlen) is not int or not len(data) <= maxlen <= sys.maxsize):
                 raise NotPlainDataError("a deque of more elements than it takes")
             deque.__init__(value, data, maxlen)
         elif base is list:
@@ -117,9 +119,9 @@ class BaseLayout(Layout):
             (set if base is set else dict).update(value, data)
         if base is defaultdict:
             factory = notes.get("factory")
-            if factory is not None and factory not in _FACTORIES:
+            if factory is not None and (type(factory) is not str or factory not in _FACTORIES):
                 raise NotPlainDataError("a default factory of a name that is not known")
-            _FACTORY.__set__(value, _FACTORIES[factory] if factory else None)
+            _FACTORY.__set__(value, None if factory is None else _FACTORIES[factory])
 
     def assign(self, live: Any, target: Any, assign_part: AssignPart) -> bool:
         base = self.base
@@ -148,16 +150,17 @@ class BaseLayout(Layout):
             deque.clear(live)
             deque.extend(live, content)
         elif base is set:
-            set.intersection_update(live, content)
+            set.clear(live)
             set.update(live, content)
         else:
             self._refill_dict(live, content)
 
     def _refill_dict(self, live: Any, content: dict[Any, Any]) -> None:
         base: Any = OrderedDict if self.base is OrderedDict else dict
-        if [*base.keys(live)] == [*content]:
-            # By the live key: a NaN is found only by its identity.
-            for key, held in zip([*base.keys(live)], content.values(), strict=True):
+        keys = [*base.keys(live)]
+        # One key must be the other, as 1 and True are equal; and a NaN is found only by its identity.
+        if len(keys) == len(content) and all(map(is_, keys, content)):
+            for key, held in content.items():
                 if dict.__getitem__(live, key) is not held:
                     base.__setitem__(live, key, held)
             return
@@ -236,9 +239,9 @@ class ExceptionLayout(Layout):
             value = self._base.__new__(self.cls, *args)
             # The builtin's own __init__ sets attributes that only it can set, such as UnicodeDecodeError.start.
             # Args that were changed later may not suit it.
-            with suppress(TypeError, ValueError):
+            with suppress(TypeError, ValueError, OverflowError):
                 self._base.__init__(value, *args)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise NotPlainDataError(str(error)) from error
         same = True
         for name, held in data.items():

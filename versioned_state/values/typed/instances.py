@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field
-from types import MemberDescriptorType
+from types import GetSetDescriptorType, MemberDescriptorType, NoneType
 from typing import Any, Final
 
 from versioned_state.values.typed.layout import AssignPart, Layout, NotPlainDataError, names_in
@@ -266,6 +266,8 @@ def why_custom(cls: type, stop: type = object) -> str | None:
     """The reason why instances of a class are more than their fields, or None."""
     if owner_of(cls, "__del__") is not None:
         return "its class has a __del__: it stands for something outside"
+    if type(lookup(cls, "__dict__")) not in (GetSetDescriptorType, NoneType):
+        return "its class has a __dict__ of its own"
     method = custom_pickling(cls, stop)
     if method == "copyreg":
         return "its pickling is registered with copyreg"

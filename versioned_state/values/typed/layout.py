@@ -82,8 +82,10 @@ class Layout(ABC):
     def parts(self, value: Any) -> Iterable[Any]:
         """All that a value refers to."""
         data, notes = self.take(value)
-        held: Iterable[Any] = data if type(data) in (list, tuple, set, frozenset) else (data,)
-        parts = list(data.values() if type(data) is dict else held)
+        if type(data) is dict:
+            parts = [*(key for key in data if type(key) is not str), *data.values()]
+        else:
+            parts = [*data] if type(data) in (list, tuple, set, frozenset) else [data]
         return [*parts, *notes["fields"].values()] if notes is not None and "fields" in notes else parts
 
 

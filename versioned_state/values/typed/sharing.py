@@ -14,23 +14,27 @@ from typing import Any, Final
 from versioned_state.values.cells import MAX_DEPTH
 from versioned_state.values.codec.scalars import WRITERS
 from versioned_state.values.typed.enums import EnumLayout
-from versioned_state.values.typed.layout import Layout, NotPlainDataError
+from versioned_state.values.typed.layout import Layout
 from versioned_state.values.typed.registry import layout_of
 from versioned_state.values.typed.tagged import Tagged
 
 _SCALARS: Final = frozenset({*WRITERS, float, bool, type(None)})
 _CONTAINERS: Final = frozenset({list, dict, tuple, set, frozenset})
 _MUTABLE: Final = frozenset({list, dict, set})
+_are_str = frozenset({str}).issuperset
 
 
 class _Place:
     """A part on the way from the value to where the walk is."""
 
-    __slots__ = ("at_end", "depth", "holds_identity", "in_ordinary", "parent", "value")
+    __slots__ = ("at_end", "depth", "holds_identity", "in_ordinary", "outermost", "parent", "value")
 
-    def __init__(self, value: Any, parent: _Place | None, *, ordinary: bool) -> None:
+    def __init__(self, value: Any, parent: _Place | None, *, typed: bool, ordinary: bool) -> None:
         self.value = value
         self.parent = parent
+        self.outermost: Any = value if typed else None  # the outermost typed value on the way
+        if parent is not None and parent.outermost is not None:
+            self.outermost = parent.outermost
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.in_ordinary: bool = ordinary or (parent is not None and parent.in_ordinary)
         self.holds_identity = ordinary
@@ -97,7 +101,6 @@ class _Walk:
     def _next(self, place: _Place, parts: Iterator[Any]) -> Any:
         """The next of the parts of a place that is to be walked; None at their end."""
         first, layouts, scalars = self._first, self._layouts, self._scalars
-        are_scalars = scalars.issuperset
         for part in parts:
             cls = type(part)
             if cls in scalars:
@@ -111,17 +114,19 @@ class _Walk:
             if not self._has_parts(cls):
                 continue
             layout = layouts[cls]
-            if layout is not None and place.depth + 1 < self._limit:
-                try:
-                    is_leaf = are_scalars(map(type, layout.parts(part)))
-                except (NotPlainDataError, AttributeError):
-                    continue  # an object
-                if is_leaf:
-                    if layout.has_identity:
-                        self._note_leaf(part, place)
-                    continue
+            if layout is not None and place.depth + 1 < self._limit and self._is_leaf(part, layout):
+                if layout.has_identity:
+                    self._note_leaf(part, place)
+                continue
             return part
         return None
+
+    def _is_leaf(self, part: Any, layout: Layout) -> bool:
+        """Whether an instance has no parts of its own, or none that it tells: it is an object then."""
+        try:
+            return self._scalars.issuperset(map(type, layout.parts(part)))
+        except Exception:  # noqa: BLE001 - code of the value's own type; encoding it gives the error its path
+            return True
 
     def _has_parts(self, cls: type) -> bool:
         if cls not in self._layouts:
@@ -143,26 +148,18 @@ class _Walk:
     def _enter(self, value: Any, parent: _Place | None) -> _Place:
         layout = self._layouts[type(value)]
         ordinary = layout is not None and layout.has_identity
-        place = self._first[id(value)] = _Place(value, parent, ordinary=ordinary)
+        place = self._first[id(value)] = _Place(value, parent, typed=layout is not None, ordinary=ordinary)
         self._kept.append(value)
         if place.depth >= self._limit:
-            self._note_deep(place)
+            outermost = place.outermost
+            if outermost is not None:
+                self.deep[id(outermost)] = outermost
         return place
 
     def _note_shared(self, common: _Place, part: Any, *, contains_itself: bool = False) -> None:
         self.shared[id(common.value)] = common.value
         one = f"one {type(part).__qualname__} in it is at two places"
         self.reasons.setdefault(id(common.value), "it contains itself" if contains_itself else one)
-
-    def _note_deep(self, place: _Place) -> None:
-        outermost: Any = None
-        at: _Place | None = place
-        while at is not None:
-            if self._layouts[type(at.value)] is not None:
-                outermost = at.value
-            at = at.parent
-        if outermost is not None:
-            self.deep[id(outermost)] = outermost
 
     def _parts(self, value: Any) -> Iterator[Any]:
         cls = type(value)
@@ -171,11 +168,11 @@ class _Walk:
         if layout is not None:
             try:
                 parts = layout.parts(value)
-            except (NotPlainDataError, AttributeError):
+            except Exception:  # noqa: BLE001 - the same
                 return iter(())
             self._kept.append(parts)
         elif cls is dict:
-            parts = value.values()
+            parts = value.values() if _are_str(map(type, value)) else [*value, *value.values()]
         elif cls is Tagged:
             parts = (value.fields,)
         else:
