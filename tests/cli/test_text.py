@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.support.examples import START, Trip, control_characters
+from versioned_state import Tagged
 from versioned_state.cli.importing.writer import clean
 from versioned_state.cli.render import text
 from versioned_state.cli.render.output import Output, Span, columns, crop, join, to_json
@@ -35,6 +36,28 @@ def test_a_value_that_fits_takes_one_line(value: Any, width: int):
     lines = list(text.value_lines(value, width))
     fits = len(repr(value)) <= width or not isinstance(value, list | tuple | dict) or not value
     assert (len(lines) == 1) == fits
+
+
+def test_a_typed_value_that_does_not_fit_has_a_line_for_each_field():
+    message = Tagged("chat:Message", {"content": "hi", "role": Tagged("chat:Role", "USER")})
+    agent = Tagged("chat:Agent", {"memory": [message], "name": "planner", "rows": Tagged("chat:Rows", [1, 2], {"fields": {"at": 3}})})
+    assert list(text.value_lines(agent, 44)) == [
+        "Agent(",
+        "  memory=[",
+        "    Message(content='hi', role=Role.USER),",
+        "  ],",
+        "  name='planner',",
+        "  rows=Rows([1, 2], at=3),",
+        ")",
+    ]
+    assert len(list(text.value_lines(agent, 120))) == 1
+    rows = [Tagged("chat:Rows", [1, 2]), Tagged("chat:Rows", [1, 2], {"fields": {"at": 3}})]
+    assert list(text.value_lines(rows, 8)) == [
+        "[",
+        *("  Rows([", "    1,", "    2,", "  ]),"),
+        *("  Rows(", "    [", "      1,", "      2,", "    ],", "    at=3,", "  ),"),
+        "]",
+    ]
 
 
 @given(st.lists(st.text(max_size=30), max_size=6), st.integers(1, 60))

@@ -37,6 +37,9 @@ class Offer:
         (Tagged("app:Offer", {"hotel": BIG}), f"Offer(hotel={hex(BIG)})"),
         (Tagged("app:Level", "HIGH"), "Level.HIGH"),
         (Tagged("app:Prefs", {"a b": (1,)}), "Prefs({'a b': (1,)})"),
+        (Tagged("app:Rows", [1, 2], {"fields": {"source": "db"}}), "Rows([1, 2], source='db')"),
+        (Tagged("app:At", {"x": 1}, {"tuple": True, "fields": {"of": "map"}}), "At(x=1, of='map')"),
+        (Tagged("app:Name", "ann", {"fields": {"n": 1}}), "Name('ann', n=1)"),
         (Offer(BIG), f"Offer(hotel={hex(BIG)})"),
         (OrderedDict(a=BIG), f"OrderedDict(a={hex(BIG)})"),
     ],
@@ -48,6 +51,26 @@ def test_as_text(value, shown):
     assert str(state.status())
     assert json.dumps(json_value(value))
     assert json.dumps(state.status().to_json())
+
+
+class Rows(list[int]):
+    source = ""
+
+
+@pytest.mark.parametrize("size", [2, 20_000])
+def test_the_attributes_of_a_list_of_a_class_of_its_own_are_shown_and_so_is_a_change_of_them(size: int):
+    state = Versioned()
+    state["rows"] = rows = Rows(range(size))
+    rows.source = "db"
+    state.commit()
+    rows.source = "web"
+    (change,) = state.status()
+    old, new = str(change).split(" -> ")
+    assert old.endswith(", source='db')")
+    assert new.endswith(", source='web')")
+    state.commit()
+    assert state.checkout("HEAD").preview("rows").endswith(", source='web')")
+    assert json_value(rows)["$typed"]["attributes"] == {"source": "web"}
 
 
 def test_as_json():

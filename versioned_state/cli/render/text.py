@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from versioned_state.cli.render.output import Line, Span
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.render import json_value, one_line
+from versioned_state.repository.views.render import are_fields, attributes_in, json_value, one_line, short_name
+from versioned_state.values.typed.tagged import Tagged
 
 Names = Mapping[str, list[tuple[str, str]]]
 """The branches and tags that point to a commit, as kind and name, by the commit's id."""
@@ -176,34 +177,48 @@ def value_lines(value: Any, width: int) -> Iterator[str]:
     return _value_lines(value, width, "", "")
 
 
-_BRACKETS: Final[dict[type, str]] = {list: "[]", tuple: "()", dict: "{}"}
 _WHOLE: Final = 1 << 62  # a width at which nothing is cut
 
 
 def _value_lines(value: Any, width: int, before: str, after: str) -> Iterator[str]:
     # ``before`` begins the first line (indentation, and a dict's key), ``after`` ends the last (a comma).
-    brackets = _BRACKETS.get(type(value))
-    if brackets is None or not value:
+    start, end, count, parts = _opened(value)
+    if not count:
         yield before + one_line(value, width=_WHOLE) + after
         return
-    flat = _flat(value, width - len(before) - len(after))
+    flat = _flat(value, count, width - len(before) - len(after))
     if flat is not None:
         yield before + flat + after
         return
-    yield before + brackets[0]
+    yield before + start
     indent = " " * (len(before) - len(before.lstrip()) + 2)
-    if type(value) is dict:
-        for key, item in value.items():
-            yield from _value_lines(item, width, f"{indent}{one_line(key, width=_WHOLE)}: ", ",")
-    else:
-        for item in value:
-            yield from _value_lines(item, width, indent, ",")
-    yield indent[:-2] + brackets[1] + after
+    for name, part in parts:
+        yield from _value_lines(part, width, indent + name, ",")
+    yield indent[:-2] + end + after
 
 
-def _flat(value: Any, room: int) -> str | None:
-    """A container on one line, or None if it takes more columns; a large one is not written out to find out."""
-    if len(value) * 3 > room + 2:
+def _opened(value: Any) -> tuple[str, str, int, Iterator[tuple[str, Any]]]:
+    """A container as its brackets, the number of its parts, and these, each with the text before it; none if it stays on one line."""
+    cls = type(value)
+    if cls is list or cls is tuple:
+        start, end = "[]" if cls is list else "()"
+        return start, end, len(value), (("", part) for part in value)
+    if cls is dict:
+        return "{", "}", len(value), ((f"{one_line(key, width=_WHOLE)}: ", part) for key, part in value.items())
+    if cls is not Tagged:
+        return "", "", 0, iter(())
+    name, fields, more = short_name(value.name), value.fields, attributes_in(value.notes)
+    if are_fields(fields):
+        return f"{name}(", ")", len(fields) + len(more), ((f"{key}=", part) for key, part in {**fields, **more}.items())
+    if more:
+        return f"{name}(", ")", 1 + len(more), chain([("", fields)], ((f"{key}=", part) for key, part in more.items()))
+    start, end, count, parts = _opened(fields)
+    return f"{name}({start}", f"{end})", count, parts
+
+
+def _flat(value: Any, count: int, room: int) -> str | None:
+    """A container of so many parts on one line, or None if it takes more columns; a large one is not written out to find out."""
+    if count * 3 > room + 2:
         return None
     text = one_line(value, width=room)  # a shortened text is longer than the room
     return text if len(text) <= room else None

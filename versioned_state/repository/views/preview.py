@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from versioned_state.objects.address import Address, Kind, expect
 from versioned_state.repository.history.reach import references_of_cell
-from versioned_state.repository.views.render import WIDTH, escape, joined, one_line, short_name, short_repr
+from versioned_state.repository.views.render import WIDTH, attributes_in, attributes_repr, escape, joined, one_line, short_name, short_repr
 from versioned_state.values.cells import Code, code_of, key_of_cell, payload_of, split_cells
 from versioned_state.values.containers import Head, container_of, order_keys, typed_parts
 from versioned_state.values.decode.decoder import Decoder
@@ -70,7 +70,8 @@ class Preview:
         name = short_name(str(self._decoder.decode(head.name)))
         opened = container_of(self._nodes, data)
         if opened is None or opened.tree.shape is not Shape.MAP or not all(map(_is_field, order_keys(self._nodes, opened))):
-            return f"{name}({self._show(data, budget)})"
+            more = {} if head.notes is None or _is_large(head.notes) else attributes_in(self._decoder.decode(head.notes))
+            return f"{name}({self._show(data, budget // 2 if more else budget)}{attributes_repr(more, budget // 2)})"
         fields = ((self._decoder.decode_key(key), find(self._nodes, opened.tree, key)) for key in order_keys(self._nodes, opened))
         parts = (f"{key}={'?' if cell is None else self._show(cell, budget)}" for key, cell in fields)
         return joined(f"{name}(", ")", parts, opened.tree.count, budget)

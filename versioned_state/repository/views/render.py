@@ -14,7 +14,7 @@ from versioned_state.values.codec.arrays import is_array
 from versioned_state.values.codec.pickles import ObjectInfo, type_name_of
 from versioned_state.values.typed.layout import NotPlainDataError
 from versioned_state.values.typed.registry import take_apart
-from versioned_state.values.typed.tagged import Tagged
+from versioned_state.values.typed.tagged import Notes, Tagged
 
 WIDTH: Final = 100
 
@@ -67,21 +67,41 @@ def short_repr(value: Any, budget: int) -> str:
     if cls is int:
         return _int(value)
     if cls is Tagged:
-        return typed_repr(value.name, value.fields, budget)
+        return typed_repr(value.name, value.fields, value.notes, budget)
     try:
         return repr(value).replace("\n", " ")
     except Exception as error:  # noqa: BLE001 - code of the value's own type, over a value that may hold anything
         return _described(value, budget, error)
 
 
-def typed_repr(name: str, fields: Any, budget: int) -> str:
-    """A typed value as its class would show it: ``Message(content='hi', role='user')``, ``Status.OPEN``."""
+def typed_repr(name: str, fields: Any, notes: Notes, budget: int) -> str:
+    """A typed value as its class would show it: ``Message(content='hi', role='user')``, ``Status.OPEN``, ``Rows([1, 2], source='db')``."""
     name = short_name(name)
-    if type(fields) is dict and all(type(key) is str and key.isidentifier() for key in fields):
-        return joined(f"{name}(", ")", (f"{key}={short_repr(part, budget)}" for key, part in fields.items()), len(fields), budget)
-    if type(fields) is str and fields.isidentifier():
+    more = attributes_in(notes)
+    if are_fields(fields):
+        parts = fields if not more else {**fields, **more}
+        return joined(f"{name}(", ")", (f"{key}={short_repr(part, budget)}" for key, part in parts.items()), len(parts), budget)
+    if type(fields) is str and fields.isidentifier() and not more:
         return f"{name}.{fields}"
-    return f"{name}({short_repr(fields, budget)})"
+    return f"{name}({short_repr(fields, budget // 2 if more else budget)}{attributes_repr(more, budget // 2)})"
+
+
+def are_fields(data: Any) -> bool:
+    """Whether the data of a typed value are fields by name, or look the same."""
+    return type(data) is dict and all(type(key) is str and key.isidentifier() for key in data)
+
+
+def attributes_repr(attributes: dict[str, Any], budget: int) -> str:
+    """Attributes as they stand behind the elements of a container, each after a comma."""
+    if not attributes:
+        return ""
+    return joined(", ", "", (f"{key}={short_repr(part, budget)}" for key, part in attributes.items()), len(attributes), budget)
+
+
+def attributes_in(notes: Notes) -> dict[str, Any]:
+    """The attributes of an instance whose data is the value of a built-in type."""
+    fields = None if notes is None else notes.get("fields")
+    return fields if type(fields) is dict else {}
 
 
 def short_name(name: str) -> str:
@@ -98,7 +118,7 @@ def _described(value: Any, budget: int, error: Exception) -> str:
     with suppress(Exception):
         record = take_apart(value)
         if record is not None:
-            return typed_repr(record[0], record[1], budget)
+            return typed_repr(*record, budget)
     return f"<{type_name_of(value)}, whose repr raises {type(error).__name__}>"
 
 
@@ -145,7 +165,9 @@ def _other(value: Any) -> Any:
     with suppress(NotPlainDataError):
         record = take_apart(value)
         if record is not None:
-            return {"$typed": {"name": record[0], "fields": json_value(record[1])}}
+            more = attributes_in(record[2])
+            attributes = {"attributes": json_value(more)} if more else {}
+            return {"$typed": {"name": record[0], "fields": json_value(record[1]), **attributes}}
     if hasattr(value, "isoformat"):
         return {f"${name}": value.isoformat()}
     if is_array(value):
