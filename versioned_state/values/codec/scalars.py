@@ -19,7 +19,7 @@ from uuid import UUID, SafeUUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from versioned_state.errors import StateError
-from versioned_state.values.cells import MAX_DEPTH, Code, array, extension, pack, pack_text
+from versioned_state.values.cells import MAX_DEPTH, Code, array, array_header, extension, pack, pack_text
 
 _FRACTION_BITS: Final = 1 << 16
 """Beyond this, reducing a fraction takes longer than reading it should."""
@@ -102,6 +102,9 @@ def _write_timezone(value: dt.timezone) -> bytes:
     return extension(Code.TIMEZONE, array(cells))
 
 
+_UTC: Final = _write_timezone(dt.UTC)
+
+
 def _write_zoneinfo(value: ZoneInfo) -> bytes:
     key: str | None = value.key  # typed as str; None if the zone was read from a file
     if key is None or not _ZONE_KEY.fullmatch(key):
@@ -112,6 +115,8 @@ def _write_zoneinfo(value: ZoneInfo) -> bytes:
 def _write_tzinfo(value: dt.tzinfo | None) -> bytes:
     if value is None:
         return b"\xc0"
+    if value is dt.UTC:
+        return _UTC
     if type(value) is dt.timezone:
         return _write_timezone(value)
     if type(value) is ZoneInfo:
@@ -120,8 +125,9 @@ def _write_tzinfo(value: dt.tzinfo | None) -> bytes:
 
 
 def _write_datetime(v: dt.datetime) -> bytes:
-    cells = _ints(v.year, v.month, v.day, v.hour, v.minute, v.second, v.microsecond, v.fold)
-    return extension(Code.DATETIME, array([*cells, _write_tzinfo(v.tzinfo)]))
+    # Messages have one each. Packed at once, behind the header of an array that has the time zone too.
+    ints: bytes = pack([v.year, v.month, v.day, v.hour, v.minute, v.second, v.microsecond, v.fold])
+    return extension(Code.DATETIME, array_header(9) + ints[1:] + _write_tzinfo(v.tzinfo))
 
 
 def _write_time(v: dt.time) -> bytes:

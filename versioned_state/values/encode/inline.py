@@ -35,6 +35,7 @@ from versioned_state.values.typed.tagged import Notes
 T = TypeVar("T")
 
 _SMALL: Final = frozenset({bool, int, float, type(None)})
+_PLAIN: Final = _SMALL | {str}
 
 
 class NotStorableError(Exception):
@@ -157,7 +158,7 @@ class InlineEncoder:
         try:
             inline = self.inline
             if cls is dict:
-                return map_header(len(value)) + b"".join([cell for key, part in value.items() for cell in (self.key(key), inline(part))])
+                return map_header(len(value)) + b"".join(self._entries(value))
             cells = [inline(part) for part in value]
         finally:
             self.depth -= 1
@@ -166,6 +167,18 @@ class InlineEncoder:
         if cls is tuple:
             return extension(Code.TUPLE, array(cells))
         return extension(Code.SET if cls is set else Code.FROZENSET, array(sorted(cells)))
+
+    def _entries(self, value: dict[Any, Any]) -> list[bytes]:
+        """The inline cells of keys and values, in turn."""
+        pack, inline, cells = self.pack, self.inline, []
+        try:
+            for key, part in value.items():
+                # Most are scalars, in the records of typed values too.
+                cells.append(pack(key) if type(key) is str else self.key(key))
+                cells.append(pack(part) if type(part) in _PLAIN else inline(part))
+        except (OverflowError, UnicodeEncodeError):
+            return [cell for key, part in value.items() for cell in (self.key(key), inline(part))]
+        return cells
 
     def _other(self, value: Any) -> bytes:
         record = self.record(value)
