@@ -123,6 +123,10 @@ COMMANDS = {
         for name in "log show diff get keys blame history status import export gc fsck prune purge stats demo completion set init".split()
     },
     "help-effects": "effects --help",
+    "help-events": "events --help",
+    "help-view": "view --help",
+    "view": "view",
+    "events": "events",
     "help-grep": "grep --help",
     "help-bisect": "bisect --help",
     "error-log-graph-json": "log --graph --json",

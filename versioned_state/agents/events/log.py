@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, overload
 
 from versioned_state.agents.events.entries import EVENTS, Entry, first_name, read_entry, space_of
-from versioned_state.agents.events.stamps import stamped
+from versioned_state.agents.events.stamps import stamped, unstamped
 from versioned_state.errors import InvalidArgumentError, MissingDependencyError, PickleRefusedError
 from versioned_state.repository.arguments import count
 from versioned_state.repository.inspect.log_filters import When, instants
@@ -77,7 +77,7 @@ class Events(Sequence[Any]):
         from versioned_state.repository.views.render import one_line
 
         rows = (
-            (f"{event.timestamp:%Y-%m-%d %H:%M:%S}", event.full_namespace, (event.commit_hash or "")[:12], one_line(event))
+            (f"{event.timestamp:%Y-%m-%d %H:%M:%S}", event.full_namespace, (event.commit_hash or "")[:12], one_line(unstamped(event)))
             for event in self
         )
         return table("events", ("time (UTC)", "by", "commit", "event"), rows)

@@ -23,6 +23,8 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "history": ("commands.read.history", "Show the commits that changed a path."),
         "grep": ("commands.read.grep", "Search the strings of a state."),
         "bisect": ("commands.read.bisect", "Find the commit where something went wrong."),
+        "events": ("commands.agents.events", "Show the events of tasks."),
+        "view": ("commands.agents.view", "Show a state at a glance, newest changes first."),
         "export": ("commands.read.export", "Write a state as JSON."),
     },
     "Change a branch": {

@@ -27,18 +27,22 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--author``, ``--since`` and the others, which a command takes as one argument, ``filters``."""
 
     @wraps(command)
-    def run(*args: Any, author: Any, since: Any, until: Any, message: Any, meta: Any, path: Any, changed: Any, **rest: Any) -> Any:
+    def run(
+        *args: Any, author: Any, since: Any, until: Any, message: Any, meta: Any, task: Any, path: Any, changed: Any, **rest: Any
+    ) -> Any:
         filters: Filters = {}
         if author is not None:
             filters["author"] = regex(author, hint=_LITERALLY)
         if since is not None:
-            filters["since"] = _when(since)
+            filters["since"] = parse_when(since)
         if until is not None:
-            filters["until"] = _when(until)
+            filters["until"] = parse_when(until)
         if message is not None:
             filters["message"] = regex(message, hint=_LITERALLY)
         if meta:
             filters["meta"] = _meta(meta)
+        if task is not None:
+            filters["meta"] = {**filters.get("meta", {}), "task": task}
         if path is not None:
             filters["path"] = path
         if changed is not None:
@@ -53,6 +57,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         path_option("Show commits that changed PATH, such as plan, messages[3] or @worker."),
         click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Show commits with this in their meta; KEY alone: with any value."),
+        click.option("--task", metavar="NAME", help="Show commits of calls of this task."),
         click.option("--grep", "message", metavar="REGEX", help="Show commits whose message matches."),
         click.option("--until", metavar="WHEN", help="Show commits made then or earlier."),
         click.option(
@@ -75,7 +80,7 @@ def regex(text: str, flags: int = 0, *, hint: str) -> re.Pattern[str]:
         raise
 
 
-def _when(given: str) -> When:
+def parse_when(given: str) -> When:
     """A date or time as given, or an age as the time it was then."""
     with suppress(click.BadParameter):
         return text.now() - parse_age(given) // timedelta(microseconds=1)

@@ -1,0 +1,96 @@
+"""``vstate events``, ``vstate view`` and ``vstate log --task`` over the calls of tasks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import Vstate
+from versioned_state import Agent, Disk, Versioned, current_state, emit, events, task
+
+
+@dataclass
+class Booked:
+    city: str
+
+
+@task
+def book(city: str) -> str:
+    current_state().setdefault("trips", []).append(city)
+    emit(Booked(city))
+    if city == "nowhere":
+        raise ValueError("no such city")
+    return city.upper()
+
+
+@Agent("planner").task
+def plan() -> None:
+    book("Oslo")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with Disk(tmp_path / "store") as disk, Versioned(disk) as state:
+        book("Rome", state=state)
+        plan(state=state)
+        with pytest.raises(ValueError, match="no such city"):
+            book("nowhere", state=state)
+    return tmp_path / "store"
+
+
+def test_events_are_listed_with_the_commit_that_the_agent_saw(vstate: Vstate, store: Path):
+    lines = vstate("events", store=store).stdout.splitlines()
+    assert len(lines) == 3 + 5 + 3
+    assert lines[1].endswith("  book  Booked(city='Rome')")
+    assert "planner/book  Booked(city='Oslo')" in lines[5]
+    with Disk(store) as disk, Versioned(disk) as state:
+        assert [line.split()[2] for line in lines] == [str(event.commit_hash)[:12] for event in events(state)]
+    shown = vstate("events", "main~1", "--json", store=store).stdout.splitlines()
+    assert len(shown) == 8
+    first = json.loads(shown[1])
+    assert (first["type"], first["namespace"], first["agent"]) == ("Booked", "book", "")
+    assert len(first["commit"]) == 48
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (["--type", "Booked"], 3),
+        (["--type", "ErrorEvent", "--type", "SuccessEvent"], 4),
+        (["--task", "plan"], 2),
+        (["--task", "book"], 9),
+        (["--since", "2h"], 11),
+        (["--since", "2999-01-01"], 0),
+        (["-n", "2"], 2),
+        (["-n", "0"], 0),
+    ],
+)
+def test_events_are_filtered(vstate: Vstate, store: Path, options: list[str], count: int):
+    assert len(vstate("events", *options, store=store).stdout.splitlines()) == count
+
+
+def test_log_shows_the_commits_of_a_task_and_show_its_outcome(vstate: Vstate, store: Path):
+    shown = vstate("log", "--task", "book", store=store).stdout
+    assert "book: trips added" in shown
+    assert "book: failure: ValueError('no such city')" in shown
+    assert "plan" not in shown
+    assert vstate("log", "--task", "plan", "--oneline", store=store).stdout.count("\n") == 1
+    show = vstate("show", store=store).stdout
+    assert "failure" in show
+    assert "seconds" in show
+
+
+def test_view_hides_events_and_fits_its_budget(vstate: Vstate, store: Path):
+    shown = vstate("view", store=store).stdout.splitlines()
+    assert shown[1:] == ["@book.trips = ['Oslo']", "trips = ['Rome']"]
+    assert len(vstate("view", "--budget", "30", store=store).stdout.strip()) <= 30
+    assert json.loads(vstate("view", "--json", "--full-values", store=store).stdout)["view"].splitlines()[1].startswith("trips")
+
+
+def test_what_cannot_be_followed_is_refused(vstate: Vstate, store: Path):
+    result = vstate("events", "main~1", "--follow", store=store)
+    assert result.code != 0
+    assert "--follow takes a branch" in result.stderr

@@ -1,0 +1,109 @@
+"""``vstate events``: what happened in the calls of tasks. Layer: cli."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from versioned_state.agents.events.classes import TaskStartEvent
+from versioned_state.agents.events.log import events as read_events
+from versioned_state.agents.events.stamps import unstamped
+from versioned_state.cli.render.output import Output, Span
+from versioned_state.cli.shared.filters import parse_when
+from versioned_state.cli.shared.place import explained
+from versioned_state.cli.shared.settings import Settings, json_option, limit_option, parse_text, verb
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.views.render import escape, json_value, one_line, short_name
+from versioned_state.values.typed.tagged import Tagged
+
+_PAUSE_S = 0.5
+"""Between two looks at a branch that is followed."""
+
+
+@verb("events", "Show the events of tasks.", example="vstate events --type ErrorEvent --since 2h")
+@click.argument("rev", default="HEAD", type=parse_text, metavar="[REV]")
+@click.option("--type", "types", multiple=True, metavar="NAME", type=parse_text, help="Show only events of this class.")
+@click.option("--task", metavar="NAME", type=parse_text, help="Show only events of calls of this task.")
+@click.option(
+    "--since", metavar="WHEN", type=parse_text, help="Show events of then or later: 2026-11-21T12:00 (UTC), or 2h for two hours ago."
+)
+@limit_option("Show at most the last COUNT events.")
+@click.option("-f", "--follow", is_flag=True, help="Go on, and show new events of the branch REV as they are committed.")
+@json_option
+@click.pass_obj
+def events(
+    settings: Settings,
+    rev: str,
+    *,
+    types: tuple[str, ...],
+    task: str | None,
+    since: str | None,
+    limit: int | None,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Show the events that agents emitted up to REV (default: HEAD, the current branch), oldest first.
+
+    Each line says when, in which call, on which commit, and what happened: vstate get COMMIT:PATH shows what the agent knew then.
+
+    With --json: one object a line.
+    """
+    output = settings.output
+    when = None if since is None else parse_when(since)
+    with settings.reading() as repository, output.paged(unless=as_json or follow), explained(repository, "vstate events", rev, ""):
+        if follow and rev != "HEAD" and rev not in repository.branches:
+            raise InvalidArgumentError(f"--follow takes a branch, not {rev!r}", hint="vstate branch lists them")
+        source = _select(read_events(repository.snapshot(rev, describe=True), since=when), types, task)
+        if limit is not None:
+            source = iter(list(source)[-limit:] if limit else ())
+        seen = set()
+        for event in source:
+            seen.add(_identity(event))
+            _show(output, event, as_json=as_json)
+        while follow:
+            time.sleep(_PAUSE_S)
+            for event in _select(read_events(repository.snapshot(rev, describe=True), since=when), types, task):
+                if _identity(event) not in seen:
+                    seen.add(_identity(event))
+                    _show(output, event, as_json=as_json)
+
+
+def _select(source: Any, types: tuple[str, ...], task: str | None) -> Iterator[Any]:
+    tasks: dict[str, str] = {}
+    for event in source:
+        if isinstance(event, TaskStartEvent):
+            tasks[event.full_namespace or ""] = event.task_name
+        if (not types or _name(event) in types) and (task is None or tasks.get(event.full_namespace) == task):
+            yield event
+
+
+def _name(event: Any) -> str:
+    return short_name(event.name).rpartition(".")[2] if isinstance(event, Tagged) else type(event).__name__
+
+
+def _identity(event: Any) -> tuple[Any, ...]:
+    return event.timestamp, event.full_namespace, event.commit_hash, one_line(unstamped(event))
+
+
+def _show(output: Output, event: Any, *, as_json: bool) -> None:
+    if as_json:
+        output.json(
+            {
+                "timestamp": f"{event.timestamp:%Y-%m-%dT%H:%M:%S.%fZ}",
+                "type": _name(event),
+                "agent": event.agent_name,
+                "namespace": event.full_namespace,
+                "commit": event.commit_hash,
+                "event": json_value(unstamped(event)),
+            }
+        )
+        return
+    output.print(
+        Span(f"{event.timestamp:%Y-%m-%d %H:%M:%S}", "time"),
+        "  ",
+        Span((event.commit_hash or "")[:12], "id"),
+        f"  {escape(event.full_namespace)}  {one_line(unstamped(event))}",
+    )
