@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,7 @@ def test_what_is_set_is_told_and_the_same_value_makes_no_commit(vstate: Vstate, 
         (["a", "1" * 10_000], ["is not JSON"]),
         (["nothing.limit", "1"], ["nothing at nothing", "vstate set nothing '{}'"]),
         (["messages[9]", "1"], ["nothing at messages[9]", "messages has 4 elements; messages[4] appends one"]),
-        (["messages[9].role", "1"], ["nothing at messages[9]"]),
+        (["messages[9].role", "1"], ["nothing at messages[9]", "messages has 4 elements"]),
         (["messages.role", "1"], ["a value of type list", "a key cannot be set"]),
         (["budget[0]", "1"], ["a value of type dict", "an index cannot be set"]),
         (["notes.x", "1"], ["a value of type str"]),
@@ -82,6 +84,69 @@ def test_what_cannot_be_set_changes_nothing(args: list[str], words: list[str], v
     assert_error(result, *words)
     assert len(result.stderr) < 1000
     assert vstate("log", "--all", "--json", store=own_trip.path).stdout == before
+
+
+class Role(enum.Enum):
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+@dataclass
+class Message:
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True)
+class Prefs:
+    limit: int
+    names: Names
+
+
+class Names(list[str]):
+    pass
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Path:
+    with Versioned(Disk(tmp_path / "chat")) as state:
+        state["messages"], state["prefs"] = [Message(Role.USER, "hi")], Prefs(100, Names(["a"]))
+        state["role"] = Role.USER
+        state.commit()
+    return tmp_path / "chat"
+
+
+def test_a_field_is_set_like_a_key_and_the_instance_keeps_its_class(vstate: Vstate, chat: Path):
+    for args in (
+        ["messages[0].content", '"hello"'],
+        ["messages[0].role", "ASSISTANT", "--text"],
+        ["prefs.limit", "50"],
+        ["prefs.names[0]", '"b"'],
+        ["prefs.names[1]", '"c"'],
+        ["role", '"ASSISTANT"'],
+    ):
+        assert vstate("set", *args, store=chat).code == 0, args
+    with Versioned(Disk(chat)) as state:
+        assert state["messages"] == [Message(Role.ASSISTANT, "hello")]
+        assert state["prefs"] == Prefs(50, Names(["b", "c"]))
+        assert type(state["prefs"].names) is Names
+        assert state["role"] is Role.ASSISTANT
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("prefs.limits", ["nothing at prefs.limits", "prefs is of type Prefs, with limit, names"]),
+        ("prefs.limits.x", ["nothing at prefs.limits", "prefs is of type Prefs, with limit, names"]),
+        ("prefs[0]", ["prefs is a value of type Prefs, in which an index cannot be set"]),
+        ("prefs.names.x", ["prefs.names is a value of type Names, in which a key cannot be set"]),
+        ("prefs.names[5]", ["prefs.names has 1 element; prefs.names[1] appends one"]),
+        ("messages[0].role.value", ["messages[0].role is a value of type Role"]),
+    ],
+)
+def test_what_is_no_part_of_an_instance_is_not_set(path: str, words: list[str], vstate: Vstate, chat: Path):
+    assert_error(vstate("set", path, "1", store=chat), *words)
+    assert vstate("log", "--oneline", store=chat).stdout.count("\n") == 1
 
 
 def test_standard_input_must_be_text(vstate: Vstate, own_trip: Trip):

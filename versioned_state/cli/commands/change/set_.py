@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections import deque
 from typing import Any
 
 import click
 
+from versioned_state.cli.render.text import plural
 from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made
 from versioned_state.cli.shared.hints import not_json
 from versioned_state.cli.shared.settings import Settings, parse_text, verb
-from versioned_state.errors import InvalidArgumentError, UnknownPathError
+from versioned_state.errors import InvalidArgumentError, PickleRefusedError, UnknownPathError
+from versioned_state.repository.views.render import are_fields, short_name
 from versioned_state.state.edits.restore import put_at
-from versioned_state.state.state import State, step_into
-from versioned_state.values.paths.path import Index, Key, StatePath, Step
-from versioned_state.values.typed.registry import fields_of
+from versioned_state.state.state import State, key_of, step_into
+from versioned_state.values.paths.path import Index, Key, StatePath
 from versioned_state.values.typed.tagged import Tagged
 
 
@@ -32,7 +34,7 @@ def set_(settings: Settings, path: str, value: str, *, text: bool, message: str,
     """Set the value at PATH on the current branch, and commit that. VALUE is JSON, or with --text a string; - reads standard input.
 
     PATH is a key of the state, which may be new, or leads into a value: prefs.theme, messages[3].content. The index after the last one
-    appends to a list.
+    appends to a list. A field of an instance is set like a key. A member of an Enum is set by its name, with --text.
     """
     steps = StatePath.parse(path)
     parsed = _read(path, value, text=text)
@@ -69,23 +71,44 @@ def _assign(state: State, path: StatePath, value: Any) -> None:
         try:
             container = step_into(container, step)
         except LookupError:
-            missing = str(StatePath(path.steps[:count]))
-            raise UnknownPathError(missing, at="HEAD", hint=f"set it first: vstate set {shlex.quote(missing)} '{{}}'") from None
-    last = path.steps[-1]
-    parent = StatePath(path.steps[:-1])
-    if isinstance(last, Index) and isinstance(container, list) and not -len(container) <= last.index <= len(container):
-        hint = f"{parent} has {len(container):,} elements; {parent}[{len(container)}] appends one"
-        raise UnknownPathError(str(path), at="HEAD", hint=hint)
-    if not _fits(container, last):
-        kind = "a key" if isinstance(last, Key) else "an index"
-        raise InvalidArgumentError(
-            f"{parent} is a value of type {type(container).__name__}, in which {kind} cannot be set", remains="nothing was changed"
-        )
+            missing = StatePath(path.steps[:count])
+            hint = _parts_hint(container, missing) or f"set it first: vstate set {shlex.quote(str(missing))} '{{}}'"
+            raise UnknownPathError(str(missing), at="HEAD", hint=hint) from None
+    held = _held(container, path)
+    if type(held) is Tagged and type(held.fields) is type(value) and not isinstance(value, list | dict):
+        value = Tagged(held.name, value, held.notes)  # another member of the Enum, not a string in its place
     put_at(state, path, value)
 
 
-def _fits(container: Any, step: Step) -> bool:
-    """Whether a value has parts of the kind that a step leads to."""
-    if isinstance(step, Key):
-        return isinstance(container, State | dict) or fields_of(container) is not None
-    return isinstance(step, Index) and (isinstance(container, list) or (type(container) is Tagged and type(container.fields) is list))
+def _held(container: Any, path: StatePath) -> Any:
+    """The value that is at the path now, or None. Raises ``UnknownPathError`` or ``InvalidArgumentError`` if none can be set there."""
+    last = path.steps[-1]
+    parent = StatePath(path.steps[:-1])
+    data = container.fields if type(container) is Tagged else container
+    if isinstance(last, Index) and isinstance(data, list | deque):
+        if last.index == len(data):
+            return None
+        if not -len(data) <= last.index < len(data):
+            raise UnknownPathError(str(path), at="HEAD", hint=f"{_parts_hint(data, path)}; {parent}[{len(data)}] appends one")
+        return data[last.index]
+    if isinstance(last, Key) and isinstance(data, State | dict):
+        key = key_of(last)
+        if data is not container and key not in data:
+            raise UnknownPathError(str(path), at="HEAD", hint=_parts_hint(container, path))
+        try:
+            return data.get(key)
+        except PickleRefusedError:  # an object can be replaced without being read
+            return None
+    kind = "a key" if isinstance(last, Key) else "an index"
+    name = short_name(container.name) if type(container) is Tagged else type(container).__name__
+    raise InvalidArgumentError(f"{parent} is a value of type {name}, in which {kind} cannot be set", remains="nothing was changed")
+
+
+def _parts_hint(container: Any, path: StatePath) -> str:
+    """The parts of a list or an instance, for an error about a path that is none of them; empty for any other container."""
+    parent = StatePath(path.steps[:-1])
+    if isinstance(container, list | deque):
+        return f"{parent} has {plural(len(container), 'element')}"
+    if type(container) is Tagged and are_fields(container.fields):
+        return f"{parent} is of type {short_name(container.name)}, with {', '.join(container.fields) or 'no fields'}"
+    return ""
