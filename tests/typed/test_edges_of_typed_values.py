@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,3 +133,12 @@ def test_data_that_no_value_of_the_type_has_reads_as_tagged_and_is_stored_again_
     value = decode_inline(cell)
     assert value == Tagged(name, data, notes)
     assert inline(value) == cell
+
+
+def test_a_module_that_ends_the_process_when_it_is_imported_leaves_its_values_tagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a_script_that_exits.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    state = Versioned()
+    state["x"] = Tagged("a_script_that_exits:Job", {"n": 1})
+    state.commit()
+    assert type(state.checkout("HEAD")["x"]) is Tagged

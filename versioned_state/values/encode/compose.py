@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any, Final
 
 from versioned_state.values.cells import (
@@ -178,8 +178,7 @@ class Composer:
 
     def dict_of(self, entries: dict[bytes, bytes], limit: int) -> bytes:
         """The cell of a dict of these entries (by order key, in their order), in whatever form each value is."""
-        parts = (part for key, cell in entries.items() for part in (key_cell(key), cell))
-        whole = self._joined(parts, pairs=True)
+        whole = self._joined(entries.values(), keys=entries)
         if whole is not None:
             return self.fit(whole, limit)
         cells: dict[bytes, bytes | None] = {key: self.fit(cell, ENTRY_INLINE) for key, cell in entries.items()}
@@ -206,7 +205,7 @@ class Composer:
                 return None
             entries.update(zip(leaf.keys, leaf.items, strict=True))
         keys = order_keys(self.nodes, Container(tree, order))
-        return self._joined((part for key in keys for part in (key_cell(key), entries[key])), pairs=True)
+        return self._joined(map(entries.__getitem__, keys), keys=keys)
 
     def set_of(self, code: Code, cells: Iterable[bytes], limit: int) -> bytes:
         """The cell of a set (``Code.SET``) or frozenset of these elements, in whatever form each is."""
@@ -221,14 +220,16 @@ class Composer:
     def _sequence(self, cells: list[bytes]) -> Tree:
         return splice(self.nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)])
 
-    def _joined(self, cells: Iterable[bytes], *, pairs: bool = False) -> bytes | None:
-        """A list or dict of these, wholly inline; None if that is too long."""
+    def _joined(self, cells: Iterable[bytes], *, keys: Iterable[bytes] | None = None) -> bytes | None:
+        """A list of these or, with order keys, a dict, wholly inline; None if that is too long."""
         parts: list[bytes] = []
-        size = 0
-        for cell in cells:
+        size = count = 0
+        # A key is as it is: a typed value has a form of its own there.
+        for key, cell in zip(repeat(b"") if keys is None else map(key_cell, keys), cells, strict=False):
             whole = self.inline(cell)
-            if whole is None or (size := size + len(whole)) > ELEMENT_INLINE:
+            if whole is None or (size := size + len(key) + len(whole)) > ELEMENT_INLINE:
                 return None
-            parts.append(whole)
-        header = map_header(len(parts) // 2) if pairs else array_header(len(parts))
+            parts += (key, whole)
+            count += 1
+        header = array_header(count) if keys is None else map_header(count)
         return header + b"".join(parts) if len(header) + size <= ELEMENT_INLINE else None

@@ -6,6 +6,7 @@ now; encoding it again would give another cell although nobody changed it. So it
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -39,11 +40,11 @@ class OlderForms:
         if fingerprint is None:
             return
         if len(self._known) >= self._room:
-            self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
+            self._known = {key: known for key, known in self._known.items() if _is_held(known[0])}
             self._room = max(64, 2 * len(self._known))
         try:
             held: Callable[[], Any] = weakref.ref(value)
-        except TypeError:  # without weak references it is kept alive
+        except TypeError:  # without weak references it is kept alive until there is no room
             held = partial(_itself, value)
         self._known[id(value)] = (held, cell, fingerprint)
 
@@ -60,3 +61,10 @@ class OlderForms:
 
 def _itself(value: Any) -> Any:
     return value
+
+
+def _is_held(held: Callable[[], Any]) -> bool:
+    """Whether anyone else refers to an instance."""
+    value = held()
+    # Referred to by ``value``, by the argument of ``getrefcount`` and, without weak references, by ``held``.
+    return value is not None and sys.getrefcount(value) > (3 if isinstance(held, partial) else 2)

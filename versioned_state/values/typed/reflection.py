@@ -73,8 +73,8 @@ def find_class(name: str, *, importing: bool = False) -> type | None:
     if module is None and importing:
         try:
             module = import_module(module_name)
-        except Exception:  # noqa: BLE001 - the module is missing, or fails: either way, its classes are not there
-            return None
+        except (Exception, SystemExit):  # noqa: BLE001 - the module is missing, or fails: either way, its classes are not there
+            return None  # SystemExit: a script that is imported runs to its end
     if not isinstance(module, ModuleType):
         return None
     namespace: Any = object.__getattribute__(module, "__dict__")
