@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from tests.support.registrations import forget, forgotten
 from versioned_state import Memory, Versioned, register
+from versioned_state.errors import StateError
 
 
 @dataclass
@@ -47,6 +49,25 @@ def store() -> Memory:
     forget(Note)
     register(Memo, "note", version=2, upgrade=upgrade)
     return store
+
+
+@pytest.mark.parametrize(
+    ("faulty", "reason"),
+    [
+        (lambda fields, version: fields.clear(), "upgrade() returned None, not the fields"),
+        (lambda fields, version: fields["nothing"], "KeyError: 'nothing'"),
+        (lambda fields: fields, "takes 1 positional argument"),
+    ],
+)
+def test_an_upgrade_that_does_not_work_raises_and_loses_nothing(faulty: Any, reason: str, store: Memory):
+    register(Memo, "note", version=2, upgrade=faulty)
+    state = Versioned(store)
+    state["other"] = 1
+    with pytest.raises(StateError, match=re.escape(reason)):
+        state["notes"]
+    state.commit()
+    register(Memo, "note", version=2, upgrade=upgrade)
+    assert state["notes"] == [Memo("a", ["old"]), Memo("b", ["x", "old"])]
 
 
 def test_an_upgrade_may_change_the_fields_that_it_gets_and_nothing_is_written_until_the_instance_changes(store: Memory):

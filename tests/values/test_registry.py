@@ -337,6 +337,12 @@ def test_bad_registration(arguments, reason):
         register(*arguments)
 
 
+def test_a_name_alone_is_not_registered_and_the_error_says_how_to():
+    with pytest.raises(InvalidArgumentError, match="takes a type, not 'note'") as caught:
+        register("note")  # type: ignore[arg-type]
+    assert "register(YourClass, 'note')" in caught.value.hint
+
+
 @pytest.mark.parametrize("name", [5, None, b"x", ""])
 def test_a_tagged_value_without_a_name(name):
     with pytest.raises(InvalidArgumentError, match="the name of a type is a string"):

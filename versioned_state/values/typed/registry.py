@@ -113,7 +113,8 @@ def register(
 
 def _check_type(type: Any) -> None:
     if not isinstance(type, builtins.type):
-        raise InvalidArgumentError(f"register() takes a type, not {type!r}")
+        hint = f"call register(YourClass, {type!r}) below the class" if isinstance(type, str) else ""
+        raise InvalidArgumentError(f"register() takes a type, not {type!r}", hint=hint)
     if type in _DATA:
         raise InvalidArgumentError(
             f"{type.__qualname__} is data as it is, and cannot be registered", hint="make a subclass, or a dataclass that holds one"
@@ -235,6 +236,8 @@ def make(layout: Layout, name: str, data: Any, notes: dict[str, Any]) -> tuple[A
         upgrade = _upgrades.get(layout.name)
         if upgrade is not None and type(version) is int and version < (layout.version or 1):
             data = upgrade(_own(data), version)
+            if data is None:
+                raise TypeError("upgrade() returned None, not the fields")
     value, complete = layout.make(data, notes)
     return value, same and complete
 
