@@ -58,3 +58,16 @@ def test_what_is_an_object_because_it_contains_itself_is_not_changed_by_reading_
     assert not fresh.status()
     fresh["part"].more = 1
     assert [str(change.path) for change in fresh.status()] == ["part"]
+
+
+class Wide(pydantic.BaseModel):
+    a: int | None = None
+    an_empty_list_of_what_it_did_not_use: list[str] = []
+    another_thing_that_nobody_gave: str | None = None
+    text: str
+
+
+@pytest.mark.parametrize("text", ["Rain.", "It rains in Rome. " * 9])
+def test_a_line_shows_the_fields_that_are_not_empty_first(state: Versioned, text: str):
+    state["wide"] = Wide(text=text)
+    assert f"Wide(text='{text[:50]}" in str(state.status()[0])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from versioned_state.objects.address import Address, Kind, expect
 from versioned_state.repository.history.reach import references_of_cell
 from versioned_state.repository.views.render import WIDTH, attributes_in, attributes_repr, escape, joined, one_line, short_name, short_repr
 from versioned_state.values.cells import Code, code_of, key_of_cell, payload_of, split_cells
-from versioned_state.values.containers import Head, container_of, order_keys, typed_parts
+from versioned_state.values.containers import Head, container_of, is_record, order_keys, typed_parts
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.references import tree_of
@@ -19,6 +20,8 @@ WHOLE: Final = 1 << 20
 """Bytes up to which a text or an array is read whole to be shown."""
 
 _BLOBS: Final = frozenset({Code.TEXT, Code.BYTES_BLOB, Code.BYTEARRAY_BLOB, Code.ARRAY_BLOB})
+_EMPTY: Final = (b"\xc0", b"\xa0", b"\x90", b"\x80")
+"""Cells of None, and of an empty str, list and dict: such fields are shown last, since most of a framework's message are empty."""
 _SORTED: Final = 1000
 """Elements up to which a set is shown in order; a larger one is shown as it is stored."""
 
@@ -72,7 +75,11 @@ class Preview:
         if opened is None or opened.tree.shape is not Shape.MAP or not all(map(_is_field, order_keys(self._nodes, opened))):
             more = {} if head.notes is None or _is_large(head.notes) else attributes_in(self._decoder.decode(head.notes))
             return f"{name}({self._show(data, budget // 2 if more else budget)}{attributes_repr(more, budget // 2)})"
-        fields = ((self._decoder.decode_key(key), find(self._nodes, opened.tree, key)) for key in order_keys(self._nodes, opened))
+        tree = opened.tree
+        keys = order_keys(self._nodes, opened)
+        fields: Iterable[tuple[Any, bytes | None]] = ((self._decoder.decode_key(key), find(self._nodes, tree, key)) for key in keys)
+        if tree.count <= _SORTED and is_record(replace(opened, head=head)):  # the fields of a NamedTuple keep their order
+            fields = sorted(fields, key=lambda field: field[1] in _EMPTY)
         parts = (f"{key}={'?' if cell is None else self._show(cell, budget)}" for key, cell in fields)
         return joined(f"{name}(", ")", parts, opened.tree.count, budget)
 

@@ -74,12 +74,19 @@ def short_repr(value: Any, budget: int) -> str:
         return _described(value, budget, error)
 
 
+def _is_empty(value: Any) -> bool:
+    return value is None or (type(value) in (str, list, dict) and not value)
+
+
 def typed_repr(name: str, fields: Any, notes: Notes, budget: int) -> str:
     """A typed value as its class would show it: ``Message(content='hi', role='user')``, ``Status.OPEN``, ``Rows([1, 2], source='db')``."""
     name = short_name(name)
     more = attributes_in(notes)
     if are_fields(fields):
         parts = fields if not more else {**fields, **more}
+        if notes is None or "tuple" not in notes:
+            # Behind those that say something: most fields of a framework's message are empty, and a line ends soon.
+            parts = dict(sorted(parts.items(), key=lambda item: _is_empty(item[1])))
         return joined(f"{name}(", ")", (f"{key}={short_repr(part, budget)}" for key, part in parts.items()), len(parts), budget)
     if type(fields) is str and fields.isidentifier() and not more:
         return f"{name}.{fields}"
