@@ -13,8 +13,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, get_type_hints
 
-from versioned_state import ActionEvent, Agent, OutputEvent, TaskFailed, Versioned, events
-from versioned_state.agents.call import Call
+from versioned_state import ActionEvent, Agent, Call, OutputEvent, TaskFailed, Versioned, events
 
 JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
 ROUNDS = 20

@@ -16,8 +16,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
 
-from versioned_state import ActionEvent, Agent, ErrorEvent, OutputEvent, TaskFailed, Versioned, events
-from versioned_state.agents.call import Call
+from versioned_state import ActionEvent, Agent, Call, ErrorEvent, OutputEvent, TaskFailed, Versioned, events
 from versioned_state.errors import UnserializableValueError
 
 Model = Callable[[str], tuple[str, str]]

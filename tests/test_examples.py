@@ -1,14 +1,21 @@
-"""The programs in examples/ run, and are short enough to be read at a sitting."""
+"""The programs and notebooks in examples/ run, and are short enough to be read at a sitting."""
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+from tests.support.notebooks import read_notebook, run_notebook
+
+FOLDER = Path(__file__).parents[1] / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
@@ -22,3 +29,23 @@ def test_the_example_runs(example: Path, tmp_path: Path):
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_the_example_is_short(example: Path):
     assert len(example.read_text("utf-8").splitlines()) < 100
+
+
+def masked(outputs: Any) -> str:
+    """Outputs without ids and times."""
+    text = re.sub(r"\b[0-9a-f]{12,}\b", "x", json.dumps(outputs, indent=1))
+    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "t", text)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_notebook_gives_the_outputs_that_it_shows(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    notebook = read_notebook(path)
+    shown = [cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert masked(run_notebook(notebook)) == masked(shown), "python -m tests.support.notebooks stores new outputs"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_notebook_is_short(path: Path):
+    assert sum(len(cell["source"]) for cell in read_notebook(path)["cells"]) < 100

@@ -24,6 +24,7 @@ def test_public_names():
         "ActionEvent",
         "Agent",
         "Cache",
+        "Call",
         "Change",
         "ClarifyEvent",
         "Commit",

@@ -23,6 +23,7 @@ from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
     from versioned_state.agents.agent import Agent
+    from versioned_state.agents.call import Call
     from versioned_state.agents.effects import Happened, effect, effects, forget_effect, settle_effect
     from versioned_state.agents.events.classes import (
         ActionEvent,
@@ -67,6 +68,7 @@ __all__ = [
     "ActionEvent",
     "Agent",
     "Cache",
+    "Call",
     "Change",
     "ClarifyEvent",
     "Commit",
@@ -125,6 +127,7 @@ __getattr__, __dir__ = lazy_names(
         "parallel": "agents.parallel",
         "Outcome": "agents.parallel",
         "Agent": "agents.agent",
+        "Call": "agents.call",
         "ErrorEvent": "agents.events.classes",
         "ClarifyEvent": "agents.events.classes",
         "FailEvent": "agents.events.classes",

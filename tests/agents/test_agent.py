@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.event_loop import in_event_loop
-from versioned_state import Agent, Live, Versioned, current_state, emit, events, task
-from versioned_state.agents.call import Call
+from versioned_state import Agent, Call, Live, Versioned, current_state, emit, events, task
 from versioned_state.agents.events.classes import ActionEvent, ErrorEvent, SuccessEvent, TaskStartEvent
 from versioned_state.errors import InvalidArgumentError
 

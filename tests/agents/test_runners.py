@@ -12,8 +12,7 @@ from chat_completions import chat_runner, said, weather
 from openai.types.chat import ChatCompletion
 from scripted_model import code_runner, script
 
-from versioned_state import ActionEvent, Agent, ErrorEvent, FailEvent, Live, OutputEvent, TaskFailed, Versioned, events, task
-from versioned_state.agents.call import Call
+from versioned_state import ActionEvent, Agent, Call, ErrorEvent, FailEvent, Live, OutputEvent, TaskFailed, Versioned, events, task
 
 Runner = Callable[[Call], Any]
 

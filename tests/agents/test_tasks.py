@@ -162,6 +162,9 @@ def test_what_is_not_a_state_is_refused():
     state.commit()
     with pytest.raises(InvalidArgumentError, match="not dict"):
         book("Rome", state={})  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="not Memory") as refused:
+        book("Rome", state=Memory())  # type: ignore[arg-type]
+    assert refused.value.hint == "Versioned(store)"
     with pytest.raises(ReadOnlyError, match="snapshot") as raised:
         book("Rome", state=state.checkout("HEAD"))  # type: ignore[arg-type]
     assert "fork" in raised.value.hint

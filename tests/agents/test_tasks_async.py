@@ -296,6 +296,21 @@ def test_a_generator_that_is_taken_to_its_end_commits():
     assert list(count(3)) == [0, 1, 2]
 
 
+def test_a_coroutine_and_a_generator_have_the_name_of_the_task():
+    @task
+    async def later() -> None:
+        await asyncio.sleep(0)
+
+    @task
+    def numbers() -> Any:
+        yield 1
+
+    running: Any = later()
+    assert (running.__name__, running.__qualname__) == ("later", later.__qualname__)
+    running.close()
+    assert numbers().__name__ == "numbers"
+
+
 def test_a_generator_does_nothing_before_its_first_value():
     state = Versioned()
     generator = count(3, state=state)

@@ -13,11 +13,13 @@ from versioned_state.agents.tasks.drivers import awaited, kind_of, run, to_end
 from versioned_state.agents.tasks.round import OnEvent, Round
 from versioned_state.agents.tasks.signature import Bound, TaskSignature
 from versioned_state.errors import InvalidArgumentError, ReadOnlyError
+from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.live import Live
 from versioned_state.state.namespace import Namespace
 from versioned_state.state.state import State
 from versioned_state.state.versioned import Versioned
+from versioned_state.storage import KVStore
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
@@ -112,7 +114,10 @@ class Task(Generic[R]):
             raise TypeError(f"task {self.task_name!r} has no body, and no runner: write one, or make it a task of an Agent with a runner")
         if state is not None:
             check_state(state)
-        return run(self._kind, partial(self._begin, bound, state, key, on_event), partial(self._body, bound))
+        given = run(self._kind, partial(self._begin, bound, state, key, on_event), partial(self._body, bound))
+        if self._kind != "function":  # a coroutine or a generator, which warnings and tracebacks name
+            given.__name__, given.__qualname__ = self.__name__, self.__qualname__
+        return given
 
     def _body(self, bound: Bound, call: Call) -> Any:
         if not self._is_run:
@@ -261,6 +266,7 @@ def check_state(state: object) -> None:
         raise InvalidArgumentError(
             f"state= is a Versioned, a namespace of one, a Live or the URL of a store, not {type(state).__name__}",
             remains="the task did not run",
+            hint="Versioned(store)" if isinstance(state, KVStore | Repository) else "",
         )
 
 
