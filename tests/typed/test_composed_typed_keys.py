@@ -67,3 +67,25 @@ def test_a_removal_in_a_dict_with_typed_keys(size: int):
     scratch = Versioned()
     scratch["d"] = expected
     assert scratch.commit().root == again.head.root
+
+
+class Ordinary:
+    pass
+
+
+def test_a_field_that_a_policy_brings_back_stands_in_its_place():
+    state = Versioned()
+    state["o"] = Ordinary()
+    state["o"].b, state["o"].c = 1, 1
+    state.commit()
+    other = state.fork("other")
+    other["o"].b = 2
+    other.commit()
+    del state["o"].b
+    state["o"].c = 3
+    state.commit()
+    state.merge("other", policies={"o.b": "theirs"})
+    scratch = Versioned()
+    scratch["o"] = Ordinary()
+    scratch["o"].b, scratch["o"].c = 2, 3
+    assert scratch.commit().root == state.head.root

@@ -13,13 +13,13 @@ from itertools import repeat
 from typing import Any, Final, Literal
 
 from versioned_state.errors import CorruptObjectError
-from versioned_state.values.cells import key_of_cell
-from versioned_state.values.containers import Container, container_of, is_record, order_keys
+from versioned_state.values.cells import key_cell, key_of_cell, pack_text
+from versioned_state.values.containers import Container, Head, container_of, is_record, order_keys
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.prefetch import fetch_difference
-from versioned_state.values.trees.tree import Tree, iter_cells, nodes_from, rank, top_of
+from versioned_state.values.trees.tree import Tree, iter_cells, iter_items, nodes_from, rank, top_of
 
 ChangeKind = Literal["added", "removed", "changed"]
 
@@ -302,7 +302,7 @@ def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> 
         if not composer.same(old, new):
             yield CellChange(path, "changed", old, new)
         return
-    parts = _diff_containers(composer, a, b, path)
+    parts = None if _have_other_attributes(composer, a.head, b.head) else _diff_containers(composer, a, b, path)
     if parts is None:
         yield CellChange(path, "changed", old, new)
         return
@@ -312,6 +312,26 @@ def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> 
         yield from parts
     elif a.head is not None and b.head is not None and not composer.same(a.head.notes, b.head.notes):
         yield CellChange(path, "changed", old, new)  # in nothing but, say, the set of fields that were given
+
+
+def _have_other_attributes(composer: Composer, a: Head | None, b: Head | None) -> bool:
+    """Whether the attributes of two containers differ: they have no paths, so the difference is one of the whole value."""
+    if a is None or b is None or a.notes == b.notes:
+        return False
+    x, y = (_attributes(composer, head) for head in (a, b))
+    return any(not composer.same(x.get(key), y.get(key)) for key in {*x, *y})
+
+
+_NAMES: Final = frozenset(map(pack_text, ("more", "unset", "extra", "set", "version")))
+"""Notes that follow from the fields of an instance, or say how they are to be read."""
+
+
+def _attributes(composer: Composer, head: Head) -> dict[bytes, bytes]:
+    """The cells of the notes that say more than which fields there are."""
+    notes = None if head.notes is None else container_of(composer.nodes, head.notes)
+    if notes is None:
+        return {}
+    return {key: cell for key, cell in iter_items(composer.nodes, notes.tree) if key_cell(key) not in _NAMES}
 
 
 def _name(container: Container) -> bytes | None:

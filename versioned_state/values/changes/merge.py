@@ -234,7 +234,8 @@ class Merger:
             return None
         orders = [order_keys(self._nodes, side) for side in sides]
         order = [key for key in merge_orders(*orders) if key in merged]
-        return self._composer.dict_of({key: merged[key] for key in [*order, *sorted(merged.keys() - set(order))]}, limit)
+        order = sorted(merged) if _are_sorted(orders) else [*order, *sorted(merged.keys() - set(order))]
+        return self._composer.dict_of({key: merged[key] for key in order}, limit)
 
     def _can_be_keys(self, tree: Tree, changes: dict[bytes, bytes | None]) -> bool:
         """Whether one dict can hold these keys. Cost: nothing, unless keys were added that are not strings."""
@@ -432,7 +433,7 @@ def merge_orders(base: list[bytes], ours: list[bytes], theirs: list[bytes]) -> l
         return ours
     if ours == base:
         return theirs
-    if all(a < b for side in (base, ours, theirs) for a, b in pairwise(side)):
+    if _are_sorted((base, ours, theirs)):
         return sorted({*base, *ours, *theirs})  # as in a large dict, and as fields are
     ours, theirs = sorted((ours, theirs))
     scripts = [_script_of_moves(diff_lists(base, side), side) for side in (ours, theirs)]
@@ -441,6 +442,10 @@ def merge_orders(base: list[bytes], ours: list[bytes], theirs: list[bytes]) -> l
         runs = sorted(run for script in scripts if (run := script.inserted.get(gap)))
         joined.inserted[gap] = runs[0] + runs[1] if len(runs) > 1 and runs[0] != runs[1] else runs[0]
     return list(dict.fromkeys(joined.apply(base)))
+
+
+def _are_sorted(orders: Iterable[list[bytes]]) -> bool:
+    return all(a < b for order in orders for a, b in pairwise(order))
 
 
 def _script_of_moves(parts: Iterable[Replaced], side: list[bytes]) -> _Script:

@@ -97,7 +97,7 @@ class InstanceLayout(Layout):
             notes["unset"] = frozenset(unset)
         return notes
 
-    def notes_for(self, data: Any, notes: dict[str, Any]) -> dict[str, Any]:
+    def notes_for(self, data: Any, notes: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         return self.notes_of(data, {name: holder for name, holder in weak_noted(notes).items() if name not in data}) or {}
 
     # Making

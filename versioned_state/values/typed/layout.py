@@ -64,8 +64,8 @@ class Layout(ABC):
         """
         return False
 
-    def notes_for(self, data: Any, notes: dict[str, Any]) -> dict[str, Any]:
-        """The notes of a value whose data was edited, from those that it had."""
+    def notes_for(self, data: Any, notes: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+        """The notes of a value whose data was edited, from those that it had; ``before`` is the data before, if it is a dict."""
         return notes
 
     def pack(self, value: Any) -> list[Any]:

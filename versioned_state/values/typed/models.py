@@ -15,6 +15,7 @@ from versioned_state.values.typed.layout import AssignPart, NotPlainDataError, n
 from versioned_state.values.typed.reflection import lookup
 from versioned_state.values.typed.tagged import Notes
 
+_UNSET: Final = object()
 _GIVEN: Final = attrgetter("__pydantic_fields_set__")
 _EXTRA: Final = attrgetter("__pydantic_extra__")
 _PRIVATE: Final = attrgetter("__pydantic_private__")
@@ -84,17 +85,20 @@ class ModelLayout(InstanceLayout):
         except AttributeError:
             raise NotPlainDataError("it was never initialised") from None
 
-    def notes_for(self, data: Any, notes: dict[str, Any]) -> dict[str, Any]:
+    def notes_for(self, data: Any, notes: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         assert self.declared is not None
         new = {name for name in data if name not in self.declared and name not in self.private}
         extra, more = names_in(notes, "extra") & new, names_in(notes, "more") & new
+        # A field that is assigned counts as given.
+        assigned = {name for name, held in data.items() if held is not before.get(name, _UNSET) and name not in self.private}
         kept = {
             "extra": (new - more) if self.allows_extra else extra,
             "more": more if self.allows_extra else new - extra,
             "unset": frozenset(self.declared.keys() - data.keys()),
-            "set": names_in(notes, "set") & data.keys(),
         }
-        return {key: frozenset(names) for key, names in kept.items() if names or (key == "set" and key in notes)}
+        if "set" in notes:
+            kept["set"] = (names_in(notes, "set") & data.keys()) | assigned
+        return {key: frozenset(names) for key, names in kept.items() if names or key == "set"}
 
     def make(self, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
         assert self.declared is not None

@@ -265,8 +265,9 @@ def edited(value: Any, edit: Callable[[Any], object]) -> Any:
     if layout is None:
         raise NotPlainDataError("it is not data that has parts")
     data, notes = layout.take(value)
+    before = dict(data) if type(data) is dict else {}
     edit(data)
-    target, _ = layout.make(data, layout.notes_for(data, notes or {}))
+    target, _ = layout.make(data, layout.notes_for(data, notes or {}, before))
     return value if layout.assign(value, target, lambda _held, part: part) else target
 
 

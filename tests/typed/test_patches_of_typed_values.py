@@ -1,0 +1,77 @@
+"""A diff of typed values says all: applied to the state before, it gives the very state after."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from versioned_state import Versioned
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    name: str = "n"
+    size: int = 0
+    _hits: int = 0
+
+
+class History(list[Any]):
+    title: str = ""
+
+
+def _model_of_defaults(state: Versioned) -> None:
+    state["x"].size = 5  # which makes it a field that was given
+
+
+def _extra_field(state: Versioned) -> None:
+    state["x"].more = [1]
+    state["x"].name = "other"
+
+
+def _private_attribute(state: Versioned) -> None:
+    state["x"]._hits = 3  # which gives no field
+
+
+def _attribute_and_element(state: Versioned) -> None:
+    state["y"].append(4)
+    state["y"].title = "renamed"
+
+
+def _attribute(state: Versioned) -> None:
+    state["y"].title = "renamed"
+
+
+def _most_elements(state: Versioned) -> None:
+    state["z"] = deque([1, 2, 3], maxlen=9)
+
+
+@pytest.mark.parametrize(
+    ("change", "paths"),
+    [
+        (_model_of_defaults, ["x.size"]),
+        (_extra_field, ["x.name", "x.more"]),
+        (_private_attribute, ["x._hits"]),
+        (_attribute_and_element, ["y"]),
+        (_attribute, ["y"]),
+        (_most_elements, ["z"]),
+    ],
+)
+def test_a_patch_gives_the_very_state(change: Callable[[Versioned], None], paths: list[str]):
+    state = Versioned()
+    state["x"], state["y"], state["z"] = Settings(name="given"), History([1, 2, 3]), deque([1, 2], maxlen=5)
+    state["y"].title = "before"
+    before = state.commit()
+    change(state)
+    after = state.commit()
+    patch = state.diff(before, after)
+    assert [str(each.path) for each in patch] == paths
+    other = state.fork("other", at=before)
+    held = other["x"]
+    other.apply(patch)
+    assert other.commit().root == after.root
+    assert other["x"] is held
+    assert held.model_fields_set == state["x"].model_fields_set
