@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.handles import RollbackWantedError
-from versioned_state import Live, State, Versioned
+from versioned_state import Live, State, Tagged, Versioned
 from versioned_state.errors import InvalidPathError, UnknownPathError
 from versioned_state.state.namespace import Namespace
 
@@ -195,6 +195,10 @@ def test_a_value_by_its_path(name):
     state["messages"] = [{"role": "user"}, {"role": "tool", "calls": ({"name": "search"},)}]
     state["two words"] = {1: "one", (2, "x"): factory}
     state.namespace("inner")["list"] = [1]
+    state["note"] = Tagged("notes:Note", {"text": "a", "stars": 3})
+    state["wide"] = Tagged("notes:Wide", {f"f{n}": n for n in range(20)})
+    state["gone"] = Tagged("notes:Gone", {})
+    assert state.at("note.stars") == 3
     assert state.at("messages") is state["messages"]
     assert state.at("messages[-1].calls[0]") is state["messages"][1]["calls"][0]
     assert state.at('["two words"]{(2, "x")}.a') == 1
@@ -208,6 +212,10 @@ def test_a_value_by_its_path(name):
         ("messages[0].role.x", "messages[0].role.x", "str"),
         ('["two words"]{(2, "x")}.b', "b", ""),
         ("@inner.other", "@inner.other", ""),
+        ("note.author", "note.author", "the Note has text, stars"),
+        ("note.text.x", "note.text.x", "str"),
+        ("wide.x", "wide.x", "the Wide has f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, …"),
+        ("gone.x", "gone.x", "the Gone has no fields"),
     ):
         with pytest.raises(UnknownPathError) as caught:
             state.at(path)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from functools import wraps
+from itertools import islice
 from typing import Any, Final, Self, TypeVar, cast
 
 from versioned_state.errors import StateError, UnknownPathError
@@ -16,10 +17,14 @@ from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.keys import user_key
 from versioned_state.values.paths.path import Key, Namespace, StatePath, Step, as_path
 from versioned_state.values.typed.registry import fields_of
+from versioned_state.values.typed.tagged import Tagged
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NONE: Final = object()
+
+_FIELDS_SHOWN: Final = 12
+"""Fields that an error names: all those of most classes."""
 
 
 def locked(method: F) -> F:
@@ -197,12 +202,20 @@ def step_into(value: Any, step: Step) -> Any:
             key = key_of(step)
             if key in fields:
                 return fields[key]
-            raise LookupError("")
+            raise LookupError(_fields_hint(value, fields))
     elif isinstance(value, list | tuple | deque):
         if -len(value) <= step.index < len(value):
             return value[step.index]
         raise LookupError(length_hint(value))
     raise LookupError(f"a value of type {type(value).__name__} has no such part")
+
+
+def _fields_hint(value: Any, fields: dict[Any, Any]) -> str:
+    """The fields that an instance has, for an error about one that it has not."""
+    name = value.name.rpartition(":")[2] if type(value) is Tagged else type(value).__name__
+    shown = [str(field) for field in islice(fields, _FIELDS_SHOWN)]
+    more = ["…"] if len(fields) > _FIELDS_SHOWN else []
+    return f"the {name} has {', '.join(shown + more) or 'no fields'}"
 
 
 def length_hint(value: list[Any] | tuple[Any, ...] | deque[Any]) -> str:
