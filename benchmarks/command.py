@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import commits, data, report, sides, workloads
+from benchmarks import agents, commits, data, report, sides, workloads
 from benchmarks.measure import environment
 from benchmarks.workloads.base import Context
 
@@ -20,6 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["commit"]:
         return commits.main(arguments[1:])
+    if arguments[:1] == ["agents"]:
+        return agents.main(arguments[1:])
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.list:
@@ -62,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Time this library and its peers at the same work on the same data, in one run.",
-        epilog="`commit [--against PATH]` measures small commits of this library alone, here and in another checkout; see `commit --help`.",
+        epilog="`commit [--against PATH]` measures small commits of this library alone, here and in another checkout; `agents` measures "
+        "calls of tasks beside bare commits. Each has a `--help`.",
     )
     parser.add_argument("workload", nargs="*", metavar="WORKLOAD", help="what to run (all without a name); --list shows them")
     parser.add_argument("--list", action="store_true", help="list the workloads and stop")

@@ -24,20 +24,24 @@ FEWEST_MESSAGES, MOST_MESSAGES = 210, 250
 
 
 class Requests(Memory):
-    """Counts the requests to the store and the bytes that they bring."""
+    """Counts the requests to the store, the objects that they bring or take, and the bytes that they bring."""
 
     def __init__(self) -> None:
         super().__init__()
         self.requests = 0
         self.bytes = 0
+        self.objects_read = self.objects_written = 0
 
     def get(self, key: str) -> bytes | None:
         self.requests += 1
+        self.objects_read += key.startswith("o/")
         return super().get(key)
 
     def get_many(self, keys: Any) -> dict[str, bytes]:
         self.requests += 1
-        return super().get_many(keys)
+        found = super().get_many(keys)
+        self.objects_read += len(found)
+        return found
 
     def keys(self, prefix: str = "") -> Iterator[str]:
         self.requests += 1
@@ -45,6 +49,7 @@ class Requests(Memory):
 
     def apply(self, expected: Any, puts: Any, deletes: Any = (), *, objects: Any = None) -> bool:
         self.requests += 1
+        self.objects_written += len(objects or {})
         self.bytes += sum(len(key) + len(value) for part in (puts, objects or {}) for key, value in part.items())
         return super().apply(expected, puts, deletes, objects=objects)
 

@@ -1,4 +1,4 @@
-"""Exceptions that come between any two lines of the library."""
+"""Interrupts at chosen lines of the library, for tests of what they leave behind."""
 
 from __future__ import annotations
 

@@ -17,8 +17,11 @@ from tests.support.mutations import mutate, sample
 from tests.support.processes import run
 from tests.support.strategies import any_values, keys, make_large
 from versioned_state import Memory, Repository, Versioned
+from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.storage import Counting
+from versioned_state.values.series import extend_series
 from versioned_state.values.trees.chunker import SequenceLeafChunker
+from versioned_state.values.trees.nodes import Nodes
 
 
 def root_of(**values: Any) -> str:
@@ -286,11 +289,33 @@ def test_a_chunker_goes_on_behind_the_last_leaf(seed):
     for old in (1, rng.randrange(1, 100), *ends[:-1]):
         start = max((end for end in ends if end < old), default=0)  # where the last leaf of the old items begins
         chunker = SequenceLeafChunker()
-        assert chunker.resume(items[start:old]) == (old not in ends)
+        assert chunker.resume(items[start:old], None) == (old not in ends)
         at = start if old not in ends else old
         found = list(accumulate(chunker.feed(items[old:], None), initial=at))[1:]
         assert found == [end for end in ends if end > old]
         assert chunker.pending == 100 - (found[-1] if found else at)
+
+
+@pytest.mark.parametrize("count", [1, 5, 6, 30, 44, 45, 300])
+def test_entries_behind_the_last_one_give_the_series_that_all_at_once_give(count):
+    entries = {f"{number:06}": bytes((number % 128,)) for number in range(count + 3)}
+    names = list(entries)
+    store = ObjectStore(Memory())
+
+    def nodes() -> Nodes:
+        staging = Staging(store)
+        return Nodes(staging, staging=staging)
+
+    built = extend_series(nodes(), None, entries)
+    here = nodes()
+    by_threes = None
+    for start in range(0, len(names), 3):
+        by_threes = extend_series(here, by_threes, {name: entries[name] for name in names[start : start + 3]})
+    assert by_threes == built
+    early = extend_series(here, extend_series(here, None, {name: entries[name] for name in names[1:]}), {names[0]: entries[names[0]]})
+    assert early == built
+    again = extend_series(here, built, {names[-1]: b"\x7f", "999999": b"\x01"})
+    assert again == extend_series(nodes(), None, {**entries, names[-1]: b"\x7f", "999999": b"\x01"})
 
 
 @pytest.mark.parametrize("kind", [list, dict])

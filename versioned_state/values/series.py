@@ -15,10 +15,10 @@ from versioned_state.errors import CorruptObjectError
 from versioned_state.values.cells import Code, order_key
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.decoder import Decoder
-from versioned_state.values.trees.edit import edit_map
+from versioned_state.values.trees.edit import Edit, edit_map, splice
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.references import tree_cell, tree_of
-from versioned_state.values.trees.tree import Tree, empty, find, iter_items, rank
+from versioned_state.values.trees.tree import Tree, empty, find, iter_items, locate, rank
 
 _BATCH: Final = 16
 _GREATEST_BATCH: Final = 512
@@ -38,7 +38,14 @@ def tree_of_series(cell: bytes | None) -> Tree:
 
 def extend_series(nodes: Nodes, cell: bytes | None, entries: Mapping[str, bytes]) -> bytes:
     """The cell of a series with more entries. Cost: a path for those that are neighbours."""
-    return tree_cell(Code.DICT_TREE, edit_map(nodes, tree_of_series(cell), {order_key(name, b""): entries[name] for name in entries}))
+    tree = tree_of_series(cell)
+    items = sorted((order_key(name, b""), entry) for name, entry in entries.items())
+    if tree.count and items and locate(nodes, tree, items[0][0]) == (tree.count, None):  # behind the last one, as time has them
+        keys, cells = [key for key, _ in items], [entry for _, entry in items]
+        tree = splice(nodes, tree, [Edit(tree.count, tree.count, cells, None, keys)])
+    else:
+        tree = edit_map(nodes, tree, dict(items))
+    return tree_cell(Code.DICT_TREE, tree)
 
 
 def merge_series(nodes: Nodes, base: bytes | None, ours: bytes | None, theirs: bytes | None) -> bytes | None:

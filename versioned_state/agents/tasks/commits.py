@@ -129,7 +129,7 @@ class Commits(Round):
             self.result = repeated.recorded.result
             return
         except BaseException as error:
-            if not self._is_open():
+            if self._has_ended():
                 raise  # an interrupt came after the commit
             self._withdraw(added)
             await self._fail(error, way)
@@ -146,15 +146,21 @@ class Commits(Round):
         entered = self._open()
         with ready(self._state._lock):
             self._transactions.check_innermost(entered)
-            made = self._handle.commits_made
-            try:
-                if self._keyed is None:
-                    self._commit(self._options("success"))
-                else:
-                    self._commit_once(self._keyed)
-            finally:
-                if self._handle.commits_made != made:  # also if an interrupt came after the commit
-                    self._transactions.forget(entered)
+            if self._keyed is None:
+                self._commit(self._options("success"))
+            else:
+                self._commit_once(self._keyed)
+            self._transactions.forget(entered)
+
+    def _has_ended(self) -> bool:
+        """Whether the call has committed, or its transaction has ended within the one around it."""
+        if self._outer is not None:
+            return not self._is_open()
+        meta = self._handle.head.meta
+        is_committed = meta.get("call") == self.call.id and meta.get("outcome") == "success"
+        if is_committed and self._is_open():
+            self._transactions.forget(self._open())
+        return is_committed
 
     def _commit_once(self, keyed: KeyedCall) -> None:
         """Commit, unless another call has committed under the same key."""
@@ -297,8 +303,8 @@ class Commits(Round):
         return self._stamp(now, head.id)
 
     def _pend(self, series: bytes, name: str, cell: bytes) -> None:
+        self._added.append((series, name))  # first: an interrupt must not leave an entry that nobody withdraws
         self._handle.pending.add(series, name, cell)
-        self._added.append((series, name))
 
     def _withdraw(self, start: int) -> None:
         """Remove the entries from this one on, which turned out not to be true."""

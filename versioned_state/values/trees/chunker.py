@@ -48,6 +48,10 @@ class Chunker(ABC):
         self.pending = 0
 
     @abstractmethod
+    def resume(self, items: list[bytes], keys: list[bytes] | None) -> bool:
+        """Begin behind the items of the last node of a level, which has no boundary before its end. Returns whether that node is open."""
+
+    @abstractmethod
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
         """Cost: a hash for each item at which a node may end. Most states and values are one node, and cost none."""
 
@@ -61,8 +65,7 @@ class SequenceLeafChunker(Chunker):
         self.pending = 0
         self._weight = 0
 
-    def resume(self, items: list[bytes]) -> bool:
-        """Begin behind the items of the last node of a level, which has no boundary before its end. Returns whether that node is open."""
+    def resume(self, items: list[bytes], keys: list[bytes] | None) -> bool:
         weight = sum(weights_of(items))
         if weight >= LEAF_GREATEST or (weight >= LEAF_LEAST and xxh3_64_intdigest(items[-1]) < sum(weights_of(items[-1:])) * _PER_BYTE):
             return False
@@ -97,6 +100,13 @@ class _CountingChunker(Chunker):
     @abstractmethod
     def ends(self, item: bytes) -> bool:
         """Whether a node may end with the item that has these bytes."""
+
+    def resume(self, items: list[bytes], keys: list[bytes] | None) -> bool:
+        count = len(items)
+        if count >= NODE_GREATEST or (count >= NODE_LEAST and self.ends((items if keys is None else keys)[-1])):
+            return False
+        self.pending = count
+        return True
 
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
         pending = self.pending

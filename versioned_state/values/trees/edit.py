@@ -92,8 +92,8 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
         node = nodes.child(shape, node, index)
     if end > node.count:
         return None
-    if at_end and start == node.count and shape is Shape.SEQUENCE:
-        row = _appended(node.items, edit.items)
+    if at_end and start == node.count:
+        row = _appended(shape, node, edit)
     else:
         items = [*node.items[:start], *edit.items, *node.items[end:]]
         keys = None if node.keys is None or edit.keys is None else [*node.keys[:start], *edit.keys, *node.keys[end:]]
@@ -111,14 +111,15 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
     return row or None
 
 
-def _appended(items: list[bytes], more: list[bytes]) -> list[Node]:
-    """The leaves of the last leaf of a sequence with more items behind it. Cost: as of the new items; the old ones are not hashed again."""
-    chunker = SequenceLeafChunker()
-    sizes = [] if chunker.resume(items) else [len(items)]
-    sizes += chunker.feed(more, None)
+def _appended(shape: Shape, leaf: Node, edit: Edit) -> list[Node]:
+    """The leaves of the last leaf of a tree with more items behind it. Cost: as of the new items; the old ones are not hashed again."""
+    chunker = _chunker(shape, 0)
+    sizes = [] if chunker.resume(leaf.items, leaf.keys) else [len(leaf.items)]
+    sizes += chunker.feed(edit.items, edit.keys)
     if chunker.pending:
         sizes.append(chunker.pending)
-    return _split(0, sizes, [*items, *more], None, None)
+    keys = None if leaf.keys is None or edit.keys is None else [*leaf.keys, *edit.keys]
+    return _split(0, sizes, [*leaf.items, *edit.items], None, keys)
 
 
 def _split_at_boundaries(

@@ -1,0 +1,217 @@
+"""An interrupt at any line of a task's call loses nothing: the call has committed or is rolled back, and the next call works.
+
+Each case makes one call on a fresh handle under a trace that raises at the k-th line of the library, for one k after the other, and then
+goes on as an agent would: through the references that it holds. Calls that are coroutines are cancelled instead: ``test_tasks_async``.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.support.interrupts import Interrupt, Trace
+from versioned_state import Memory, Versioned, checkpoint, current_state, events, task
+from versioned_state.agents.events.classes import ErrorEvent, SuccessEvent, TaskStartEvent
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:coroutine:RuntimeWarning")  # left by an interrupt
+
+_PLACES = {"/agents/": 16, "/state/": 6, "": 3}
+"""Lines to interrupt at in the everyday run, by the folder that they are in."""
+
+
+class World:
+    """A handle with a change that is not committed, and references to what it holds."""
+
+    def __init__(self) -> None:
+        self.store = Memory()
+        self.state = Versioned(self.store)
+        self.list: list[Any] = [{"n": number} for number in range(30)]
+        self.state["list"] = self.list
+        self.state["dict"] = self.dict = {"inner": {"words": ["one"]}}
+        self.words = self.dict["inner"]["words"]
+        self.state.commit("base")
+        self.words.append("staged")
+
+    def content(self) -> Any:
+        found = {key: copy.deepcopy(self.state[key]) for key in self.state}
+        found["/step"] = copy.deepcopy(dict(self.state.namespace("step")))
+        return found
+
+
+def work() -> str:
+    state = current_state()
+    state["list"].append("worked")
+    state["dict"]["inner"]["words"].append("worked")
+    state["new"] = ["worked"]
+    return "done"
+
+
+@task
+def plain() -> str:
+    return work()
+
+
+@task
+def failing() -> None:
+    work()
+    raise ZeroDivisionError
+
+
+@task
+def halting() -> None:
+    current_state()["list"].append("kept")
+    checkpoint("half")
+    work()
+    raise ZeroDivisionError
+
+
+@task
+def step(*, fails: bool = False) -> int:
+    current_state()["steps"] = [1]
+    if fails:
+        raise ZeroDivisionError
+    return 1
+
+
+@task
+def nested(*, fails: bool = False) -> None:
+    with suppress(ZeroDivisionError):
+        step(fails=fails)
+    work()
+
+
+@task
+def generator() -> Iterator[int]:
+    work()
+    yield 1
+    current_state()["late"] = 1
+
+
+def fails(world: World) -> None:
+    with suppress(ZeroDivisionError):
+        failing(state=world.state)
+
+
+def halts(world: World) -> None:
+    with suppress(ZeroDivisionError):
+        halting(state=world.state)
+
+
+def closes(world: World) -> None:
+    steps: Any = generator(state=world.state)
+    next(steps)
+    steps.close()
+
+
+CASES: dict[str, Callable[[World], object]] = {
+    "ends well": lambda world: plain(state=world.state),
+    "fails": fails,
+    "fails behind a checkpoint": halts,
+    "nested": lambda world: nested(state=world.state),
+    "nested fails": lambda world: nested(fails=True, state=world.state),
+    "generator": lambda world: list(generator(state=world.state)),
+    "generator closed": closes,
+    "key": lambda world: plain(state=world.state, key="k"),
+    "on a namespace": lambda world: step(state=world.state.namespace("step")),
+}
+
+
+def problems(name: str, at: int, allowed: list[Any]) -> list[str]:
+    """What is wrong after an interrupt at the k-th line."""
+    world = World()
+    trace = Trace(at)
+    with suppress(Interrupt):
+        trace.run(lambda: CASES[name](world))
+    if not trace.hit:
+        return []
+    try:
+        return [f"line {at}, {trace.hit}: {what}" for what in _go_on(world, name, allowed)]
+    except Exception as error:  # noqa: BLE001 - what is wrong then
+        return [f"line {at}, {trace.hit}: {error!r}"]
+    finally:
+        world.state.close()
+
+
+def _go_on(world: World, name: str, allowed: list[Any]) -> Iterator[str]:
+    state = world.state
+    now = world.content()
+    if now not in allowed:
+        yield f"half done: {now}"
+    succeeded = [commit for commit in state.log() if (commit.meta or {}).get("outcome") == "success"]
+    if bool(succeeded) != (len(allowed) > 1 and now == allowed[-1]) and name != "fails behind a checkpoint":
+        yield f"{len(succeeded)} commits of success, and the state is {now}"
+    if state["list"] is not world.list or state["dict"] is not world.dict or world.dict["inner"]["words"] is not world.words:
+        yield "a reference was lost"
+    if name == "key":
+        assert plain(state=state, key="k") == "done"
+        if world.list.count("worked") != 1:
+            yield f"the call with a key acted {world.list.count('worked')} times"
+    world.words.append("after")
+    before = world.content()
+    nested(state=state)
+    if world.words[-2:] != ["after", "worked"] or state.status():
+        yield f"the next call: {world.words}, {list(state.status())}"
+    if state["list"] != before["list"] + ["worked"]:
+        yield "the next call took changes back"
+    with Versioned(world.store) as other:
+        if {key: other[key] for key in other} != {key: state[key] for key in state}:
+            yield "what is stored is not what is live"
+        yield from _wrong_events(other)
+    if state._handle.pending.taken():
+        yield "events were left behind"
+
+
+def _wrong_events(state: Versioned) -> Iterator[str]:
+    """The log has each event once: of a call that has committed, its start and its success."""
+    found = list(events(state))
+    stamps = [event.timestamp for event in found]
+    if stamps != sorted(set(stamps)):
+        yield f"events twice, or not in order: {found}"
+    starts, successes, errors = (sum(isinstance(event, cls) for event in found) for cls in (TaskStartEvent, SuccessEvent, ErrorEvent))
+    if successes + errors > starts:
+        yield f"{starts} calls began, {successes} ended well and {errors} did not"
+
+
+def contents(name: str) -> list[Any]:
+    """The content before the call, at its checkpoint, and after it; without repetitions."""
+    world = World()
+    found = [world.content()]
+    if name == "fails behind a checkpoint":
+        found.append({**found[0], "list": [*found[0]["list"], "kept"]})
+    CASES[name](world)
+    after = world.content()
+    world.state.close()
+    return found if after in found else [*found, after]
+
+
+def lines_of(name: str) -> list[tuple[str, int]]:
+    world = World()
+    trace = Trace()
+    trace.run(lambda: CASES[name](world))
+    world.state.close()
+    return trace.lines
+
+
+def chosen(lines: list[tuple[str, int]], *, every: bool) -> list[int]:
+    """Which lines to interrupt at: all of them, or some of each folder."""
+    if every:
+        return list(range(1, len(lines) + 1))
+    left = list(enumerate(lines, 1))
+    found: list[int] = []
+    for folder, most in _PLACES.items():
+        here = [number for number, (file, _) in left if folder in file]
+        left = [each for each in left if folder not in each[1][0]]
+        found += random.sample(here, min(most, len(here)))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_interrupt_at_any_line_of_a_call_loses_nothing(name: str, long_run: bool):  # noqa: FBT001 - a fixture
+    allowed = contents(name)
+    lost = [what for at in chosen(lines_of(name), every=long_run) for what in problems(name, at, allowed)]
+    assert not lost, "\n".join(lost[:10])
