@@ -20,48 +20,50 @@ ROUNDS = 20
 
 
 def described(tool: Callable[..., Any]) -> dict[str, Any]:
-    """A function, as the model is told of it."""
-    types = get_type_hints(tool)
-    parameters = inspect.signature(tool).parameters.values()
-    schema = {
-        "type": "object",
-        "properties": {each.name: {"type": JSON_TYPES.get(types.get(each.name, str), "string")} for each in parameters},
-        "required": [each.name for each in parameters if each.default is each.empty],
-    }
+    """A function or a task, as the model is told of it."""
+    function = inspect.unwrap(tool)
+    types = get_type_hints(function)
+    parameters = [each for each in inspect.signature(function).parameters.values() if each.name != "state"]
+    properties = {each.name: {"type": JSON_TYPES.get(types.get(each.name, str), "string")} for each in parameters}
+    schema = {"type": "object", "properties": properties, "required": [each.name for each in parameters if each.default is each.empty]}
     return {"type": "function", "function": {"name": tool.__name__, "description": inspect.getdoc(tool) or "", "parameters": schema}}
 
 
 def chat_runner(complete: Callable[..., Any], *, model: str, tools: Iterable[Callable[..., Any]] = ()) -> Callable[[Call], Any]:
     """A runner that asks ``complete(model=…, messages=…, tools=…)`` until it answers without calling a tool."""
     functions = {tool.__name__: tool for tool in tools}
-    options = {"model": model} | ({"tools": [described(tool) for tool in functions.values()]} if functions else {})
+    told = {name: described(tool) for name, tool in functions.items()}
+    options = {"model": model} | ({"tools": list(told.values())} if told else {})
 
     def use(call: Call, wanted: dict[str, Any]) -> dict[str, Any]:
         """Call a tool as the model wants it, and return the message for the model."""
         name, arguments = wanted["function"]["name"], wanted["function"]["arguments"]
         call.emit(ActionEvent(code=f"{name}({arguments})"))
         try:
-            result = functions[name](**json.loads(arguments))
-        except (KeyError, TypeError, ValueError) as error:  # the model erred: it is told, and may try again
+            given = json.loads(arguments)
+            if given.keys() - told[name]["function"]["parameters"]["properties"].keys():
+                raise TypeError("unknown arguments")  # the model is not to choose the state of a task
+            result = functions[name](**given)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # the model erred: it is told, and may try again
             result = f"error: {error!r}"
         call.emit(OutputEvent(parts=[result]))
         return {"role": "tool", "tool_call_id": wanted["id"], "content": json.dumps(result, default=str)}
 
     def run(call: Call) -> Any:
         messages = call.state.setdefault("messages", [])
+        if messages and messages[-1].get("tool_calls"):
+            messages.pop()  # a call failed before it answered: no server takes a wish without an answer
         inputs = "".join(f"\n{name}: {value!r}" for name, value in call.inputs.items())
         messages.append({"role": "user", "content": f"{call.documentation}\n{inputs}".strip()})
         for _ in range(ROUNDS):
             completion = complete(**options, messages=messages)
-            if not isinstance(completion, dict):  # an object of the client's library
-                completion = completion.model_dump(exclude_none=True)
+            completion = completion if isinstance(completion, dict) else completion.model_dump(exclude_none=True)
             answer = completion["choices"][0]["message"]
             messages.append(answer)
             call.checkpoint(f"{call.name}: the model answers")
             if not answer.get("tool_calls"):
                 return answer["content"] if call.types.get("return", str) is str else json.loads(answer["content"])
-            for wanted in answer["tool_calls"]:
-                messages.append(use(call, wanted))
+            messages += [use(call, wanted) for wanted in answer["tool_calls"]]
         raise TaskFailed(f"the model did not come to an end in {ROUNDS} rounds")
 
     return run
@@ -69,9 +71,7 @@ def chat_runner(complete: Callable[..., Any], *, model: str, tools: Iterable[Cal
 
 def said(content: str | None = None, **arguments: Any) -> dict[str, Any]:
     """A completion as a server sends it: a text, or calls of tools, each with its arguments."""
-    calls = [
-        {"id": name, "type": "function", "function": {"name": name, "arguments": json.dumps(each)}} for name, each in arguments.items()
-    ]
+    calls = [{"id": name, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments[name])}} for name in arguments]
     return {"choices": [{"message": {"role": "assistant", "content": content} | ({"tool_calls": calls} if calls else {})}]}
 
 

@@ -77,7 +77,6 @@ def main() -> None:
     print(f"\nIt took the plane, because it believed that the train costs {wrong['content']} EUR.")
 
     with state.fork("what-if", at=booking.commit_hash) as what_if:
-        del what_if["messages"][-1]  # in which the model asks to book
         known = next(message for message in what_if["messages"] if message.get("tool_call_id") == "train")
         known["content"] = "98"
         what_if.commit("correct the price of the train")

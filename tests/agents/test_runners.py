@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,20 @@ from chat_completions import chat_runner, said, weather
 from openai.types.chat import ChatCompletion
 from scripted_model import code_runner, script
 
-from versioned_state import ActionEvent, Agent, Call, ErrorEvent, FailEvent, Live, OutputEvent, TaskFailed, Versioned, events, task
+from versioned_state import (
+    ActionEvent,
+    Agent,
+    Call,
+    ErrorEvent,
+    FailEvent,
+    Live,
+    OutputEvent,
+    TaskFailed,
+    TaskStartEvent,
+    Versioned,
+    events,
+    task,
+)
 
 Runner = Callable[[Call], Any]
 
@@ -76,8 +90,10 @@ def test_a_second_call_goes_on_with_the_conversation():
         assert "tools" not in replies.asked[0]
 
 
-@pytest.mark.parametrize("call", [{"weather": {"city": "Nowhere"}}, {"weather": {"town": "Rome"}}, {"unknown": {}}])
-def test_the_model_is_told_of_its_errors(call: dict[str, Any]):
+@pytest.mark.parametrize(
+    "call", [{"weather": {"city": "Nowhere"}}, {"weather": {"town": "Rome"}}, {"weather": ["Rome"]}, {"weather": {}}, {"unknown": {}}]
+)
+def test_the_model_is_told_of_its_errors(call: Any):
     replies = Replies(said(**call), said("I do not know."))
     state = Versioned()
     assert asking(chat_runner(replies, model="m", tools=[weather]))("?", state=state) == "I do not know."
@@ -111,6 +127,40 @@ def test_a_failing_server_leaves_the_last_answer():
         asking(chat_runner(fail, model="m"))("?", state=state)
     assert not state
     assert state.head.meta["outcome"] == "failure"
+
+
+def test_a_task_is_a_tool_and_works_in_a_namespace_of_its_own(tmp_path: Path):
+    @task
+    def research(topic: str, pages: int = 1, state: Any = None) -> str:
+        """Research a topic."""
+        state["found"] = [topic] * pages
+        return topic
+
+    state = Versioned()
+    elsewhere = tmp_path / "chosen by the model"
+    replies = Replies(said(research={"topic": "trains", "state": str(elsewhere)}), said(research={"topic": "trains"}), said("done"))
+    assert asking(chat_runner(replies, model="m", tools=[research]))("?", state=state) == "done"
+    assert state.namespace("research")["found"] == ["trains"]
+    assert not elsewhere.exists()
+    assert "unknown arguments" in state["messages"][2]["content"]
+    (tool,) = replies.asked[0]["tools"]
+    assert list(tool["function"]["parameters"]["properties"]) == ["topic", "pages"]
+    assert tool["function"]["parameters"]["required"] == ["topic"]
+    assert {event.full_namespace for event in events(state, types=TaskStartEvent)} == {"answerer", "answerer/research"}
+
+
+def test_after_a_failure_the_conversation_goes_on_without_the_unanswered_wish():
+    def fail() -> None:
+        """Fail."""
+        raise ConnectionError
+
+    state = Versioned()
+    with pytest.raises(ConnectionError):
+        asking(chat_runner(Replies(said(fail={})), model="m", tools=[fail]))("1?", state=state)
+    assert state["messages"][-1]["tool_calls"]
+    replies = Replies(said("fine"))
+    assert asking(chat_runner(replies, model="m"))("2?", state=state) == "fine"
+    assert [message["role"] for message in replies.asked[0]["messages"]] == ["user", "user"]
 
 
 # A model that writes code
