@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from versioned_state import Versioned
+from versioned_state import Tagged, Versioned
+from versioned_state.storage import Memory
 
 
 class Settings(BaseModel):
@@ -75,3 +76,17 @@ def test_a_patch_gives_the_very_state(change: Callable[[Versioned], None], paths
     assert other.commit().root == after.root
     assert other["x"] is held
     assert held.model_fields_set == state["x"].model_fields_set
+
+
+def test_a_patch_is_exact_where_the_class_is_not_at_hand():
+    store = Memory()
+    state = Versioned(store)
+    state["x"] = Settings.model_validate({"name": "given", "more": 1})
+    before = state.commit()
+    state["x"].size = 5
+    state["x"]._hits = 2
+    after = state.commit()
+    other = Versioned(store, branch="main", pickle="refuse").fork("other", at=before)
+    assert type(other["x"]) is Tagged
+    other.apply(state.diff(before, after).to_patch())
+    assert other.commit().root == after.root

@@ -259,8 +259,10 @@ def edited(value: Any, edit: Callable[[Any], object]) -> Any:
         NotPlainDataError: the value is of no type whose data can be edited.
     """
     if type(value) is Tagged:
+        before = dict(value.fields) if type(value.fields) is dict else {}
         edit(value.fields)
-        return value
+        notes = value.notes_for(before)
+        return value if notes == value.notes else Tagged(value.name, value.fields, notes)
     layout = layout_of(type(value))
     if layout is None:
         raise NotPlainDataError("it is not data that has parts")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, dataclass, field
-from typing import Any, Never
+from typing import Any, Final, Never
 
 from versioned_state.errors import InvalidArgumentError
 
 Notes = dict[str, Any] | None
 """What a type keeps beside its fields: which were given, which are extra. None for most instances."""
+
+
+_NAMES: Final = frozenset({"more", "unset", "extra", "set"})
+"""The notes that are sets of names of fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,22 @@ class Tagged:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    def notes_for(self, before: dict[str, Any]) -> Notes:
+        """The notes after an edit of the fields, which were ``before``, as far as they can be told without the class."""
+        fields = self.fields
+        if self.notes is None or type(fields) is not dict:
+            return self.notes
+        notes, names = dict(self.notes), frozenset(name for name in fields if type(name) is str)
+        for key in notes.keys() & _NAMES:
+            if type(notes[key]) is frozenset:
+                notes[key] = notes[key] - names if key == "unset" else notes[key] & names
+        if type(notes.get("set")) is frozenset:
+            own = {name for name in names if name in notes.get("extra", ()) or name[:1] != "_"}.difference(notes.get("more", ()))
+            notes["set"] |= {name for name in own if name not in before or fields[name] is not before[name]}
+            if notes["set"] == own:  # all: that is not noted
+                del notes["set"]
+        return {key: held for key, held in notes.items() if held or key not in _NAMES or key == "set"} or None
 
     def __getattr__(self, attribute: str) -> Never:
         raise AttributeError(f"{attribute!r}: {_why_tagged(self.name)}; its fields are in .fields", name=attribute, obj=self)
