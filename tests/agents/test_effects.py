@@ -224,8 +224,9 @@ def test_a_key_names_the_same_effect_within_a_task_and_outside(till):
 
 
 def test_outside_of_a_task_it_needs_a_state(till):
-    with pytest.raises(NoTaskError):
+    with pytest.raises(NoTaskError) as raised:
         effect("pay", till.pay, "Rome")
+    assert "state=" in raised.value.hint
     others: list[Any] = ["./agent-state", Versioned().checkout("HEAD"), {}]
     for other in others:
         with pytest.raises(InvalidArgumentError, match="no ledger"):

@@ -149,11 +149,12 @@ def current_call() -> Call | None:
     return call
 
 
-def require_call(what: str) -> Call:
-    """The innermost call that runs here. Raises ``NoTaskError``, which says that ``what`` needs one."""
+def require_call(what: str, *, otherwise: str = "") -> Call:
+    """The innermost call that runs here. Raises ``NoTaskError``, which says that ``what`` needs one, or what to do ``otherwise``."""
     call = current_call()
     if call is None:
-        raise NoTaskError(f"{what} outside of a task", hint="call it in a function decorated with @task, in the thread that runs the task")
+        hint = "call it in a function decorated with @task, in the thread that runs the task"
+        raise NoTaskError(f"{what} outside of a task", hint=f"{otherwise}, or {hint}" if otherwise else hint)
     return call
 
 

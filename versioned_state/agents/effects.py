@@ -87,7 +87,7 @@ def effect(
         raise InvalidArgumentError(f"check is a function, not {check!r:.80}", remains=_NOTHING)
     forgets = False
     if state is None:
-        running = require_call("effect()")
+        running = require_call("effect()", otherwise="give it state=")
         state, forgets = running.state, running.steps is not None and not running.steps.is_kept
     place = _place(state)
     full = place.full_key(key, scope)
