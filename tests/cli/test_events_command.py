@@ -26,6 +26,11 @@ def book(city: str) -> str:
     return city.upper()
 
 
+@task
+def return_booked(city: str) -> Booked:
+    return Booked(city)
+
+
 @Agent("planner").task
 def plan() -> None:
     book("Oslo")
@@ -53,6 +58,14 @@ def test_events_are_listed_with_the_commit_that_the_agent_saw(vstate: Vstate, st
     first = json.loads(shown[1])
     assert (first["type"], first["namespace"], first["agent"]) == ("Booked", "book", "")
     assert len(first["commit"]) == 48
+
+
+def test_an_instance_in_an_event_is_shown_as_its_class_would(vstate: Vstate, tmp_path: Path):
+    with Disk(tmp_path / "store") as disk, Versioned(disk) as state:
+        return_booked("Rome", state=state)
+    start, success = vstate("events", store=tmp_path / "store").stdout.splitlines()
+    assert start.endswith("TaskStartEvent(task_name='return_booked', inputs={'city': 'Rome'}, message='')")
+    assert success.endswith("SuccessEvent(result=Booked(city='Rome'))")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import click
@@ -105,5 +106,12 @@ def _show(output: Output, event: Any, *, as_json: bool) -> None:
         Span(f"{event.timestamp:%Y-%m-%d %H:%M:%S}", "time"),
         "  ",
         Span((event.commit_hash or "")[:12], "id"),
-        f"  {escape(event.full_namespace)}  {one_line(unstamped(event))}",
+        f"  {escape(event.full_namespace)}  {one_line(_shown(unstamped(event)))}",
     )
+
+
+def _shown(event: Any) -> Any:
+    """An event for people: one of the library's classes is shown as those of users are, with the instances that it holds."""
+    if isinstance(event, Tagged) or not is_dataclass(event):
+        return event
+    return Tagged(_name(event), {field.name: getattr(event, field.name) for field in fields(event) if field.repr})
