@@ -32,25 +32,33 @@ def exact(value: Any) -> Any:
     if isinstance(value, np.generic):
         return type(value).__name__, value.dtype.descr, value.tobytes()
     if isinstance(value, Enum):
-        return type(value).__qualname__, value.name
+        return _name_of(value), value.name
     if isinstance(value, tuple):
-        return type(value).__qualname__, tuple(map(exact, value))
+        return _name_of(value), tuple(map(exact, value))
     if isinstance(value, (dict, list, set, deque, str, int, float, bytes)):
         base = next(cls for cls in type(value).__mro__ if cls in _EXACT)
-        return type(value).__qualname__, _EXACT[base](value), _attributes(value)
+        return _name_of(value), _EXACT[base](value), _attributes(value)
     if isinstance(value, BaseException):
-        return type(value).__qualname__, exact(value.args), _attributes(value), exact(value.__cause__)
-    return type(value).__qualname__, _attributes(value)
+        return _name_of(value), exact(value.args), _attributes(value), exact(value.__cause__)
+    return _name_of(value), _attributes(value)
 
 
 def same(a: Any, b: Any) -> bool:
     return bool(exact(a) == exact(b))
 
 
+def _name_of(value: Any) -> str:
+    """The name of its class; of a parametrised model that of the model."""
+    return type(value).__qualname__.partition("[")[0]
+
+
 def _attributes(value: Any) -> Any:
     """The attributes of an instance by name, those in slots too, whose order says nothing; of a pydantic model all that it keeps."""
     slots = {name for cls in type(value).__mro__ for name in _names(vars(cls).get("__slots__", ()))} - {"__dict__", "__weakref__"}
     held = {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
+    for name in ("__pydantic_private__", "__pydantic_extra__"):
+        if held.get(name) is not None:
+            held[name] = dict(sorted(held[name].items()))
     return tuple((name, exact(held[name])) for name in sorted(held, key=str) if name not in ("__orig_class__", "_attrs_cached_hash"))
 
 

@@ -18,6 +18,7 @@ from versioned_state.values.cells import (
     is_array,
     is_map,
     key_of_cell,
+    order_key,
     pack_text,
     payload_of,
     split_cells,
@@ -64,6 +65,14 @@ def is_record(container: Container) -> bool:
         return False
     order = container.order
     return order is None or (isinstance(order, list) and all(a < b for a, b in pairwise(order)))
+
+
+def attributes_of(nodes: Nodes, head: Head) -> bytes | None:
+    """The cell of the attributes that a container has beside its elements, or None. No path leads to them."""
+    notes = None if head.notes is None else container_of(nodes, head.notes)
+    if notes is None or notes.tree.shape is not Shape.MAP:
+        return None
+    return find(nodes, notes.tree, order_key("fields", b""))
 
 
 def unpacked(nodes: Nodes, cell: bytes) -> bytes:

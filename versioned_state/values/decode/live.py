@@ -18,6 +18,7 @@ from versioned_state.values.trees.references import order_of, read_tree, unpack_
 from versioned_state.values.trees.tree import Tree
 from versioned_state.values.typed.older import OlderForms
 from versioned_state.values.typed.registry import layout_of, take_apart
+from versioned_state.values.typed.tagged import Tagged
 
 
 class LiveDecoder(Decoder):
@@ -69,6 +70,9 @@ class LiveDecoder(Decoder):
         data, inner = self._live(data_cell)
         name, notes = self._unpack(name_cell), None if notes_cell is None else self._unpack(notes_cell)
         value, same = self._typed.make(name, data, notes)
+        if type(value) is not Tagged and layout_of(type(value)) is None:
+            # Its class has begun to say how it is pickled: it becomes an object when it changes.
+            return value, Whole(type(value), cell, self._fingerprinter.of_object(value), is_object=True)
         if not same or inner is None:
             # The data that it would be stored with now; if that is another, its own baseline is not about it.
             record = take_apart(value)

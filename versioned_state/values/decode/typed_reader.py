@@ -15,6 +15,7 @@ from versioned_state.values.cells import MAX_DEPTH, MAX_NESTING
 from versioned_state.values.decode.objects import read_typed
 from versioned_state.values.typed.layout import Layout
 from versioned_state.values.typed.older import OlderForms
+from versioned_state.values.typed.reflection import inherits
 from versioned_state.values.typed.registry import Classes, find_layout
 from versioned_state.values.typed.tagged import Tagged
 
@@ -109,7 +110,7 @@ class TypedReader:
             if member is not None:
                 return member
         value, same = self.make(name, data, notes)
-        if same and isinstance(value, Enum):
+        if same and inherits(type(value), Enum):
             self._members[name, data] = value
         if not same:
             self.note_older(value, Tagged(name, data if type(data) is not dict else dict(data), notes))

@@ -19,17 +19,16 @@ from versioned_state.values.cells import (
     is_reference,
     key_cell,
     key_of_cell,
-    order_key,
     payload_of,
     split_cells,
 )
-from versioned_state.values.containers import container_of, typed_parts, unpacked
+from versioned_state.values.containers import attributes_of, typed_parts, unpacked
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.blob import iter_blob, read_blob
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.references import tree_of
-from versioned_state.values.trees.tree import Tree, find, iter_items
+from versioned_state.values.trees.tree import Tree, iter_items
 
 _LISTS: Final = frozenset({Code.TUPLE, Code.LIST_TREE, Code.TUPLE_TREE})
 _INLINE: Final = frozenset({Code.TUPLE, Code.SET, Code.FROZENSET})
@@ -120,10 +119,9 @@ class Walk:
         assert parts is not None
         head, data = parts
         yield from self._parts(part._replace(cell=data, is_data=True), depth)
-        notes = None if head.notes is None else container_of(self._nodes, head.notes)
-        fields = None if notes is None else find(self._nodes, notes.tree, order_key("fields", b""))
-        if fields is not None:  # of a container, beside its elements: no path leads there
-            yield from self._parts(part._replace(cell=fields, named=False), depth)
+        attributes = attributes_of(self._nodes, head)
+        if attributes is not None:
+            yield from self._parts(part._replace(cell=attributes, named=False), depth)
 
     def _inlined(self, part: Part, cell: bytes, depth: int) -> Iterator[Part]:
         cells = split_cells(cell)

@@ -11,7 +11,17 @@ from typing import Any, Final
 
 from versioned_state.values.typed.instances import OrdinaryLayout, why_custom
 from versioned_state.values.typed.layout import AssignPart, Layout, NotPlainDataError
-from versioned_state.values.typed.reflection import dict_getter, has_hidden_state, is_of_c, lookup, mro_of, namespace_of, slots_of
+from versioned_state.values.typed.reflection import (
+    dict_getter,
+    has_hidden_state,
+    inherits,
+    is_of_c,
+    lookup,
+    module_of,
+    mro_of,
+    namespace_of,
+    slots_of,
+)
 from versioned_state.values.typed.tagged import Notes
 
 _FACTORIES: Final[dict[str, Any]] = {f.__name__: f for f in (list, dict, set, tuple, int, float, str, bool, bytes)}
@@ -67,6 +77,8 @@ class BaseLayout(Layout):
     """A subclass of a built-in type: the value of that type is the data, and the subclass's own attributes are in the notes."""
 
     __slots__ = ("_attributes", "_data_type", "base")
+
+    note_names = frozenset({"factory", "maxlen", "fields"})
 
     def __init__(self, cls: type, name: str, base: type) -> None:
         super().__init__(cls, name)
@@ -174,6 +186,8 @@ class NamedTupleLayout(Layout):
 
     __slots__ = ("_attributes", "_defaults", "_names")
 
+    note_names = frozenset({"tuple", "fields"})
+
     def __init__(self, cls: type, name: str, names: tuple[str, ...], defaults: dict[str, Any]) -> None:
         super().__init__(cls, name)
         self._names = names
@@ -210,7 +224,7 @@ class ExceptionLayout(Layout):
     def __init__(self, cls: type, name: str) -> None:
         super().__init__(cls, name)
         self._base: Any = next(
-            base for base in mro_of(cls) if namespace_of(base).get("__module__") is None and base.__module__ == "builtins"
+            base for base in mro_of(cls) if namespace_of(base).get("__module__") is None and module_of(base) == "builtins"
         )
         self._slots = slots_of(cls)
         self._dict_of = dict_getter(cls)
@@ -270,12 +284,12 @@ class ExceptionLayout(Layout):
 def base_layout(cls: type, name: str, *, checked: bool = True) -> Layout | str | None:
     """The layout of a class that inherits from a built-in type; the reason why it has none; None for any other class."""
     bases = mro_of(cls)
-    if BaseException in bases:
-        builtin = next(each for each in bases if each.__module__ == "builtins")
+    if inherits(cls, BaseException):
+        builtin = next(each for each in bases if module_of(each) == "builtins")
         if is_of_c(cls, builtin):
             return "it has state in C"
         return (checked and why_custom(cls, builtin)) or ExceptionLayout(cls, name)
-    base: type | None = next((each for each in _BASES if each in bases), None)
+    base: type | None = next((each for each in _BASES if inherits(cls, each)), None)
     if base is None:
         return None
     if checked and (reason := why_custom(cls, base)) is not None:

@@ -6,7 +6,7 @@ from enum import Enum, Flag
 from typing import Any
 
 from versioned_state.values.typed.layout import Layout, NotPlainDataError
-from versioned_state.values.typed.reflection import lookup, mro_of
+from versioned_state.values.typed.reflection import inherits, lookup
 from versioned_state.values.typed.tagged import Notes
 
 
@@ -24,7 +24,7 @@ class EnumLayout(Layout):
         name = value._name_
         if name in self._members and self._members[name] is value:
             return name, None
-        if Flag not in mro_of(self.cls):
+        if not inherits(self.cls, Flag):
             raise NotPlainDataError("it is not a member of its Enum")
         bits = int(value._value_)
         names = [name for name, member in self._members.items() if _is_bit(member) and member._value_ & bits]
@@ -37,7 +37,7 @@ class EnumLayout(Layout):
                 raise NotPlainDataError(f"the Enum has no member {data}")
             member = self._members[data]
             return member, member._name_ == data
-        if Flag not in mro_of(self.cls):
+        if not inherits(self.cls, Flag):
             raise NotPlainDataError("a member is stored by its name")
         if type(data) is tuple:
             if not all(type(name) is str and name in self._members for name in data):
@@ -68,7 +68,7 @@ class EnumLayout(Layout):
 
 def enum_layout(cls: type, name: str) -> EnumLayout | None:
     """The layout of an Enum; None for any other class."""
-    return EnumLayout(cls, name) if Enum in mro_of(cls) else None
+    return EnumLayout(cls, name) if inherits(cls, Enum) else None
 
 
 def _is_bit(member: Any) -> bool:

@@ -37,6 +37,8 @@ class InstanceLayout(Layout):
 
     __slots__ = ("_dict_of", "_orders", "_slots", "declared", "frozen")
 
+    note_names = frozenset({"more", "unset"})
+
     def __init__(self, cls: type, name: str, declared: Mapping[str, Default] | None, *, frozen: bool = False) -> None:
         super().__init__(cls, name)
         self.declared = None if declared is None else dict(declared)
@@ -193,7 +195,8 @@ class InstanceLayout(Layout):
     def parts(self, value: Any) -> Iterable[Any]:
         if self._slots or self._dict_of is None:
             return self.attributes(value).values()
-        return self._dict_of(value).values()
+        fields = self._dict_of(value)
+        return fields.values() if DERIVED.isdisjoint(fields) else [held for name, held in fields.items() if name not in DERIVED]
 
 
 class OrdinaryLayout(InstanceLayout):
@@ -202,6 +205,7 @@ class OrdinaryLayout(InstanceLayout):
     __slots__ = ()
 
     has_identity = True
+    note_names = frozenset()
 
     def pack(self, value: Any) -> list[Any]:
         packed = super().pack(value)

@@ -27,6 +27,7 @@ class Layout(ABC):
         cls: the class.
         name: the name that its values are stored by.
         version: the version of its fields, if it is registered with one.
+        note_names: the notes that its values may have. Others are of a class that was of another kind.
         has_identity: two places that hold one instance are then not the same as two that hold equal instances.
         mark: stands for the class in fingerprints; no value has it, and no other class.
     """
@@ -34,6 +35,7 @@ class Layout(ABC):
     __slots__ = ("cls", "mark", "name", "version")
 
     has_identity: ClassVar[bool] = False
+    note_names: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, cls: type, name: str) -> None:
         self.cls = cls

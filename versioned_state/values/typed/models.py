@@ -48,6 +48,8 @@ class ModelLayout(InstanceLayout):
 
     __slots__ = ("_all", "_extra", "_given", "_is_usual", "_private", "allows_extra", "private")
 
+    note_names = frozenset({"more", "unset", "extra", "set"})
+
     def __init__(self, cls: type, name: str, declared: dict[str, Default], private: dict[str, Default], config: dict[str, Any]) -> None:
         super().__init__(cls, name, declared, frozen=bool(config.get("frozen")))
         self._slots = {}

@@ -25,6 +25,9 @@ _flags_of: Final[Callable[[type], int]] = _GET["__flags__"].__get__
 _HEAP_TYPE: Final = 1 << 9
 """Py_TPFLAGS_HEAPTYPE: set for every class that Python code makes."""
 
+_EQ: Final[Any] = object.__dict__["__eq__"]
+_HASH: Final[Any] = object.__dict__["__hash__"]
+
 _NAME: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _POINTER: Final = object.__basicsize__ // 2
 
@@ -39,6 +42,17 @@ def lookup(cls: type, name: str) -> Any:
         if name in namespace:
             return namespace[name]
     return None
+
+
+def inherits(cls: type, base: type) -> bool:
+    """Whether a class is another one, or a subclass of it. ``in`` would ask a metaclass that compares classes in its own way."""
+    return any(each is base for each in mro_of(cls))
+
+
+def is_known_by_identity(cls: type) -> bool:
+    """Whether classes of this kind are compared and hashed by identity: tables by class are kept all over this package."""
+    meta = type(cls)
+    return lookup(meta, "__eq__") is _EQ and lookup(meta, "__hash__") is _HASH
 
 
 def owner_of(cls: type, name: str) -> type | None:
@@ -96,7 +110,7 @@ def is_found(cls: type) -> bool:
 
 def custom_pickling(cls: type, stop: type = object) -> str | None:
     """The method by which a class, or a base of it before ``stop``, says how it is pickled, or None."""
-    if cls in copyreg.dispatch_table:
+    if any(each is cls for each in copyreg.dispatch_table):
         return "copyreg"
     for base in mro_of(cls):
         if base is stop or base is object:
@@ -112,7 +126,7 @@ def _is_generated(method: Any) -> bool:
     """Whether a method for pickling was made by dataclasses, attrs, pydantic or namedtuple, for the very fields of the class."""
     code = getattr(method, "__globals__", None)
     module = code.get("__name__", "") if type(code) is dict else ""
-    return type(module) is str and (module in ("dataclasses", "attr._make", "collections", "typing") or module.split(".")[0] == "pydantic")
+    return type(module) is str and (module in ("dataclasses", "attr._make", "collections") or module.split(".")[0] == "pydantic")
 
 
 def slots_of(cls: type) -> dict[str, MemberDescriptorType]:

@@ -20,7 +20,7 @@ from versioned_state.values.typed.enums import enum_layout
 from versioned_state.values.typed.instances import attrs_layout, dataclass_layout, ordinary_layout
 from versioned_state.values.typed.layout import Layout, NotPlainDataError
 from versioned_state.values.typed.models import model_layout
-from versioned_state.values.typed.reflection import find_class, is_found, mro_of, name_of, owner_of, qualname_of
+from versioned_state.values.typed.reflection import find_class, inherits, is_found, is_known_by_identity, name_of, owner_of, qualname_of
 from versioned_state.values.typed.tagged import Notes, Tagged, check_name
 
 T = TypeVar("T")
@@ -151,6 +151,8 @@ def _find_layout(cls: type) -> Layout | str:
         return known[1]
     if id(cls) in _DATA_IDS:
         return "it is built in"
+    if not is_known_by_identity(cls):
+        return "its metaclass compares classes in its own way"
     if "<locals>" in qualname_of(cls):
         return "its class was made inside a function, so its name does not lead to it"
     name = name_of(cls)
@@ -187,11 +189,11 @@ def find_layout(name: str, classes: Classes) -> Layout | None:
         return layout
     if name.startswith("builtins:"):
         cls = find_class(name)
-        return layout_of(cls) if cls is not None and BaseException in mro_of(cls) else None
+        return layout_of(cls) if cls is not None and inherits(cls, BaseException) else None
     if classes == "registered":
         return None
     cls = find_class(name, importing=classes == "imported")
-    if cls is None or id(cls) in _DATA_IDS or owner_of(cls, "__del__") is not None:
+    if cls is None or id(cls) in _DATA_IDS or not is_known_by_identity(cls) or owner_of(cls, "__del__") is not None:
         return None
     layout = layout_of(cls)
     if layout is None:
@@ -238,6 +240,8 @@ def make(layout: Layout, name: str, data: Any, notes: dict[str, Any]) -> tuple[A
             data = upgrade(_own(data), version)
             if data is None:
                 raise TypeError("upgrade() returned None, not the fields")
+    if notes and not notes.keys() - {"version"} <= layout.note_names:
+        same = False  # its class was of another kind, such as a model that is a dataclass now
     value, complete = layout.make(data, notes)
     return value, same and complete
 
