@@ -133,7 +133,7 @@ class Versioned(BranchHistory):
         """Whether it is open, and no earlier call has left anything to be ended first."""
         unfinished = self._unfinished
         ended = unfinished.question is None and unfinished.move is None and unfinished.edit is None
-        return not self._closed and ended and self._handle._in_doubt is None
+        return not self._closed and ended and not self._handle.is_in_doubt
 
     # Commits
 

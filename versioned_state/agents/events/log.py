@@ -101,7 +101,7 @@ def events(
 
     Args:
         types: a class or a tuple of classes: only instances of these.
-        namespace: only events whose ``full_namespace`` is this one; ``"a/**"`` is that of ``a`` and of all below.
+        namespace: only events whose ``full_namespace`` is this one; ``"a/**"`` is that of ``a`` and of all below, ``"**"`` of all.
         since: only events of this time or later.
         limit: at most this many, after the filters.
         reverse: newest first.
@@ -112,6 +112,8 @@ def events(
     limit = None if limit is None else count("limit", limit)
     if types is not None and not all(isinstance(cls, type) for cls in (types if isinstance(types, tuple) else (types,))):
         raise InvalidArgumentError(f"types is a class or a tuple of classes, not {types!r:.80}")
+    if namespace is not None and type(namespace) is not str:
+        raise InvalidArgumentError(f"namespace is a string such as 'planner/worker' or 'planner/**', not {namespace!r:.80}")
     start = "" if since is None else first_name(instants(since)[0])
     read, space = _source(state)
     fits = _filter(types, namespace, space)
@@ -187,6 +189,8 @@ def _decode(snapshot: Snapshot, series: Series, cell: bytes) -> Any:
 
 def _filter(types: Types | None, namespace: str | None, space: str) -> Callable[[Entry], bool]:
     below = None
+    if namespace == "**":
+        namespace = None
     if namespace is not None and namespace.endswith("/**"):
         namespace = namespace.removesuffix("/**")
         below = namespace + "/"

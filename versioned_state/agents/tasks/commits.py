@@ -26,7 +26,7 @@ from versioned_state.agents.tasks.keyed import RESULTS, KeyedCall, Recorded
 from versioned_state.agents.tasks.outcome import Outcome, event_of, outcome_of, shown
 from versioned_state.agents.tasks.round import OnEvent, Round
 from versioned_state.agents.tasks.ways import Way
-from versioned_state.errors import BranchMovedError, MergeConflictError, StateError, UnserializableValueError
+from versioned_state.errors import BranchMovedError, CommitInDoubtError, MergeConflictError, StateError, UnserializableValueError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved
@@ -132,7 +132,11 @@ class Commits(Round):
             if self._has_ended():
                 raise  # an interrupt came after the commit
             self._withdraw(added)
-            await self._fail(error, way)
+            if isinstance(error, CommitInDoubtError):  # neither a success nor a failure until the next call on the state has found out
+                error.remains = "the next call on the state finds out, and rolls the changes of the task back if the commit was not made"
+                self._open().has_left = True
+            else:
+                await self._fail(error, way)
             raise
         self._deliver(event, stamp)
 

@@ -146,6 +146,10 @@ class BranchHandle:
 
     # Committing
 
+    @property
+    def is_in_doubt(self) -> bool:
+        return self._in_doubt is not None
+
     def commit_staged(
         self,
         staged: Staged,
@@ -320,6 +324,7 @@ class BranchHandle:
                 self.merged(since, base, since.tree, commit.tree, Resolving())  # raises before anything is changed
                 self.worktree.adopt_late(doubt.staged)
                 self._merge_head(base, HandlePosition(self.branch, ref, commit), Resolving())
+            self.commits_made += 1
         self._in_doubt = None
         return ref is not None
 

@@ -171,6 +171,7 @@ class Transactions:
 
         Raises:
             TransactionError: somebody else is in one; or it would commit before the end of one that does not.
+            StorageError: a commit is in doubt, and the store cannot be asked; only for another owner than this thread and task.
         """
         with ready(self._lock):
             self._check_open()
@@ -180,6 +181,8 @@ class Transactions:
                 raise self._foreign(f"cannot enter {entering.block}:")
             if owner is not None and self.open and self.open[0].is_plain:
                 raise TransactionError(f"{owner.block} within a transaction", remains="nothing was changed", hint=self.open[0].owner.hint)
+            if owner is not None:
+                self._handle.resolve_doubt()
             transaction = OpenTransaction(entering, options, self._handle.worktree.save(), self._handle.commits_made, block)
             try:
                 self.open.append(transaction)
@@ -228,7 +231,7 @@ class Transactions:
             except BaseException:
                 transaction.has_left = True  # if the store fails here too, the next call does the rest
                 self._handle.finish()  # an interrupt may have come into it
-                if transaction in self.open:
+                if transaction in self.open and (transaction.is_plain or not self._handle.is_in_doubt):
                     self._abandon(transaction)
                 raise
 
@@ -275,6 +278,9 @@ class Transactions:
             self._roll_back(transaction)
 
     def _roll_back(self, transaction: OpenTransaction) -> None:
+        if not transaction.is_plain:
+            # A commit in doubt comes first: taken in after the rollback, it would look like changes that were taken back.
+            self._handle.resolve_doubt(discarding=True)
         if self._handle.commits_made != transaction.commits_made:
             self._handle.worktree.restore()  # to the commit that was made within it
         else:

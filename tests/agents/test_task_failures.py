@@ -1,0 +1,215 @@
+"""The store fails at each call that a task's call makes of it, once or from there on; processes race for a key."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.processes import start
+from versioned_state import Disk, Memory, Versioned, checkpoint, current_state, emit, events, task
+from versioned_state.agents.events.classes import ActionEvent, SuccessEvent
+from versioned_state.errors import StorageError, UnknownOutcomeError
+from versioned_state.storage import Fault, Faulty, Wrapper
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # handles are dropped with changes
+
+
+class Outage(Wrapper):
+    """A store that answers nothing from one call on, which it still carries out, or not."""
+
+    def __init__(self, store: Memory) -> None:
+        super().__init__(store)
+        self.left: int | None = None
+        self.does_last = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the outage began."""
+        return self.left is not None and self.left < 0
+
+    def _call(self, work: Callable[[], Any]) -> Any:
+        if self.left is None:
+            return work()
+        self.left -= 1
+        if self.left >= 0:
+            return work()
+        if self.left == -1 and self.does_last:
+            work()
+        raise UnknownOutcomeError("no answer")
+
+    def get(self, key: str) -> bytes | None:
+        found: bytes | None = self._call(lambda: self.store.get(key))
+        return found
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        found: dict[str, bytes] = self._call(lambda: self.store.get_many(keys))
+        return found
+
+    def apply(
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str] = (),
+        *,
+        objects: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        return bool(self._call(lambda: self.store.apply(expected, puts, deletes, objects=objects)))
+
+
+@task
+def plain(number: int) -> int:
+    current_state()["list"].append(number)
+    emit(ActionEvent(code=str(number)))
+    return number
+
+
+@task
+def halting(number: int) -> int:
+    current_state()["list"].append(-number)
+    checkpoint("half")
+    current_state()["list"].append(number)
+    return number
+
+
+@task
+def failing(number: int) -> int:
+    current_state()["list"].append(number)
+    raise ZeroDivisionError
+
+
+CALLS: dict[str, Callable[[Any], object]] = {
+    "plain": lambda state: plain(1, state=state),
+    "key": lambda state: plain(1, state=state, key="k"),
+    "checkpoint": lambda state: halting(1, state=state),
+    "fails": lambda state: failing(1, state=state),
+}
+
+
+def a_state(store: Any, *, moved: bool) -> tuple[Versioned, list[Any]]:
+    """A handle on a branch, which another writer has moved on, and the list that it holds."""
+    state = Versioned(store)
+    held: list[Any] = ["base"]
+    state["list"] = held
+    state.commit("base")
+    if moved:
+        other = Versioned(store)
+        other["theirs"] = 1
+        other.commit("theirs")
+        other.close()
+    return state, held
+
+
+def check(state: Versioned, held: list[Any], store: Memory, name: str, *, returned: bool) -> None:
+    """What must hold once the store works again: the call happened or did not, as the caller was told, and the next call works."""
+    state.refresh()
+    assert state["list"] is held
+    kept = copy.deepcopy(held)
+    halves: list[list[Any]] = [["base"], ["base", -1]] if name == "checkpoint" else [["base"]]
+    whole = [*halves[-1], 1]
+    allowed = [whole] if returned and name != "fails" else halves if name == "fails" else [*halves, whole]
+    assert kept in allowed
+    succeeded = [commit for commit in state.log() if commit.meta.get("outcome") == "success"]
+    assert len(succeeded) == (kept == whole)
+    assert len(events(state, types=SuccessEvent)) == len(succeeded)
+    if name == "key":
+        assert plain(1, state=state, key="k") == 1
+        assert held == ["base", 1]
+        kept = ["base", 1]
+    held.append("after")
+    plain(2, state=state)
+    assert held == [*kept, "after", 2]
+    assert not state.status()
+    with Versioned(store) as other:
+        assert dict(other) == dict(state)
+        stamps = [event.timestamp for event in events(other)]
+        assert stamps == sorted(set(stamps))
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("name", CALLS)
+def test_a_store_that_fails_once_at_any_call(name: str, fault: Fault, moved: bool):  # noqa: FBT001 - a parameter
+    for at in itertools.count(1):
+        store = Memory()
+        faulty = Faulty(store)
+        state, held = a_state(faulty, moved=moved)
+        faulty.arm(at, fault=fault)
+        returned = False
+        with suppress(StorageError, ZeroDivisionError):
+            CALLS[name](state)
+            returned = True
+        has_fired = faulty.fired
+        faulty.arm(None)
+        check(state, held, store, name, returned=returned)
+        state.close()
+        if not has_fired:
+            break
+    assert at > 1
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("does_last", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_store_that_answers_nothing_from_any_call_on(name: str, does_last: bool, moved: bool):  # noqa: FBT001 - parameters
+    for calls in itertools.count():
+        store = Memory()
+        outage = Outage(store)
+        state, held = a_state(outage, moved=moved)
+        outage.left, outage.does_last = calls, does_last
+        returned = False
+        with suppress(StorageError, ZeroDivisionError):
+            CALLS[name](state)
+            returned = True
+        began = outage.is_over
+        outage.left = None
+        check(state, held, store, name, returned=returned)
+        state.close()
+        if not began:
+            break
+    assert calls
+
+
+RACER = """
+import sys
+from versioned_state import Disk, Versioned, current_state, task
+
+@task
+def book(city: str) -> str:
+    state = current_state()
+    state["trips"] = [*state.get("trips", []), city]
+    return f"{city} as trip {len(state['trips'])}"
+
+state = Versioned(Disk(sys.argv[1]))
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(10):
+    print(book("Rome", state=state, key=str(number)), flush=True)
+"""
+
+
+def test_processes_that_race_for_a_key_commit_once(tmp_path: Path):
+    with Versioned(Disk(tmp_path)) as state:
+        state.commit("base", allow_empty=True)
+    racers = [start(RACER, tmp_path) for _ in range(2)]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    outputs = []
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    for racer in racers:
+        output, _ = racer.communicate(timeout=60)
+        assert racer.returncode == 0
+        outputs.append(output)
+    assert outputs[0] == outputs[1] == "".join(f"Rome as trip {number}\n" for number in range(1, 11))
+    with Versioned(Disk(tmp_path)) as state:
+        assert state["trips"] == ["Rome"] * 10
+        assert len(events(state, types=SuccessEvent)) == 10
