@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,23 @@ def failing(number: int) -> int:
     raise ZeroDivisionError
 
 
+@task
+async def waiting(number: int) -> int:
+    current_state()["list"].append(number)
+    await asyncio.sleep(0)
+    return number
+
+
+@task
+def stepping(number: int) -> Iterator[int]:
+    current_state()["list"].append(number)
+    yield number
+
+
 CALLS: dict[str, Callable[[Any], object]] = {
     "plain": lambda state: plain(1, state=state),
+    "coroutine": lambda state: asyncio.run(waiting(1, state=state)),
+    "generator": lambda state: list(stepping(1, state=state)),
     "key": lambda state: plain(1, state=state, key="k"),
     "checkpoint": lambda state: halting(1, state=state),
     "fails": lambda state: failing(1, state=state),

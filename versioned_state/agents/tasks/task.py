@@ -219,6 +219,8 @@ def task(
             TransactionError: another call runs on this handle, in another thread or task, or a transaction is open on it.
             IdempotencyConflictError: ``key`` was used with other arguments.
             UnserializableValueError: a value in the state cannot be stored; the error names the task and the path.
+            CommitInDoubtError: the store cannot be asked whether it has the commit. The next call on the state finds out, and rolls the
+                changes back if it has not; until then the call is recorded neither as a success nor as a failure.
             StateError: as ``Versioned.commit``. The changes of the call were rolled back.
     """
     if function is None:
