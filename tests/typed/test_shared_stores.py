@@ -63,3 +63,13 @@ def test_without_one_it_reads_as_tagged_and_says_why():
     assert read == Tagged(f"{__name__}:Message", {"inner": Tagged(f"{__name__}:Inner", {"n": 0}), "parts": [], "text": "a"})
     with pytest.raises(AttributeError, match=r"'text'.*not registered"):
         read.text  # noqa: B018 - what it says is the test
+
+
+Renamed = Message
+"""Another name for the class: nothing is stored under it."""
+
+
+def test_a_name_that_leads_to_a_class_of_another_name_is_not_that_class():
+    state = Versioned()
+    state["value"] = Tagged(f"{__name__}:Renamed", {"text": "a", "inner": None, "parts": []})
+    assert isinstance(state.checkout(state.commit())["value"], Tagged)

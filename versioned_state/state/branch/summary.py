@@ -7,7 +7,7 @@ from typing import Final
 
 from versioned_state.state.worktree.entries import Staged
 from versioned_state.state.worktree.worktree import Worktree
-from versioned_state.values.cells import Code
+from versioned_state.values.cells import Code, is_array
 from versioned_state.values.keys import is_internal, path_of
 from versioned_state.values.trees.references import count_of
 
@@ -52,8 +52,6 @@ def _name_of(key: bytes) -> str:
 def _length(cell: bytes) -> int | None:
     """The length of a list; None for any other value, and for a list whose cell does not hold its length."""
     first = cell[0]
-    if 0x90 <= first <= 0x9F:
-        return first & 0x0F
-    if first == 0xDC:
-        return int.from_bytes(cell[1:3], "big")
-    return count_of(cell, Code.LIST_TREE)
+    if not is_array(cell):  # a typed value begins as an array does
+        return count_of(cell, Code.LIST_TREE)
+    return first & 0x0F if first <= 0x9F else int.from_bytes(cell[1:3], "big")

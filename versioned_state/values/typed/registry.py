@@ -193,7 +193,9 @@ def find_layout(name: str, classes: Classes) -> Layout | None:
     if classes == "registered":
         return None
     cls = find_class(name, importing=classes == "imported")
-    if cls is None or id(cls) in _DATA_IDS or not is_known_by_identity(cls) or owner_of(cls, "__del__") is not None:
+    if cls is None or name_of(cls) != name:  # another name for a class, or another class: no instance is stored under it
+        return None
+    if id(cls) in _DATA_IDS or not is_known_by_identity(cls) or owner_of(cls, "__del__") is not None:
         return None
     layout = layout_of(cls)
     if layout is None:
