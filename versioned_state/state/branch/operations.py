@@ -103,7 +103,7 @@ def _stage_and_commit(
 ) -> Commit:
     worktree = handle.worktree
     try:
-        pending = handle.pending.taken()
+        pending = handle.pending.taken() if handle.pending.entries else {}
         staged = worktree.stage(lenient=options.skip_unserializable, flush=flush, adopting=True, keys=keys, pending=pending)
     except UNSTORABLE as error:
         error.remains = resolving.remains
@@ -120,7 +120,8 @@ def _stage_and_commit(
         )
 
     commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty)
-    handle.pending.forget(pending)
+    if pending:
+        handle.pending.forget(pending)
     return _with_skipped(staged, commit)
 
 

@@ -9,32 +9,35 @@ class PendingEntries:
     """The entries of one handle that no commit has yet. Nothing but a commit removes them: not discard, rollback or a failed commit.
 
     Names are unique, so an entry that an interrupt left here after its commit is committed again without a change.
+
+    Attributes:
+        entries: by the engine key of a series, the cells of its entries by name.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[bytes, dict[str, bytes]] = {}
+        self.entries: dict[bytes, dict[str, bytes]] = {}
         self._last_time = 0
 
     def add(self, series: bytes, name: str, cell: bytes) -> None:
         """Add an entry to the series under an engine key."""
-        self._entries.setdefault(series, {})[name] = cell
+        self.entries.setdefault(series, {})[name] = cell
 
     def of(self, series: bytes) -> dict[str, bytes]:
         """The entries of one series, as they are now."""
-        return dict(self._entries.get(series, {}))
+        return dict(self.entries.get(series, {}))
 
     def taken(self) -> NewEntries:
         """All entries, as they are now, for a commit."""
-        return {series: dict(entries) for series, entries in self._entries.items() if entries}
+        return {series: dict(entries) for series, entries in self.entries.items() if entries}
 
     def discard(self, series: bytes, name: str) -> None:
         """Remove an entry that turned out not to be true, if it is still here."""
-        self._entries.get(series, {}).pop(name, None)
+        self.entries.get(series, {}).pop(name, None)
 
     def forget(self, entries: NewEntries) -> None:
         """Remove entries that were committed."""
         for series, committed in entries.items():
-            left = self._entries.get(series, {})
+            left = self.entries.get(series, {})
             for name in committed:
                 left.pop(name, None)
 
