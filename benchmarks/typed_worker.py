@@ -118,7 +118,7 @@ def append(folders: Mapping[str, Path], make: dict[str, Make], chosen: Mapping[s
 
 
 def size(folders: Mapping[str, Path], make: dict[str, Make], chosen: Mapping[str, type[Side]], options: dict[str, int]) -> Any:
-    """The bytes of a store that holds a list of so many elements, and the seconds of its first commit."""
+    """The bytes of a store that holds a list of ``length`` elements, and the seconds of its first commit."""
     seconds: dict[str, float] = {}
     for name, side in chosen.items():
         with opened({name: side}, folders) as stores:
@@ -130,7 +130,7 @@ def size(folders: Mapping[str, Path], make: dict[str, Make], chosen: Mapping[str
 
 
 def status(folders: Mapping[str, Path], make: dict[str, Make], chosen: Mapping[str, type[Side]], options: dict[str, int]) -> Any:
-    """``status()`` with so many unchanged elements, as one list and as a key each; seconds by turn."""
+    """``status()`` with ``length`` unchanged elements, as one list and as a key each; seconds by turn."""
     from benchmarks.sides.ours import OurSession
 
     found: dict[str, Any] = {}

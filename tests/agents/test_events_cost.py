@@ -44,7 +44,7 @@ def tell(count: int = 1, size: int = 0) -> None:
 
 
 def a_log(length: int) -> Memory:
-    """A store whose log has so many events, one a millisecond. They are staged as a call does it, in one commit."""
+    """A store whose log has ``count`` events, one a millisecond. They are staged as a call does it, in one commit."""
     store = Memory()
     state = Versioned(store)
     cells = [state._worktree.encode_inline(Step(number), "an event") for number in range(128)]

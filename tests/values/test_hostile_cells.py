@@ -53,7 +53,7 @@ PLANTED = {
     "a head with a number for a name": typed_cell(pack(1), None, b"\x01"),
     "a head with an empty name": typed_cell(pack(""), None, b"\x01"),
     "a head with notes that are a list": typed_cell(pack("nobody"), b"\x91\x01", b"\x01"),
-    "a head that is no array": b"\x92" + extension(Code.TYPED, b"\x01") + b"\x01",
+    "a head that is not an array": b"\x92" + extension(Code.TYPED, b"\x01") + b"\x01",
     "a head with a head for a name": typed_cell(extension(Code.TYPED, array([pack("nobody")])), None, b"\x01"),
     "a head with a typed value for notes": typed_cell(pack("nobody"), tagged(b"\x80"), b"\x01"),
 }

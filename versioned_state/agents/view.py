@@ -39,7 +39,7 @@ _SHARE: Final = 8
 _LAST: Final = b"\xff"
 
 Text = Callable[[int], str]
-"""The text of a value, cut to about so many characters."""
+"""The text of a value, cut to about the given number of characters."""
 
 
 class _Part(NamedTuple):

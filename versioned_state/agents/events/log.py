@@ -62,7 +62,7 @@ class Events(Sequence[Any]):
         walk, steps = (iter(self), index) if index >= 0 else (reversed(self), -1 - index)
         for event in islice(walk, steps, None):
             return event
-        raise IndexError("there are not so many events")
+        raise IndexError("the index is beyond the events")
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, list | Events) else NotImplemented
