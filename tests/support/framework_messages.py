@@ -22,7 +22,7 @@ CALL = {"name": "weather", "arguments": '{"city": "Rome"}'}
 
 
 class Forecast(BaseModel):
-    """What a model is asked to answer with."""
+    """The format of the answer that the model is asked for."""
 
     city: str
     says: str

@@ -87,7 +87,7 @@ def parallel(
             lands the other calls, and says in the outcomes what failed.
 
     Raises:
-        ExceptionGroup: see ``on_failure``. Nothing was changed, but for the checkpoint within a task.
+        ExceptionGroup: see ``on_failure``. Nothing was changed, except that a task has one checkpoint more.
         UncommittedChangesError: commit or discard first: a fork would not have the changes.
         MergeConflictError: others committed to the branch meanwhile, and it cannot be merged. Nothing was changed.
         InvalidArgumentError: an argument is of the wrong kind. Nothing ran.

@@ -22,7 +22,7 @@ class Bound:
 
     Attributes:
         inputs: the arguments by name, defaults filled in, without ``state`` and ``self``.
-        args, kwargs: what the function is called with, but for ``state``.
+        args, kwargs: the arguments of the function, without ``state``.
     """
 
     inputs: dict[str, Any]

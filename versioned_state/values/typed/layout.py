@@ -54,10 +54,6 @@ class Layout(ABC):
         Raises ``NotPlainDataError`` for data that no value of the class has, as when the class was an Enum before.
         """
 
-    def upgraded(self, data: Any, notes: dict[str, Any]) -> Any:
-        """The data of this version, from data that may be older."""
-        return data
-
     def assign(self, live: Any, target: Any, assign_part: AssignPart) -> bool:
         """Give a live value the fields of another one in place. Returns False if values of the class cannot be changed.
 

@@ -1,0 +1,90 @@
+"""A series has one form, whatever the order and the steps in which its entries came."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from versioned_state import Memory
+from versioned_state.errors import CorruptObjectError
+from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.values.cells import pack
+from versioned_state.values.decode.decoder import Decoder
+from versioned_state.values.series import Series, extend_series, merge_series, parts_of
+from versioned_state.values.trees.chunker import MapLeafChunker
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.tree import iter_items
+
+
+@pytest.fixture
+def nodes() -> Nodes:
+    staging = Staging(ObjectStore(Memory()))
+    return Nodes(staging, staging=staging)
+
+
+def entries(numbers: Iterable[int]) -> dict[str, bytes]:
+    return {f"{number:06}": pack(f"entry {number}") for number in numbers}
+
+
+def extended(nodes: Nodes, cell: bytes | None, steps: Iterable[Mapping[str, bytes]]) -> bytes | None:
+    for step in steps:
+        cell = extend_series(nodes, cell, step)
+    return cell
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 6, 7, 44, 45, 300])
+def test_equal_entries_have_one_form(nodes: Nodes, count: int):
+    whole = extend_series(nodes, None, entries(range(count)))
+    dice = random.Random(count)
+    assert extended(nodes, None, (entries([number]) for number in range(count))) in (whole, None)
+    shuffled = dice.sample(range(count), count)
+    assert extended(nodes, None, (entries([number]) for number in shuffled)) in (whole, None)
+    assert extended(nodes, None, (entries(shuffled[at : at + 7]) for at in range(0, count, 7))) in (whole, None)
+
+
+@pytest.mark.parametrize("count", [1, 7, 60, 300])
+def test_a_merge_has_the_form_of_all_entries_whichever_side_is_ours(nodes: Nodes, count: int):
+    dice = random.Random(count)
+    base = entries(range(0, 3 * count, 3))
+    ours, theirs = (entries(dice.sample(range(start, 4 * count, 3), count)) for start in (1, 2))
+    cells = [extend_series(nodes, None, {**base, **more}) for more in ({}, ours, theirs)]
+    merged = extend_series(nodes, None, {**base, **ours, **theirs})
+    assert merge_series(nodes, cells[0], cells[1], cells[2]) == merged
+    assert merge_series(nodes, cells[0], cells[2], cells[1]) == merged
+    assert merge_series(nodes, None, cells[1], cells[2]) == merged
+
+
+def test_the_complete_part_ends_at_a_boundary_and_the_last_part_holds_none(nodes: Nodes):
+    cell = None
+    for number in range(200):
+        cell = extend_series(nodes, cell, entries([number]))
+        complete, last = parts_of(cell)
+        for tree, pending in ((complete, 0), (last, last.count)):
+            chunker = MapLeafChunker()
+            keys = [key for key, _ in iter_items(nodes, tree)]
+            sizes = chunker.feed(keys, keys)
+            assert chunker.pending == pending, number
+            assert sum(sizes) == tree.count - pending
+        assert complete.shape is last.shape is Shape.MAP
+        series = Series(nodes, cell, Decoder(nodes))
+        assert len(series) == number + 1
+        assert [name for name, _ in series.iter_entries()] == list(entries(range(number + 1)))
+
+
+def test_it_is_read_from_both_ends_and_by_name(nodes: Nodes):
+    held = entries(range(0, 200, 2))
+    series = Series(nodes, extend_series(nodes, None, held), Decoder(nodes))
+    for since in ("", "000000", "000101", "000198", "000199"):
+        expected = [item for item in held.items() if item[0] >= since]
+        assert list(series.iter_entries(since)) == expected
+        assert list(series.iter_entries(since, reverse=True)) == expected[::-1]
+    assert all(series.find(name) == cell for name, cell in held.items())
+    assert series.find("000101") is None
+
+
+@pytest.mark.parametrize("cell", [b"\x90", b"\x92\x01\x02", b"\x80", b"\xa1a", b"\x93\xc0\xc0\xc0"])
+def test_anything_else_is_corrupt(cell: bytes):
+    with pytest.raises(CorruptObjectError):
+        parts_of(cell)
