@@ -321,7 +321,8 @@ def test_handles_in_threads_merge_their_changes_of_one_instance():
     repository = Repository(Memory())
     state = Versioned(repository)
     state["agent"] = Plain(**{f"f{n}": [] for n in range(4)})
-    state["notes"] = [Message("user", "", [0]) for _ in range(8)]
+    # Lists are merged by content: of equal elements one could stand for another.
+    state["notes"] = [Message("user", str(n), [0]) for n in range(8)]
     state.commit()
 
     def work(number: int) -> None:
