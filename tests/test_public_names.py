@@ -57,6 +57,7 @@ def test_public_names():
         "TaskFailed",
         "TaskStartEvent",
         "Versioned",
+        "branch_name",
         "checkpoint",
         "current_state",
         "effect",

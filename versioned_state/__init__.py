@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from versioned_state.repository.inspect.bisect import Skip
     from versioned_state.repository.ledger import EffectRecord
     from versioned_state.repository.merging.merge import MISSING, Conflict, Merge
+    from versioned_state.repository.names.branch_name import branch_name
     from versioned_state.repository.repository import Repository
     from versioned_state.repository.views.change import Change
     from versioned_state.repository.views.diff import Diff
@@ -101,6 +102,7 @@ __all__ = [
     "TaskFailed",
     "TaskStartEvent",
     "Versioned",
+    "branch_name",
     "checkpoint",
     "current_state",
     "effect",
@@ -154,6 +156,7 @@ __getattr__, __dir__ = lazy_names(
         "MISSING": "repository.merging.merge",
         "Conflict": "repository.merging.merge",
         "Merge": "repository.merging.merge",
+        "branch_name": "repository.names.branch_name",
         "Repository": "repository.repository",
         "Change": "repository.views.change",
         "Diff": "repository.views.diff",
