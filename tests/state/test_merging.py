@@ -293,11 +293,11 @@ class TestMerge:
         other.refresh()
         publish, meanwhile = state.repository.database.publish, iter([True])
 
-        def slow(*args):
+        def slow(*args, **options):
             if next(meanwhile, False):
                 other["new"] = 1
                 other.commit("meanwhile")
-            return publish(*args)
+            return publish(*args, **options)
 
         monkeypatch.setattr(state.repository.database, "publish", slow)
         merged = state.merge("what-if")

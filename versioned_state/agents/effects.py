@@ -17,8 +17,8 @@ from versioned_state.errors import EffectInDoubtError, ErasedResultError, Invali
 from versioned_state.repository.ledger import RUNNING, EffectRecord, Entry, Ledger, check_effect_key
 from versioned_state.repository.maintenance.owner import Owner
 from versioned_state.repository.repository import Repository
+from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
-from versioned_state.state.namespace import Namespace
 from versioned_state.state.state import State
 from versioned_state.state.versioned import Versioned
 

@@ -28,7 +28,7 @@ from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import operations
 from versioned_state.state.branch.commit_options import check_policies
 from versioned_state.state.branch.resolving import Resolving
-from versioned_state.state.namespace import Namespace
+from versioned_state.state.keyspace import Namespace
 from versioned_state.state.state import State
 from versioned_state.state.versioned import Versioned
 

@@ -13,8 +13,8 @@ from versioned_state.repository.views.preview import Preview
 from versioned_state.repository.views.render import escape, one_line
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.aio.caller import ready
+from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
-from versioned_state.state.namespace import Namespace
 from versioned_state.state.sequence import StateSequence
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.cells import Code, code_of, is_array

@@ -34,7 +34,7 @@ from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ADD
 from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.history.shallow import read_shallow
 from versioned_state.repository.refs.gc_fence import GcFence
-from versioned_state.repository.refs.ref import Ref, move_ref, read_ref
+from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, move_ref, read_ref
 from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
 from versioned_state.repository.refs.reupload import reupload_history, reupload_tree
 from versioned_state.storage import KVStore
@@ -191,11 +191,21 @@ class Database:
 
         return move_ref(self.fence, ref, new, log=log, staging=staging, secure=secure)
 
-    def publish(self, ref: Ref, commit: Commit, staging: Staging, *, action: str | None = None, author: str | None = None) -> Ref | None:
+    def publish(
+        self,
+        ref: Ref,
+        commit: Commit,
+        staging: Staging,
+        *,
+        action: str | None = None,
+        author: str | None = None,
+        part: BatchPart = NOTHING,
+    ) -> Ref | None:
         """Move a ref to a staged commit, with everything staged, in one batch. None: the ref had moved, and nothing else was changed.
 
         Args:
             action, author: for the reflog, if the commit is not a child of the head.
+            part: goes into the same batch. None is returned also if one of its conditions does not hold.
         """
         head, log = commit.address, ref.log
         if action is not None:
@@ -217,7 +227,7 @@ class Database:
                 stored = (own.get(parent) or self.commits.read_stored(parent) for parent in each.parent_addresses)
                 reupload_tree(self.objects, each, list(stored), staging)
 
-        moved = move_ref(self.fence, ref, head, log=log, staging=staging, parents=parents, since=since, secure=secure)
+        moved = move_ref(self.fence, ref, head, log=log, staging=staging, parents=parents, since=since, secure=secure, part=part)
         if moved is not None:
             self.fence.saw(head)
             self.commits.remember(commit)

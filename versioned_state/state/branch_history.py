@@ -14,6 +14,7 @@ from versioned_state.state.keyspace import KeySpace
 from versioned_state.state.state import locked
 from versioned_state.values.keys import path_of
 from versioned_state.values.paths.path import StatePath
+from versioned_state.values.trees.nodes import Nodes
 
 if TYPE_CHECKING:  # loaded by the calls that need them
     from versioned_state.repository.inspect.bisect import Bisection
@@ -23,10 +24,13 @@ if TYPE_CHECKING:  # loaded by the calls that need them
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.lists import BlameList, Log
     from versioned_state.repository.views.snapshot import Snapshot
+    from versioned_state.state.branch.branch_handle import BranchHandle
 
 
 class BranchHistory(KeySpace):
     """The keys of a branch, and the questions about its commits. In revisions, ``HEAD`` is the handle's head."""
+
+    _handle: BranchHandle
 
     @property
     @abstractmethod
@@ -66,12 +70,15 @@ class BranchHistory(KeySpace):
         from versioned_state.repository.views.diff import Diff
 
         staged = self._worktree.stage(lenient=True)
+        tree = staged.tree
+        if self._handle.hooks.all:
+            tree = self._handle.hooks.amend(Nodes(staged.staging, staging=staged.staging), tree)
         unstorable = {}
         for key, error in staged.failed.items():
             if error is not None:
                 error.remains = ""
                 unstorable[error.path or str(path_of(key))] = error
-        return Diff(staged.staging, commit.tree, staged.tree, internal=internal, unstorable=unstorable)
+        return Diff(staged.staging, commit.tree, tree, internal=internal, unstorable=unstorable)
 
     @locked
     def checkout(self, rev: str | Commit) -> Snapshot:

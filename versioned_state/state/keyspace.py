@@ -1,6 +1,6 @@
-"""``KeySpace``: the keys of a handle under one prefix of its root, as a dict. Layer: state.
+"""``KeySpace``: the keys of a handle under one prefix of its root, as a dict; ``Namespace``: those under a name. Layer: state.
 
-The empty prefix is that of ``Versioned`` itself, and each ``Namespace`` has one of its own.
+The empty prefix is that of ``Versioned`` itself.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import LimitExceededError
 from versioned_state.state.aio.caller import HandleLock
 from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State, locked
 from versioned_state.state.worktree.worktree import Worktree
-from versioned_state.values.keys import NAMESPACE, USER, user_key
+from versioned_state.values.keys import NAMESPACE, USER, namespace_prefix, user_key
+
+if TYPE_CHECKING:
+    from versioned_state.state.aio.twins import KeySpaceAio
+    from versioned_state.state.versioned import Versioned
 
 _NONE: Final = object()
 
@@ -129,3 +133,42 @@ class KeySpace(State):
     @locked
     def release(self, key: str) -> bool:
         return self._worktree.release(self._prefix + user_key(key))
+
+
+class Namespace(KeySpace):
+    """A state of its own within a ``Versioned`` one, whose handle it shares: its changes are committed with the state's."""
+
+    def __init__(self, state: Versioned, prefix: bytes, name: str) -> None:
+        super().__init__(prefix, state._lock)
+        self._state = state
+        self._name = name
+
+    @property
+    def state(self) -> Versioned:
+        """The state that this is a namespace of."""
+        return self._state
+
+    @property
+    def name(self) -> str:
+        """The name, after those of the namespaces around it: ``outer/inner``."""
+        return self._name
+
+    def _check_open(self) -> None:
+        self._state._check_open()
+
+    @property
+    def _worktree(self) -> Worktree:
+        return self._state._worktree
+
+    @property
+    def aio(self) -> KeySpaceAio[Namespace]:
+        """The calls that ask the store, as coroutines that run them off the event loop."""
+        from versioned_state.state.aio.twins import KeySpaceAio
+
+        return KeySpaceAio(self, self._lock)
+
+    def namespace(self, name: str) -> Namespace:
+        return Namespace(self._state, self._prefix + namespace_prefix(name), f"{self._name}/{name}")
+
+    def __repr__(self) -> str:
+        return f"<Namespace {self.name} of {self.state!r}>"

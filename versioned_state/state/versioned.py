@@ -16,7 +16,7 @@ from versioned_state.errors import (
     StateError,
     StorageError,
 )
-from versioned_state.repository.arguments import check_text, count
+from versioned_state.repository.arguments import check_text
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import check_name
 from versioned_state.repository.repository import Repository
@@ -24,10 +24,9 @@ from versioned_state.state.aio.caller import HandleLock, ready
 from versioned_state.state.branch import moving, operations
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, OnMovedOption, check_policies
-from versioned_state.state.branch.resolving import UNCHANGED, Resolvable, Resolving
 from versioned_state.state.branch.transactions import Transaction, Transactions
-from versioned_state.state.branch_history import BranchHistory
-from versioned_state.state.namespace import Namespace
+from versioned_state.state.branch_operations import BranchOperations
+from versioned_state.state.keyspace import Namespace
 from versioned_state.state.state import locked
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.keys import namespace_prefix, path_of
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from versioned_state.values.codec.pickles import PickleMode
 
 
-class Versioned(BranchHistory):
+class Versioned(BranchOperations):
     """A state over one branch of a repository: a dict of plain Python values, each round of which is a commit.
 
     Values are live: a key returns the very object that the state compares at ``status()`` and ``commit()``, so whoever holds the object
@@ -84,6 +83,7 @@ class Versioned(BranchHistory):
         super().__init__(b"", HandleLock())
         self._handle = BranchHandle(repository, branch, author or None)
         self._unfinished = self._handle.unfinished
+        self._hooks = self._handle.hooks.all
         self._transactions = Transactions(self._handle, self._lock, ref(self))
         self._own_store: KVStore | None = None  # closed with the handle; see open()
         self._is_kept = store is not None  # a Memory of the handle's own ends with it, committed or not
@@ -126,6 +126,8 @@ class Versioned(BranchHistory):
         unfinished = self._unfinished
         if unfinished.question is not None or unfinished.move is not None or unfinished.edit is not None:
             self._handle.finish()
+        if self._hooks:
+            self._handle.tell_hooks()
         if self._transactions.open:
             self._transactions.drop_abandoned()
 
@@ -189,12 +191,6 @@ class Versioned(BranchHistory):
         self._transactions.refuse("commit")
         return self._resolvable(lambda resolving: operations.commit(self._handle, options, resolving), options.policies, remains=STAGED)
 
-    def _resolvable(self, run: Callable[[Resolving], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED) -> Commit:
-        """Run a call that may meet conflicts, so that the ``merge`` of the error can run it again with resolutions."""
-        checked = check_policies(policies) if policies else {}
-        call = Resolvable(self, run, checked, remains)
-        return run(Resolving(checked, (), call.again, remains))
-
     @locked
     def refresh(self, *, policies: Mapping[str, Policy] | None = None) -> Commit:
         """Take in the commits of others on the branch; the new head. Uncommitted changes stay, merged on top of it.
@@ -211,27 +207,7 @@ class Versioned(BranchHistory):
         self._transactions.refuse("discard")
         self._handle.resolve_doubt(discarding=True)
         self._worktree.restore()
-
-    @locked
-    def reset(self, rev: str | Commit) -> Commit:
-        """Move the branch, and this state with it, to another commit; the commit. Uncommitted changes are dropped.
-
-        The reflog records the move, so ``undo()`` takes it back.
-
-        Raises:
-            UnknownRevisionError: there is no such commit. Nothing was changed.
-            BranchMovedError: another handle moved the branch since this one last saw it. Nothing was changed.
-        """
-        return self._move_to(self._resolve(rev), "reset")
-
-    def _move_to(self, target: Commit, action: str) -> Commit:
-        self._transactions.refuse(action)
-        self._handle.resolve_doubt()
-        if target != self.head:
-            moving.move_branch(self._handle, target, action, dropping=True)
-        else:
-            self._worktree.restore()
-        return target
+        self._handle.hooks.discard()
 
     def transaction(
         self,
@@ -254,125 +230,7 @@ class Versioned(BranchHistory):
         options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies), keys)
         return Transaction(self._transactions, options, self)
 
-    # Branches, and moves between commits
-
-    @locked
-    def merge(
-        self,
-        rev: str | Commit,
-        *,
-        message: str = "",
-        author: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-        policies: Mapping[str, Policy] | None = None,
-        fast_forward: bool = True,
-    ) -> Commit:
-        """Merge another line of history into this branch, by path, to any depth. Returns the commit, which is the new head.
-
-        Dicts are merged by key, lists by aligned elements, sets by element, texts by line. A revision that is merged already makes no
-        commit. If this branch has no commits of its own, it moves there (unless ``fast_forward=False``). Cost: the changes of both sides.
-
-        Args:
-            policies: resolve a path that both sides changed: ``{"messages": "append", "users.*.score": "sum"}``, or a function of base,
-                ours and theirs. They come before those of ``repository.merge_policies``; see ``PolicyName``.
-
-        Raises:
-            MergeConflictError: both sides changed a path, and no policy decides. Nothing was changed. Its ``merge`` resolves the
-                conflict: ``merge.resolve(path, value)``, then ``merge.commit()``.
-            UncommittedChangesError: commit or discard first.
-        """
-        self._transactions.refuse("merge")
-        self._handle.resolve_doubt()
-        theirs, description = self._resolve(rev), operations.Description(message, author, meta)
-        if not message and isinstance(rev, str):
-            description = operations.Description(f"merge {rev} into {self.branch}", author, meta)
-        return self._resolvable(
-            lambda resolving: operations.merge(self._handle, theirs, description, resolving, fast_forward=fast_forward), policies
-        )
-
-    @locked
-    def cherry_pick(
-        self, rev: str | Commit, *, message: str = "", author: str | None = None, policies: Mapping[str, Policy] | None = None
-    ) -> Commit:
-        """Repeat the changes of a commit, or of each of a range ``A..B``, with its message; the new head. Raises as ``merge``."""
-        return self._pick("cherry_pick", rev, operations.Description(message, author), policies, backwards=False)
-
-    @locked
-    def revert(
-        self, rev: str | Commit, *, message: str = "", author: str | None = None, policies: Mapping[str, Policy] | None = None
-    ) -> Commit:
-        """Commit the opposite of a commit, or of each of a range ``A..B``, newest first; the new head. Raises as ``merge``."""
-        return self._pick("revert", rev, operations.Description(message, author), policies, backwards=True)
-
-    def _pick(
-        self,
-        call: str,
-        rev: str | Commit,
-        description: operations.Description,
-        policies: Mapping[str, Policy] | None,
-        *,
-        backwards: bool,
-    ) -> Commit:
-        self._transactions.refuse(call)
-        self._handle.resolve_doubt()
-        commits = operations.commits_of(self._handle, rev, self._resolve)
-        commits = commits[::-1] if backwards else commits
-        return self._resolvable(
-            lambda resolving: operations.pick(self._handle, commits, description, resolving, backwards=backwards), policies
-        )
-
-    @locked
-    def rebase(self, onto: str | Commit, *, policies: Mapping[str, Policy] | None = None) -> Commit:
-        """Repeat the branch's own commits on top of another commit, in one line; the new head. ``undo()`` takes it back.
-
-        A commit whose changes are there already is left out. Merges are left out too, as in git: the commits that they brought in are
-        repeated themselves, unless the other line has them. Conflicts that a merge resolved come up again. Raises as ``merge``.
-        """
-        self._transactions.refuse("rebase")
-        self._handle.resolve_doubt()
-        target = self._resolve(onto)
-        return self._resolvable(lambda resolving: operations.rebase(self._handle, target, resolving), policies)
-
-    @locked
-    def squash(self, since: str | Commit, until: str | Commit = "HEAD", *, message: str = "", author: str | None = None) -> Commit:
-        """Combine the commits after ``since`` up to ``until`` into one; the new head, with the same state. ``undo()`` takes it back.
-
-        The default message joins theirs, each once. Commits after ``until`` are repeated as they are.
-        """
-        self._transactions.refuse("squash")
-        self._handle.resolve_doubt()
-        description = operations.Description(message, author)
-        return operations.squash(self._handle, self._resolve(since), self._resolve(until), description)
-
-    @locked
-    def undo(self, steps: int = 1) -> Commit:
-        """Take back the last moves of this branch: commits, merges, resets, rebases; the new head. ``redo`` repeats them.
-
-        Raises:
-            UncommittedChangesError: commit or discard first.
-            UnknownRevisionError: there is nothing to undo.
-        """
-        return self._undo("undo", steps)
-
-    @locked
-    def redo(self, steps: int = 1) -> Commit:
-        """Take back the last ``undo``, if nothing was committed since; the new head. Raises as ``undo``."""
-        return self._undo("redo", steps)
-
-    def _undo(self, call: str, steps: int) -> Commit:
-        steps = count("steps", steps, least=1)
-        self._transactions.refuse(call)
-        self._handle.resolve_doubt()
-        return operations.undo(self._handle, steps if call == "undo" else -steps)
-
-    @locked
-    def rollback(self, steps: int = 1) -> Commit:
-        """Move the branch back by ``steps`` commits, at most to its first one, and drop uncommitted changes; the new head.
-
-        ``undo()`` takes it back.
-        """
-        back = min(count("steps", steps), max(self.head.height - 1, 0))
-        return self._move_to(self._resolve(f"HEAD~{back}"), "rollback")
+    # Values, branches and the end
 
     @locked
     def restore(self, path: str | StatePath, at: str | Commit = "HEAD") -> None:
@@ -422,6 +280,7 @@ class Versioned(BranchHistory):
         self._handle.resolve_doubt()
         self._handle.clean("switch()")
         moving.switch(self._handle, branch, create=create)
+        self._handle.tell_hooks()
         return self.head
 
     @locked

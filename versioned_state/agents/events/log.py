@@ -14,8 +14,8 @@ from versioned_state.repository.arguments import count
 from versioned_state.repository.inspect.log_filters import When, instants
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.aio.caller import ready
+from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
-from versioned_state.state.namespace import Namespace
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.series import Series
 

@@ -15,8 +15,8 @@ from versioned_state.agents.tasks.signature import Bound, TaskSignature
 from versioned_state.errors import InvalidArgumentError, ReadOnlyError
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
+from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
-from versioned_state.state.namespace import Namespace
 from versioned_state.state.state import State
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import KVStore

@@ -7,8 +7,8 @@ created, so that a lost ref is not taken for one that never existed. A deleted r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgpack
@@ -64,6 +64,29 @@ def check_name(kind: RefKind, name: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class BatchPart:
+    """What goes with a ref into the batch that moves it: conditions and records beside those of the ref.
+
+    Attributes:
+        expected, puts: as for ``KVStore.apply``.
+        keep: the commits and log entries that the records make reachable, for gc.
+    """
+
+    expected: Mapping[str, bytes | None] = field(default_factory=dict)
+    puts: Mapping[str, bytes] = field(default_factory=dict)
+    keep: tuple[Address, ...] = ()
+
+    def joined(self, other: BatchPart) -> BatchPart:
+        """Both parts as one."""
+        if other is NOTHING or self is NOTHING:
+            return self if other is NOTHING else other
+        return BatchPart({**self.expected, **other.expected}, {**self.puts, **other.puts}, self.keep + other.keep)
+
+
+NOTHING: Final = BatchPart()
+
+
 def has_surrogate(name: str) -> bool:
     """Whether a string has a lone surrogate, so that it does not encode."""
     return any("\ud800" <= char <= "\udfff" for char in name)
@@ -112,6 +135,7 @@ def move_ref(
     parents: Collection[Address] = (),
     since: int = 0,
     secure: Callable[[], None] = lambda: None,
+    part: BatchPart = NOTHING,
 ) -> Ref | None:
     """Point a ref, as it was read, to another head, in one batch with the objects that it needs, safe beside gc.
 
@@ -121,6 +145,7 @@ def move_ref(
         staging: has the objects, with the new log entry.
         parents: commits that the head leads to.
         since, secure: see ``GcFence.apply``.
+        part: goes into the same batch. None is returned also if one of its conditions does not hold.
     """
     key = ref_key(ref.kind, ref.name)
     stored = write_ref(ref.kind, ref.name, head, log)
@@ -128,7 +153,12 @@ def move_ref(
     if ref.stored is None:
         puts[birth_key(ref.kind, ref.name)] = BORN
     keep = [address for address in (head, log) if address is not None and address not in (ref.head, ref.log)]
-    sweeps = fence.apply({key: ref.stored}, puts, staging=staging, keep=keep, instead_of=parents, since=since, secure=secure)
+    expected: dict[str, bytes | None] = {key: ref.stored}
+    if part is not NOTHING:
+        expected.update(part.expected)
+        puts.update(part.puts)
+        keep += part.keep
+    sweeps = fence.apply(expected, puts, staging=staging, keep=keep, instead_of=parents, since=since, secure=secure)
     return None if sweeps is None else Ref(ref.kind, ref.name, head, log, stored, sweeps)
 
 

@@ -28,17 +28,17 @@ from versioned_state.errors import (
     UncommittedChangesError,
     UnknownOutcomeError,
     UnreachableStoreError,
-    UnserializableValueError,
 )
 from versioned_state.repository.database import backoff
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
-from versioned_state.repository.merging.policies import Policies, read_policies
-from versioned_state.repository.refs.ref import Ref
+from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref
 from versioned_state.repository.repository import Repository
 from versioned_state.state.aio.caller import current_caller, hold_still
 from versioned_state.state.aio.held_objects import HeldObjects
 from versioned_state.state.branch.commit_options import OnMoved
+from versioned_state.state.branch.hooks import Hooks
 from versioned_state.state.branch.in_doubt import CommitInDoubt, MoveInDoubt, find_commit, find_move
+from versioned_state.state.branch.merging import LateMerge, merge_roots
 from versioned_state.state.branch.pending import PendingEntries
 from versioned_state.state.branch.position import HandlePosition
 from versioned_state.state.branch.resolving import Resolving
@@ -57,18 +57,6 @@ _MERGES_BESIDE: Final = 3
 """Attempts of a background call to merge while live values may change, before it holds its caller for the whole of it."""
 
 
-class _LateMerge:
-    """``BranchHandle._merge_late`` through a weak reference, so that the worktree does not keep its handle alive."""
-
-    def __init__(self, handle: weakref.ReferenceType[BranchHandle]) -> None:
-        self._handle = handle
-
-    def __call__(self, nodes: Nodes, base: Tree, ours: Tree, theirs: Tree) -> Tree:
-        handle = self._handle()
-        assert handle is not None, "the handle owns the worktree that calls"
-        return handle._merge_late(nodes, base, ours, theirs)
-
-
 class BranchHandle:
     """A branch as one handle sees it. Not for two threads at once."""
 
@@ -80,8 +68,9 @@ class BranchHandle:
         self.commits_made = 0
         self.pending = PendingEntries()
         objects = HeldObjects(repository.database.objects)
-        self.worktree = Worktree(objects, repository.database.policy, self.head.tree, _LateMerge(weakref.ref(self)))
+        self.worktree = Worktree(objects, repository.database.policy, self.head.tree, LateMerge(weakref.ref(self)))
         self.unfinished = self.worktree.unfinished
+        self.hooks = Hooks()
         self._in_doubt: CommitInDoubt | None = None
         self._finishing = False
 
@@ -134,8 +123,9 @@ class BranchHandle:
     def clean(self, call: str) -> Staged:
         """Stage no changes, for the new objects of ``call``. Raises ``UncommittedChangesError`` if there are changes."""
         staged = self.worktree.stage(lenient=True, adopting=True)
-        if staged.changes or staged.failed:
-            paths = [str(path_of(key)) for key in (*staged.changes, *staged.failed)]
+        beside = self.hooks.uncommitted() if self.hooks.all else []
+        if staged.changes or staged.failed or beside:
+            paths = [*(str(path_of(key)) for key in (*staged.changes, *staged.failed)), *beside]
             raise UncommittedChangesError(call, paths)
         return staged
 
@@ -158,9 +148,15 @@ class BranchHandle:
         *,
         resolving: Resolving,
         allow_empty: bool = False,
+        amended: Tree | None = None,
     ) -> Commit:
-        """Publish a commit of the staged changes on our head, or on the new head if the branch has moved."""
-        ref, parent, tree = self.ref, self.head, staged.tree
+        """Publish a commit of the staged changes on our head, or on the new head if the branch has moved.
+
+        Args:
+            amended: the root to commit, if hooks have changed the staged one.
+        """
+        ref, parent, ours = self.ref, self.head, staged.tree if amended is None else amended
+        tree = ours
         for attempt in range(_ATTEMPTS):
             if parent != self.head and same(tree, parent.tree) and not allow_empty:
                 # Another writer made the same change.
@@ -181,7 +177,7 @@ class BranchHandle:
                 break
             parent = found
             if on_moved is OnMoved.MERGE:
-                tree = self.merged(staged, self.head.tree, staged.tree, parent.tree, resolving)
+                tree = merge_roots(self, staged, self.head.tree, ours, parent.tree, resolving)
         raise self.moved_error(resolving)
 
     def moved_error(self, resolving: Resolving) -> BranchMovedError:
@@ -194,10 +190,11 @@ class BranchHandle:
 
         If the outcome is unknown, the store is asked at once; if that fails too, the commit stays in doubt.
         """
+        part = self.asked(commit, ref, staged) if self.hooks.all else NOTHING
         question = CommitInDoubt(staged, commit, ref, under_way=True)
         self.unfinished.question = question
         try:
-            moved = self.repository.database.publish(ref, commit, staged.staging)
+            moved = self.repository.database.publish(ref, commit, staged.staging, part=part)
         except StorageError as error:
             if isinstance(error, StoreClosedError):
                 self.unfinished.question = None
@@ -220,7 +217,15 @@ class BranchHandle:
             raise
         if moved is None:
             self.unfinished.question = None
+            if part is not NOTHING:
+                self.hooks.batch_refused()
         return moved
+
+    def asked(self, commit: Commit, ref: Ref, staged: Staged) -> BatchPart:
+        """Ask the hooks whether a commit may be made on a ref; what they add to its batch. Raises their errors."""
+        nodes = Nodes(staged.staging, staging=staged.staging)
+        self.hooks.check(nodes, self.commit_of(ref).tree, commit.tree)
+        return self.hooks.batch_part()
 
     def adopt_commit(self, commit: Commit, ref: Ref, staged: Staged) -> None:
         """Make a published commit the head. It holds the staged changes, alone or merged with changes of others."""
@@ -247,6 +252,11 @@ class BranchHandle:
         self.unfinished.question = None
         with suppress(MergeConflictError, StorageError):
             self.resolve_doubt()
+
+    def tell_hooks(self) -> None:
+        """Tell the hooks of the head, unless they know it."""
+        if self.hooks.all:
+            self.hooks.tell(self.head)
 
     # Steps that an exception interrupted
 
@@ -296,7 +306,7 @@ class BranchHandle:
         head = self.worktree.tree  # ``self.head`` may differ while a commit is in doubt
         if not same(savepoint.head, head):
             staged = replace(savepoint.staged, replaced=set())
-            tree = self.merged(staged, savepoint.head, staged.tree, head, Resolving({"**": "ours"}))
+            tree = merge_roots(self, staged, savepoint.head, staged.tree, head, Resolving({"**": "ours"}))
             savepoint = replace(savepoint, staged=replace(staged, tree=tree), head=head)
         self.worktree.restore(savepoint)
 
@@ -321,68 +331,14 @@ class BranchHandle:
                 self.unfinished.move = None
             else:
                 since = self.worktree.stage(lenient=True)
-                self.merged(since, base, since.tree, commit.tree, Resolving())  # raises before anything is changed
+                merge_roots(self, since, base, since.tree, commit.tree, Resolving())  # raises before anything is changed
                 self.worktree.adopt_late(doubt.staged)
                 self._merge_head(base, HandlePosition(self.branch, ref, commit), Resolving())
             self.commits_made += 1
         self._in_doubt = None
         return ref is not None
 
-    # Merging
-
-    def policies(self, resolving: Resolving) -> Policies:
-        """The policies of the call, then those of the repository."""
-        return Policies(read_policies(self.repository.store), resolving.policies)
-
-    def merged(
-        self,
-        staged: Staged,
-        base: Tree,
-        ours: Tree,
-        theirs: Tree,
-        resolving: Resolving,
-        *,
-        theirs_first: bool = True,
-        counting: bool = True,
-    ) -> Tree:
-        """Merge three roots and stage the new objects. If it raises ``MergeConflictError``, nothing was changed."""
-        from versioned_state.repository.merging.merge import Merge, merge_trees
-
-        policies = self.policies(resolving)
-        try:
-            merged = merge_trees(
-                Nodes(staged.staging, staging=staged.staging),
-                (base, ours, theirs),
-                pickles=self.repository.database.policy,
-                policies=policies,
-                resolutions=resolving.resolutions,
-                theirs_first=theirs_first,
-                counting=counting,
-                unstorable=staged.failed,
-            )
-        except UnserializableValueError as error:  # a value that a policy or the caller gave
-            error.remains = resolving.remains
-            raise
-        if merged.conflicts:
-            merge = None if resolving.again is None else Merge(merged.conflicts, resolving.resolutions, resolving.again)
-            raise MergeConflictError(self.branch, merged.conflicts, merge=merge, remains=resolving.remains)
-        staged.replaced.clear()
-        staged.replaced.update(merged.replaced)
-        return merged.tree
-
-    def _merge_late(self, nodes: Nodes, base: Tree, ours: Tree, theirs: Tree) -> Tree:
-        """Merge three roots for stale values that were changed here. Raises ``MergeConflictError``."""
-        from versioned_state.repository.merging.merge import merge_trees
-
-        policies = self.policies(Resolving())
-        merged = merge_trees(
-            nodes, (base, ours, theirs), pickles=self.repository.database.policy, policies=policies, resolutions=(), theirs_first=True
-        )
-        if merged.conflicts:
-            error = MergeConflictError(self.branch, merged.conflicts)
-            error.hint = "the store failed when our head moved, and you changed the value before its update: assign the key, or discard()"
-            raise error
-        return merged.tree
+    # Following the branch
 
     def refresh(self, resolving: Resolving) -> Commit:
         """Move to the head of the branch, with our changes on top. Returns that head."""
@@ -409,7 +365,7 @@ class BranchHandle:
         for _ in range(_MERGES_BESIDE):
             try:
                 staged = self.worktree.stage(lenient=True)
-                expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
+                expected = merge_roots(self, staged, base, staged.tree, theirs.tree, resolving)
             except MissingObjectError:
                 break
             if current_caller() is None:
@@ -423,11 +379,11 @@ class BranchHandle:
         with hold_still():
             try:
                 staged = self.worktree.stage(lenient=True)
-                expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
+                expected = merge_roots(self, staged, base, staged.tree, theirs.tree, resolving)
             except MissingObjectError:
                 # gc collected our head after the last ref to it was gone.
                 staged, base = self.worktree.stage_over(theirs.tree)
-                expected = self.merged(staged, base, staged.tree, theirs.tree, resolving)
+                expected = merge_roots(self, staged, base, staged.tree, theirs.tree, resolving)
             self._take_in(position, staged, base, expected)
 
     def _take_in(self, position: HandlePosition, staged: Staged, base: Tree, expected: Tree) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from versioned_state.errors import BranchMovedError, StateError, UnknownOutcomeError
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.refs.ref import Ref
+from versioned_state.repository.refs.ref import NOTHING, Ref
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.in_doubt import MoveInDoubt
 from versioned_state.state.branch.position import HandlePosition
@@ -49,7 +49,8 @@ def move_branch(
         handle.unfinished.question = MoveInDoubt(ref, target, action)
         try:
             if staged is not None and target.address in staged.staging:
-                moved = handle.repository.database.publish(ref, target, staged.staging, action=action, author=handle.author)
+                part = handle.asked(target, ref, staged) if handle.hooks.all else NOTHING
+                moved = handle.repository.database.publish(ref, target, staged.staging, action=action, author=handle.author, part=part)
             else:
                 moved = handle.repository.database.move(ref, target, action=action, author=handle.author)
         except UnknownOutcomeError:
@@ -61,6 +62,7 @@ def move_branch(
             handle.unfinished.question = None
             raise
         if moved is None:
+            handle.hooks.batch_refused()
             ref = handle.read_ref()
             actual = handle.commit_of(ref)
             if actual != target:  # the reply may have been lost in an earlier call

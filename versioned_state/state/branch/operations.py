@@ -29,6 +29,7 @@ from versioned_state.repository.refs.reflog import Position
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, check_meta
 from versioned_state.state.branch.in_doubt import GIVEN_UP
+from versioned_state.state.branch.merging import merge_roots
 from versioned_state.state.branch.moving import move_branch
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.summary import summarize
@@ -101,14 +102,18 @@ def _stage_and_commit(
     flush: bool,
     keys: frozenset[bytes] | None = None,
 ) -> Commit:
-    worktree = handle.worktree
+    worktree, hooks = handle.worktree, handle.hooks
+    if hooks.all:
+        hooks.before_commit(keys)
     try:
         pending = handle.pending.taken() if handle.pending.entries else {}
         staged = worktree.stage(lenient=options.skip_unserializable, flush=flush, adopting=True, keys=keys, pending=pending)
     except UNSTORABLE as error:
         error.remains = resolving.remains
         raise
-    if not staged.changes and not staged.series and not allow_empty:
+    amended = hooks.amend(Nodes(staged.staging, staging=staged.staging), staged.tree, keys) if hooks.all else None
+    is_amended = amended is not None and not same(amended, staged.tree)
+    if not staged.changes and not staged.series and not is_amended and not allow_empty:
         worktree.adopt(staged, worktree.tree)
         return _with_skipped(staged, handle.head)
     message = options.message or summarize(worktree, staged, options.subject)
@@ -119,7 +124,7 @@ def _stage_and_commit(
             tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta
         )
 
-    commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty)
+    commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty, amended=amended)
     if pending:
         handle.pending.forget(pending)
     return _with_skipped(staged, commit)
@@ -147,7 +152,7 @@ def merge(handle: BranchHandle, theirs: Commit, description: Description, resolv
                 return theirs
             continue
         first = (theirs.time, theirs.id) < (ours.time, ours.id)
-        tree = handle.merged(staged, _base_tree(handle, staged, ours, theirs), ours.tree, theirs.tree, resolving, theirs_first=first)
+        tree = merge_roots(handle, staged, _base_tree(handle, staged, ours, theirs), ours.tree, theirs.tree, resolving, theirs_first=first)
         message = description.message or f"merge {theirs.short} into {handle.branch}"
         commit = _write(handle, staged, tree, (ours, theirs), description, message)
         if _publish(handle, ref, commit, staged, resolving, attempt):
@@ -323,7 +328,7 @@ def _described(commit: Commit, description: Description, *, backwards: bool = Fa
 
 def _merged(handle: BranchHandle, staged: Staged, base: Tree, ours: Tree, theirs: Tree, resolving: Resolving, commit: Commit) -> Tree:
     try:
-        return handle.merged(staged, base, ours, theirs, resolving, theirs_first=False, counting=False)
+        return merge_roots(handle, staged, base, ours, theirs, resolving, theirs_first=False, counting=False)
     except MergeConflictError as error:
         error.add_note(f"while repeating {commit.short}: {commit.message}")
         raise

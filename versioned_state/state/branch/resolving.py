@@ -13,7 +13,7 @@ from versioned_state.state.aio.caller import ready
 
 if TYPE_CHECKING:
     from versioned_state.repository.merging.merge import Resolutions
-    from versioned_state.state.versioned import Versioned
+    from versioned_state.state.branch_operations import BranchOperations
 
 UNCHANGED: Final = "nothing was changed"
 """The usual ``remains`` of an error."""
@@ -37,7 +37,7 @@ class Resolvable:
 
     __slots__ = ("_branch", "_remains", "_run", "_state", "policies")
 
-    def __init__(self, state: Versioned, run: Callable[[Resolving], Commit], policies: dict[str, Policy], remains: str) -> None:
+    def __init__(self, state: BranchOperations, run: Callable[[Resolving], Commit], policies: dict[str, Policy], remains: str) -> None:
         self.policies = policies
         self._state = state
         self._branch = state.branch
@@ -52,4 +52,6 @@ class Resolvable:
             if state.branch != self._branch:
                 raise InvalidArgumentError(f"the merge was on {self._branch!r}, and the state is on {state.branch!r} now")
             state._handle.resolve_doubt()
-            return self._run(Resolving(self.policies, resolutions, self.again, self._remains))
+            commit = self._run(Resolving(self.policies, resolutions, self.again, self._remains))
+            state._handle.tell_hooks()
+            return commit

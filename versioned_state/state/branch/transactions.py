@@ -22,6 +22,7 @@ from versioned_state.state.aio.caller import HandleLock, current_caller, ready
 from versioned_state.state.branch import operations
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions
+from versioned_state.state.branch.hooks import Hook
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.worktree.entries import Savepoint
 
@@ -93,6 +94,7 @@ class OpenTransaction:
     Attributes:
         owner: who is in it.
         savepoint: the state to roll back to.
+        saved: what the hooks of the handle roll back to.
         commits_made: the handle's number of commits at the beginning. A higher number says that a commit was made, which has everything
             that came before it.
         block: dead once the block can no longer end; None if that is not known.
@@ -100,7 +102,7 @@ class OpenTransaction:
         doomed: it was rolled back with one that was left too early; later changes of its block are rolled back too.
     """
 
-    __slots__ = ("block", "commits_made", "doomed", "has_left", "options", "owner", "savepoint")
+    __slots__ = ("block", "commits_made", "doomed", "has_left", "options", "owner", "saved", "savepoint")
 
     def __init__(
         self, owner: Owner, options: CommitOptions, savepoint: Savepoint, commits_made: int, block: ReferenceType[Any] | None
@@ -112,6 +114,7 @@ class OpenTransaction:
         self.block = block
         self.has_left = False
         self.doomed = False
+        self.saved: list[tuple[Hook, object]] = []
 
     @property
     def is_plain(self) -> bool:
@@ -184,6 +187,8 @@ class Transactions:
             if owner is not None:
                 self._handle.resolve_doubt()
             transaction = OpenTransaction(entering, options, self._handle.worktree.save(), self._handle.commits_made, block)
+            if self._handle.hooks.all:
+                transaction.saved = self._handle.hooks.save()
             try:
                 self.open.append(transaction)
             except BaseException:
@@ -203,10 +208,12 @@ class Transactions:
             if not self.open or transaction is not self.open[-1]:
                 raise TransactionError("a commit within a transaction", remains="nothing was changed", hint=_Worker.hint)
             try:
-                return operations.commit(self._handle, options, Resolving(options.policies, remains=STAGED))
+                commit = operations.commit(self._handle, options, Resolving(options.policies, remains=STAGED))
             except BaseException:
                 self._handle.finish()
                 raise
+            self._handle.tell_hooks()
+            return commit
 
     def check_innermost(self, transaction: OpenTransaction) -> None:
         """Raise ``TransactionError`` if a transaction within this one is still open, such as that of a generator that was not closed."""
@@ -269,6 +276,7 @@ class Transactions:
                 error.hint = "refresh(), and do it again; or give it policies="
             raise
         self.forget(transaction)
+        self._handle.tell_hooks()
 
     def _abandon(self, transaction: OpenTransaction) -> None:
         """Roll back a transaction that did not end well, unless its commit was made all the same."""
@@ -285,6 +293,8 @@ class Transactions:
             self._handle.worktree.restore()  # to the commit that was made within it
         else:
             self._handle.roll_back(transaction.savepoint)
+        if transaction.saved:
+            self._handle.hooks.roll_back(transaction.saved, to_head=self._handle.commits_made != transaction.commits_made)
         self.forget(transaction)
 
     def _doom(self, left: OpenTransaction) -> None:
@@ -293,6 +303,8 @@ class Transactions:
         for transaction in self.open:
             transaction.savepoint, transaction.doomed = savepoint, True
         self._handle.roll_back(savepoint)
+        if self.open[0].saved:
+            self._handle.hooks.roll_back(self.open[0].saved, to_head=False)
         self.open.remove(left)
 
     def forget(self, transaction: OpenTransaction) -> None:

@@ -1,0 +1,141 @@
+"""``Hook``: what takes part in the commits and moves of one handle: a schema, bounds, a lock, a workspace. Layer: state.
+
+::
+
+    commit   before_commit ── stage ── amend ── check ──┬── publish, with ``batch_part`` ── moved
+                                                        └── the branch had moved: merge, check, publish
+    move     uncommitted ── the branch moves ── the live values follow ── moved
+    block    save ──┬── the block ends: commit
+                    └── it fails: the live values are rolled back ── roll_back
+
+Every method runs under the handle's lock. By default it does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from versioned_state.repository.refs.ref import NOTHING, BatchPart
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.tree import Tree
+
+if TYPE_CHECKING:
+    from versioned_state.repository.history.commit import Commit
+
+
+class Hook:
+    """A part that a handle asks before it commits or moves, and tells after its head has moved."""
+
+    def before_commit(self, keys: Collection[bytes] | None) -> None:
+        """Called before the changes of a commit are staged: those of these root keys, or all. It may change live values."""
+
+    def amend(self, nodes: Nodes, tree: Tree, keys: Collection[bytes] | None) -> Tree:
+        """The root to commit, or to show in ``status``, given the root with the staged changes; new nodes are staged in ``nodes``.
+
+        Args:
+            keys: the root keys whose changes are committed; None for all.
+        """
+        return tree
+
+    def check(self, nodes: Nodes, before: Tree, after: Tree) -> None:
+        """Raise if a new commit may not have the root ``after``; ``before`` is that of its first parent. Also called for merges."""
+
+    def batch_part(self) -> BatchPart:
+        """The conditions and records that a new commit adds to the batch that moves the branch."""
+        return NOTHING
+
+    def batch_refused(self) -> None:
+        """Called after the store refused a batch: raise if a condition of ``batch_part`` is the reason, so that trying again is vain."""
+
+    def uncommitted(self) -> Iterable[str]:
+        """The paths of changes beside the live values that a move would overwrite."""
+        return ()
+
+    def moved(self, before: Commit, after: Commit) -> None:
+        """The head of the handle is another commit. After an interrupt the next call on the handle calls it."""
+
+    def discard(self) -> None:
+        """Drop the changes that no commit has."""
+
+    def save(self) -> object:
+        """What ``roll_back`` needs, at the start of a transaction or a task's call."""
+        return None
+
+    def roll_back(self, saved: object) -> None:
+        """Restore what ``save`` gave; None: the head, since a commit was made within the block."""
+
+
+class Hooks:
+    """The hooks of one handle, in the order in which they were added."""
+
+    __slots__ = ("_telling", "all", "told")
+
+    def __init__(self) -> None:
+        self.all: list[Hook] = []
+        self.told: Commit | None = None  # the head that the hooks know
+        self._telling = False
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+    def add(self, hook: Hook, head: Commit) -> None:
+        """Add a hook to a handle that is at ``head``."""
+        if not self.all:
+            self.told = head
+        self.all.append(hook)
+
+    def remove(self, hook: Hook) -> None:
+        """Remove a hook, if it is there."""
+        if hook in self.all:
+            self.all.remove(hook)
+
+    def before_commit(self, keys: Collection[bytes] | None) -> None:
+        for hook in self.all:
+            hook.before_commit(keys)
+
+    def amend(self, nodes: Nodes, tree: Tree, keys: Collection[bytes] | None = None) -> Tree:
+        for hook in self.all:
+            tree = hook.amend(nodes, tree, keys)
+        return tree
+
+    def check(self, nodes: Nodes, before: Tree, after: Tree) -> None:
+        for hook in self.all:
+            hook.check(nodes, before, after)
+
+    def batch_part(self) -> BatchPart:
+        part = NOTHING
+        for hook in self.all:
+            part = part.joined(hook.batch_part())
+        return part
+
+    def batch_refused(self) -> None:
+        for hook in self.all:
+            hook.batch_refused()
+
+    def uncommitted(self) -> list[str]:
+        return [path for hook in self.all for path in hook.uncommitted()]
+
+    def tell(self, head: Commit) -> None:
+        """Tell the hooks of the head, unless they know it."""
+        before = self.told
+        if before is None or before == head or self._telling:
+            return
+        try:
+            self._telling = True  # a hook may call the state
+            for hook in self.all:
+                hook.moved(before, head)
+            self.told = head
+        finally:
+            self._telling = False
+
+    def discard(self) -> None:
+        for hook in self.all:
+            hook.discard()
+
+    def save(self) -> list[tuple[Hook, object]]:
+        return [(hook, hook.save()) for hook in self.all]
+
+    def roll_back(self, saved: list[tuple[Hook, object]], *, to_head: bool) -> None:
+        for hook, state in saved:
+            hook.roll_back(None if to_head else state)

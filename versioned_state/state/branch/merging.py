@@ -1,0 +1,84 @@
+"""Merges of roots for a handle, with the policies of the call and of the repository. Layer: state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import ReferenceType
+
+from versioned_state.errors import MergeConflictError, UnserializableValueError
+from versioned_state.repository.merging.policies import Policies, read_policies
+from versioned_state.state.branch.resolving import Resolving
+from versioned_state.state.worktree.entries import Staged
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.tree import Tree
+
+if TYPE_CHECKING:
+    from versioned_state.state.branch.branch_handle import BranchHandle
+
+
+def merge_roots(
+    handle: BranchHandle,
+    staged: Staged,
+    base: Tree,
+    ours: Tree,
+    theirs: Tree,
+    resolving: Resolving,
+    *,
+    theirs_first: bool = True,
+    counting: bool = True,
+) -> Tree:
+    """Merge three roots and stage the new objects. If it raises ``MergeConflictError``, nothing was changed."""
+    from versioned_state.repository.merging.merge import Merge, merge_trees
+
+    policies = _policies(handle, resolving)
+    try:
+        merged = merge_trees(
+            Nodes(staged.staging, staging=staged.staging),
+            (base, ours, theirs),
+            pickles=handle.repository.database.policy,
+            policies=policies,
+            resolutions=resolving.resolutions,
+            theirs_first=theirs_first,
+            counting=counting,
+            unstorable=staged.failed,
+        )
+    except UnserializableValueError as error:  # a value that a policy or the caller gave
+        error.remains = resolving.remains
+        raise
+    if merged.conflicts:
+        merge = None if resolving.again is None else Merge(merged.conflicts, resolving.resolutions, resolving.again)
+        raise MergeConflictError(handle.branch, merged.conflicts, merge=merge, remains=resolving.remains)
+    staged.replaced.clear()
+    staged.replaced.update(merged.replaced)
+    return merged.tree
+
+
+class LateMerge:
+    """Merges three roots for stale values that were changed here.
+
+    It holds a weak reference, so that the worktree, which calls it, does not keep its handle alive.
+    """
+
+    def __init__(self, handle: ReferenceType[BranchHandle]) -> None:
+        self._handle = handle
+
+    def __call__(self, nodes: Nodes, base: Tree, ours: Tree, theirs: Tree) -> Tree:
+        """The merged root. Raises ``MergeConflictError``."""
+        from versioned_state.repository.merging.merge import merge_trees
+
+        handle = self._handle()
+        assert handle is not None, "the handle owns the worktree that calls"
+        policies = _policies(handle, Resolving())
+        merged = merge_trees(
+            nodes, (base, ours, theirs), pickles=handle.repository.database.policy, policies=policies, resolutions=(), theirs_first=True
+        )
+        if merged.conflicts:
+            error = MergeConflictError(handle.branch, merged.conflicts)
+            error.hint = "the store failed when our head moved, and you changed the value before its update: assign the key, or discard()"
+            raise error
+        return merged.tree
+
+
+def _policies(handle: BranchHandle, resolving: Resolving) -> Policies:
+    """The policies of the call, then those of the repository."""
+    return Policies(read_policies(handle.repository.store), resolving.policies)
