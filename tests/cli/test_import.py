@@ -71,13 +71,10 @@ def test_every_message_of_every_round_is_read_back_equal(real_conversations: lis
     if not file.exists():
         file = tmp_path / "tau_airline.json.xz"
         file.write_bytes(lzma.compress(json.dumps([{"task_id": n, "traj": each} for n, each in enumerate(real_conversations)]).encode()))
-    start = time.perf_counter()
     result = vstate("import", str(file), store=tmp_path / "store")
-    seconds = time.perf_counter() - start
     rounds = sum(map(len, real_conversations))
     assert result.code == 0
     assert f"imported {rounds:,} commits onto 200 branches, tau_airline/001 to tau_airline/200" in result.stderr
-    assert seconds < 15  # 1.3 s alone on 2 cores; here other tests run beside it
 
     with reopened(tmp_path / "store") as repository:
         assert list(repository.branches) == [f"tau_airline/{number:03}" for number in range(1, 201)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ import pytest
 from blake3 import blake3
 
 from tests.support.command_line import Vstate, assert_error
+from tests.support.damage import flipped
 from tests.support.examples import Trip
 from versioned_state import Disk, Versioned
 
@@ -141,7 +142,7 @@ def newer_format(path: Path) -> None:
 def changed_objects(path: Path) -> None:
     with tables(path) as connection:
         rows = connection.execute("SELECT key, value FROM objects").fetchall()
-        connection.executemany("UPDATE objects SET value = ? WHERE key = ?", [(value[:-1] + b"\0", key) for key, value in rows])
+        connection.executemany("UPDATE objects SET value = ? WHERE key = ?", [(flipped(value), key) for key, value in rows])
 
 
 def lost_objects(path: Path) -> None:
@@ -173,7 +174,7 @@ def strange_value(path: Path) -> None:
 def overwritten(path: Path) -> None:
     file = path / "store.sqlite3"
     size = file.stat().st_size
-    file.write_bytes(file.read_bytes()[:4096] + os.urandom(size - 4096))
+    file.write_bytes(file.read_bytes()[:4096] + random.Random(1).randbytes(size - 4096))
 
 
 def no_database(path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from blake3 import blake3
 
 from tests.support.concurrent_stores import ActsBeforeCall
+from tests.support.damage import flipped
 from tests.support.mutations import sample
 from tests.support.strategies import make_large
 from versioned_state import Disk, KVStore, Memory, Repository, Versioned
@@ -143,7 +144,7 @@ def test_missing_and_damaged_objects_of_each_kind(kind):
         assert finding.named_by
         if kind not in (Kind.COMMIT, Kind.LOG_ENTRY):
             assert Repository(store).commit(finding.commit).id == finding.commit
-        for damaged in (whole[:-1] + bytes((whole[-1] ^ 1,)), whole[:-1], b"", b"\x07" + whole):
+        for damaged in (flipped(whole), whole[:-1], b"", b"\x07" + whole):
             store.delete(key)
             store.set(key, damaged)
             found = [each for each in findings(store) if each.problem == "corrupt"]
@@ -176,7 +177,7 @@ def test_damage_of_what_dangles_is_found():
         (lambda store: store.delete("ref/branch/main"), "missing", "branch", "main"),
         (lambda store: store.delete("ref/tag/v1"), "missing", "tag", "v1"),
         (lambda store: store.delete("born/tag/v1"), "missing", "record", "born/tag/v1"),
-        (lambda store: store.set("ref/branch/main", (store.get("ref/branch/main") or b"")[:-1] + b"!"), "corrupt", "branch", "main"),
+        (lambda store: store.set("ref/branch/main", flipped(store.get("ref/branch/main"))), "corrupt", "branch", "main"),
         (lambda store: store.set("ref/branch/main", store.get("ref/branch/side") or b""), "corrupt", "branch", "main"),
         (lambda store: store.set("born/tag/v1", b"!"), "corrupt", "record", "born/tag/v1"),
         (lambda store: store.delete("format"), "missing", "record", "format"),

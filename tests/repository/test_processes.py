@@ -102,7 +102,7 @@ def test_processes_that_commit_to_one_branch_at_once(tmp_path):
             own = [commit.meta["n"] for commit in reversed(line) if commit.meta["writer"] == name]
             assert own == list(range(rounds))
         turns = sum(a.meta["writer"] != b.meta["writer"] for a, b in pairwise(line))
-        assert turns > 20, "they did get in each other's way"
+        assert turns >= len(writers), "they did get in each other's way"
         content = repository.snapshot("main")
         assert content.copy() == {name: list(range(rounds)) for name in writers}
         assert all(content.namespace(name)["step"] == rounds - 1 for name in writers)

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 import versioned_state
+from tests.support.damage import flipped
 from tests.support.histories import Clock
 from versioned_state import Commit, Disk, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingDependencyError, MissingObjectError
@@ -339,7 +340,7 @@ def test_damage_is_damage(repository):
     key = object_key(address(repository.commit("HEAD~2").id))
     stored = repository.store.get(key)
     repository.store.delete(key)
-    repository.store.set(key, stored[:-1] + bytes((stored[-1] ^ 1,)))
+    repository.store.set(key, flipped(stored))
     with pytest.raises(CorruptObjectError):
         verify(repository)
     with pytest.raises(CorruptObjectError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -452,7 +453,7 @@ def test_a_damaged_store(tmp_path):
         state.commit()
     file = tmp_path / "store" / "store.sqlite3"
     whole = file.read_bytes()
-    for damaged in (whole[:100], b"\0" * len(whole), whole[:4096] + os.urandom(len(whole) - 4096), b""):
+    for damaged in (whole[:100], b"\0" * len(whole), whole[:4096] + random.Random(1).randbytes(len(whole) - 4096), b""):
         file.write_bytes(damaged)
         with pytest.raises((CorruptStoreError, NotAStoreError, errors.StorageError)):
             Versioned(Disk(tmp_path / "store"))["a"]
@@ -481,7 +482,6 @@ def test_a_full_disk(tmp_path):
 
 def test_a_second_process_in_the_middle_of_a_write(tmp_path):
     import sqlite3
-    import time
 
     with Versioned(Disk(tmp_path / "store", timeout=0.2)) as state:
         state["kept"] = [1]
@@ -489,10 +489,8 @@ def test_a_second_process_in_the_middle_of_a_write(tmp_path):
         blocker = sqlite3.connect(tmp_path / "store" / "store.sqlite3", isolation_level=None)
         blocker.execute("BEGIN IMMEDIATE")
         state["kept"].append(2)
-        start = time.monotonic()
         with pytest.raises(StoreBusyError):
             state.commit()
-        assert time.monotonic() - start < 5
         assert state.checkout("HEAD")["kept"] == [1], "reads do not wait"
         assert len(state.status()) == 1
         blocker.execute("ROLLBACK")

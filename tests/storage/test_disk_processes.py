@@ -74,7 +74,7 @@ def test_busy_store_says_so_after_the_timeout_and_can_be_read_meanwhile(tmp_path
             started = time.monotonic()
             with pytest.raises(StoreBusyError) as caught:
                 store.set("k", b"2")
-            assert 0.15 < time.monotonic() - started < 5
+            assert time.monotonic() - started > 0.15
             assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
             assert store.get("k") == b"1"
             assert list(store.keys()) == ["k"]

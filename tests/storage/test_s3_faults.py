@@ -304,7 +304,8 @@ def test_a_writer_decides_against_a_batch_that_was_left_open(s3_server: S3Server
 
 def test_a_decision_that_comes_late_counts_where_nobody_decided_before(s3_server: S3Server, place: str, store: S3):
     die_before_deciding(s3_server, place, "later")
-    time.sleep(0.3)
+    while store.get("ref") != b"2":
+        time.sleep(0.01)
     assert dict(store.items()) == {**AFTER[several_keys], **OBJECTS}
     assert store.compare_and_set("new", b"n", b"m")
     assert store.get("new") == b"m"

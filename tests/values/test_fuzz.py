@@ -353,14 +353,14 @@ def test_a_cell_made_to_do_harm(name):
     cell = CELLS[name]
 
     def work() -> None:
-        start = time.monotonic()
+        start = time.process_time()
         try:
             value = Codec().decode(cell)
         except StateError:
             pass
         else:
             assert name in HARMLESS, value
-        assert time.monotonic() - start < 2
+        assert time.process_time() - start < 2
 
     assert peak(work) < 8 << 20
 
@@ -457,10 +457,10 @@ def test_ints_that_are_slow_to_make_are_not_made():
     rng = random.Random(1)
     big = [rng.randbytes(400_000) for _ in range(2)]
     cell = extension(Code.FRACTION, array([extension(Code.BIGINT, b"\x01" + digits) for digits in big]))
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(StateError):
         Codec().decode(cell)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 class Harmful:

@@ -1,0 +1,10 @@
+"""Stored bytes with damage that is one whatever they are: a byte that is overwritten by a fixed one may be what it was."""
+
+from __future__ import annotations
+
+
+def flipped(stored: bytes | None, place: int = -1) -> bytes:
+    """The bytes with one bit of one of them turned over, the last one unless it is said which."""
+    damaged = bytearray(stored or b"")
+    damaged[place] ^= 1
+    return bytes(damaged)
