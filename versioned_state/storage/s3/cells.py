@@ -221,11 +221,14 @@ class Cells:
     # Helpers
 
     def attempts(self) -> Iterator[int]:
-        """Yields 0, 1, 2 … until the timeout, then raises ``StoreBusyError``. Pauses before each attempt after the second."""
+        """Yields 0, 1, 2 … until the timeout, then raises ``StoreBusyError``. Pauses before each attempt after the second.
+
+        There are two at least: the first may have failed because nothing was known of the cell, however long it took.
+        """
         start = time.monotonic()
         for attempt in count():
             yield attempt
-            if time.monotonic() - start > self._timeout:
+            if attempt and time.monotonic() - start > self._timeout:
                 raise StoreBusyError(
                     f"{self._client.place}: other writers came first for {self._timeout:g} s", remains="nothing was written"
                 )
