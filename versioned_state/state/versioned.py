@@ -25,7 +25,7 @@ from versioned_state.state.branch import moving, operations
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, OnMovedOption, check_policies
 from versioned_state.state.branch.transactions import Transaction, Transactions
-from versioned_state.state.branch_operations import BranchOperations
+from versioned_state.state.calls.operations import BranchOperations
 from versioned_state.state.keyspace import Namespace
 from versioned_state.state.state import locked
 from versioned_state.state.worktree.worktree import Worktree

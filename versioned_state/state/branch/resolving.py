@@ -13,7 +13,7 @@ from versioned_state.state.aio.caller import ready
 
 if TYPE_CHECKING:
     from versioned_state.repository.merging.merge import Resolutions
-    from versioned_state.state.branch_operations import BranchOperations
+    from versioned_state.state.calls.operations import BranchOperations
 
 UNCHANGED: Final = "nothing was changed"
 """The usual ``remains`` of an error."""

@@ -10,7 +10,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.state.branch import moving, operations
 from versioned_state.state.branch.commit_options import check_policies
 from versioned_state.state.branch.resolving import UNCHANGED, Resolvable, Resolving
-from versioned_state.state.branch_history import BranchHistory
+from versioned_state.state.calls.history import BranchHistory
 from versioned_state.state.state import locked
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Patterns of agents' states, each a small part to build with."""

@@ -1,0 +1,1 @@
+"""The calls of a state on its branch and its history."""
