@@ -165,5 +165,6 @@ def test_public_errors():
         "UnreachableStoreError",
         "UnsafeStoreError",
         "UnserializableValueError",
+        "UnsupportedByStoreError",
         "WrongKeyError",
     ]

@@ -28,6 +28,7 @@ Grouped by what the caller does next::
     │   ├── UnknownEffectError         also KeyError: the ledger has no effect under that key
     │   ├── ErasedResultError          the effect happened, and a purge erased its result
     │   ├── RefExistsError             the branch or tag exists already
+    │   ├── UnsupportedByStoreError    a call that this kind of store cannot carry out
     │   └── MissingDependencyError     also ImportError: an extra that is not installed
     └── StorageError                   the store failed; the driver's error is its cause
         ├── StoreClosedError           a call after close()
@@ -69,6 +70,7 @@ from .bad_input import (
     UnknownPathError,
     UnknownRevisionError,
     UnserializableValueError,
+    UnsupportedByStoreError,
 )
 from .base import STAGED, StateError
 from .retry import (
@@ -140,6 +142,7 @@ __all__ = [
     "UnreachableStoreError",
     "UnsafeStoreError",
     "UnserializableValueError",
+    "UnsupportedByStoreError",
     "WrongKeyError",
 ]
 

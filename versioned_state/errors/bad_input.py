@@ -145,6 +145,10 @@ class RefExistsError(StateError):
         self.name = name
 
 
+class UnsupportedByStoreError(StateError):
+    """A call that needs more than this kind of store can do, such as several conditions in one batch."""
+
+
 class MissingDependencyError(StateError, ImportError):
     """A package that an optional part needs is not installed; ``extra`` is the extra of this library that brings it."""
 

@@ -156,6 +156,7 @@ class Versioned(BranchOperations):
         on_moved: OnMovedOption = OnMoved.MERGE,
         policies: Mapping[str, Policy] | None = None,
         keys: Collection[str] | None = None,
+        tag: str | None = None,
     ) -> Commit:
         """Commit the changes since the head: all of them or none. Returns the commit, which is the new head.
 
@@ -174,11 +175,14 @@ class Versioned(BranchOperations):
             policies: resolve conflicts by path pattern, before the policies that the repository keeps; see ``merge``.
             keys: commit only the changes of these keys of the state; the others stay staged. If the branch has moved, all changes are
                 merged onto its new head first. A removed key may be named.
+            tag: make a tag of this name for the commit, in the same batch: both are made, or neither. Without changes, for the head.
 
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names its path.
             UnknownPathError: one of ``keys`` is neither in the state nor in the head.
             MergeConflictError: both sides changed a path. Its ``merge`` resolves the conflict.
+            RefExistsError: there is a tag of that name.
+            UnsupportedByStoreError: the store takes too few conditions a batch for a commit with a tag (S3).
             TransactionError: a transaction is open.
             BranchMovedError: the branch moved and ``on_moved="refuse"``, or it moved again at every attempt.
             CommitInDoubtError: the store failed, and cannot tell whether it has the commit. The next call finds out.
@@ -187,7 +191,7 @@ class Versioned(BranchOperations):
             After any of them, the staged changes are still there.
         """
         # The policies are checked by _resolvable.
-        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), policies or {}, keys)
+        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), policies or {}, keys, tag)
         self._transactions.refuse("commit")
         return self._resolvable(lambda resolving: operations.commit(self._handle, options, resolving), options.policies, remains=STAGED)
 
@@ -220,6 +224,7 @@ class Versioned(BranchOperations):
         on_moved: OnMovedOption = OnMoved.MERGE,
         policies: Mapping[str, Policy] | None = None,
         keys: Collection[str] | None = None,
+        tag: str | None = None,
     ) -> Transaction[Versioned]:
         """A ``with`` block that is committed if it ends well, and rolled back if it raises.
 
@@ -227,7 +232,9 @@ class Versioned(BranchOperations):
         itself and committed with the outer one. Takes the options of ``commit``. Calls that cannot be rolled back, such as ``commit``,
         ``refresh``, ``reset`` and ``discard``, raise ``TransactionError`` within the block.
         """
-        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies), keys)
+        options = CommitOptions(
+            message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies), keys, tag
+        )
         return Transaction(self._transactions, options, self)
 
     # Values, branches and the end

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from versioned_state.errors import RefExistsError, StorageError, UnknownOutcomeError, UnknownRevisionError
+from versioned_state.errors import RefExistsError, StorageError, UnknownOutcomeError, UnknownRevisionError, UnsupportedByStoreError
 from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.keys import RefKind
 from versioned_state.repository.history.commit import Commit
@@ -167,6 +167,17 @@ class Refs(Mapping[str, Commit]):
         if found is not None:
             del self._in_doubt[ref.name]
         return found
+
+
+def check_conditions(database: Database, refs: int, call: str) -> None:
+    """Raise ``UnsupportedByStoreError`` unless the store can move that many refs in one batch, beside gc."""
+    most = database.store.max_expected
+    if most is not None and most < refs + database.fence.enabled:
+        raise UnsupportedByStoreError(
+            f"{call} moves {refs} refs in one batch, and this store takes {most} conditions a batch",
+            remains="nothing was changed",
+            hint="use a store of another kind: a folder, PostgreSQL or Redis",
+        )
 
 
 class _Items(ItemsView[str, Commit]):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from versioned_state.errors import InvalidArgumentError, LimitExceededError
+from versioned_state.errors import InvalidArgumentError, LimitExceededError, RefExistsError
+from versioned_state.objects.keys import birth_key, ref_key
 from versioned_state.repository.history.commit import MAX_TEXT, Commit
-from versioned_state.repository.names.mapping import Refs
-from versioned_state.repository.refs.ref import Ref
+from versioned_state.repository.names.mapping import Refs, check_conditions
+from versioned_state.repository.refs.ref import BORN, BatchPart, Ref, check_name, write_ref
+
+if TYPE_CHECKING:
+    from versioned_state.repository.database import Database
 
 _ANNOTATED: Final = "tag: "
 """The beginning of the action in the log entry that created an annotated tag; the message follows."""
@@ -31,6 +35,42 @@ class TagInfo:
     name: str
     commit: Commit
     annotation: Annotation | None
+
+
+class CommitTag:
+    """The tag that a commit brings along, in the batch that publishes the commit.
+
+    Raises:
+        InvalidArgumentError: it is not a name for a tag.
+        UnsupportedByStoreError: the store takes too few conditions a batch.
+    """
+
+    def __init__(self, database: Database, name: str) -> None:
+        check_name("tag", name)
+        check_conditions(database, 2, "a commit with a tag")
+        self.name = name
+        self.is_made = False
+        self._database = database
+        # Most tags are new. Of one that was deleted, the record is read after the store has refused the first batch.
+        self._ref = Ref("tag", name, None, None, None)
+
+    def part(self, commit: Commit) -> BatchPart:
+        """The tag's share of the batch that publishes a commit."""
+        ref = self._ref
+        key = ref_key("tag", self.name)
+        puts = {key: write_ref("tag", self.name, commit.address, ref.log)}
+        if ref.stored is None:
+            puts[birth_key("tag", self.name)] = BORN
+        return BatchPart({key: ref.stored}, puts)
+
+    def settle(self, *, made: bool) -> None:
+        """Note whether the batch was done. Raises ``RefExistsError`` if it was not, and the tag is the reason."""
+        self.is_made = made
+        if made:
+            return
+        self._ref = self._database.ref("tag", self.name)
+        if self._ref.head is not None:
+            raise RefExistsError("tag", self.name)
 
 
 class Tags(Refs):

@@ -130,6 +130,9 @@ class Reflog:
                 return
             newest = self._read_commit(head)
             head = None if entry is None else entry.new
+            if self._ref.kind == "tag":  # it was made with the commit, and has no moves of its own
+                yield Position(newest, newest.time, "commit")
+                continue
             yield newest, head
             if head is None or not self._foot(newest, head)[1]:
                 return

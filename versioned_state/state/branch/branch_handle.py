@@ -31,6 +31,7 @@ from versioned_state.errors import (
 )
 from versioned_state.repository.database import backoff
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
+from versioned_state.repository.names.tags import CommitTag
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref
 from versioned_state.repository.repository import Repository
 from versioned_state.state.aio.caller import current_caller, hold_still
@@ -149,11 +150,13 @@ class BranchHandle:
         resolving: Resolving,
         allow_empty: bool = False,
         amended: Tree | None = None,
+        tag: CommitTag | None = None,
     ) -> Commit:
         """Publish a commit of the staged changes on our head, or on the new head if the branch has moved.
 
         Args:
             amended: the root to commit, if hooks have changed the staged one.
+            tag: is made for the commit, in the same batch.
         """
         ref, parent, ours = self.ref, self.head, staged.tree if amended is None else amended
         tree = ours
@@ -163,7 +166,9 @@ class BranchHandle:
                 self.adopt_commit(parent, ref, staged)
                 return parent
             commit = write(tree, parent)
-            moved = self.publish(ref, commit, staged, resolving)
+            moved = self.publish(ref, commit, staged, resolving, NOTHING if tag is None else tag.part(commit))
+            if tag is not None:
+                tag.settle(made=moved is not None)
             if moved is not None:
                 self.adopt_commit(commit, moved, staged)
                 return commit
@@ -185,12 +190,12 @@ class BranchHandle:
         actual = self.commit_of(self.read_ref())
         return BranchMovedError(self.branch, expected=self.head.id, actual=actual.id, remains=resolving.remains)
 
-    def publish(self, ref: Ref, commit: Commit, staged: Staged, resolving: Resolving) -> Ref | None:
+    def publish(self, ref: Ref, commit: Commit, staged: Staged, resolving: Resolving, beside: BatchPart = NOTHING) -> Ref | None:
         """Move the branch to a commit. Returns the new record, or None if the branch had moved.
 
-        If the outcome is unknown, the store is asked at once; if that fails too, the commit stays in doubt.
+        If the outcome is unknown, the store is asked at once; if that fails too, the commit stays in doubt. ``beside`` goes into the batch.
         """
-        part = self.asked(commit, ref, staged) if self.hooks.all else NOTHING
+        part = self.asked(commit, ref, staged).joined(beside) if self.hooks.all else beside
         question = CommitInDoubt(staged, commit, ref, under_way=True)
         self.unfinished.question = question
         try:

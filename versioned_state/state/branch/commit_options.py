@@ -10,6 +10,7 @@ from typing import Any, Literal, NoReturn
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.arguments import check_text
 from versioned_state.repository.merging.policies import Policies, Policy
+from versioned_state.repository.refs.ref import check_name
 from versioned_state.values.keys import user_key
 
 
@@ -48,12 +49,15 @@ class CommitOptions:
     on_moved: OnMoved = OnMoved.MERGE
     policies: Mapping[str, Policy] = field(default_factory=dict)
     keys: Collection[str] | None = None
+    tag: str | None = None
     subject: str = ""
 
     def __post_init__(self) -> None:
         check_text("message", self.message)
         check_text("author", self.author)
         check_meta(self.meta)
+        if self.tag is not None:
+            check_name("tag", self.tag)
         if self.keys is not None:
             self.keys = _check_keys(self.keys)
         if self.author == "":

@@ -16,6 +16,7 @@ from versioned_state.errors import (
     InvalidArgumentError,
     MergeConflictError,
     MissingObjectError,
+    RefExistsError,
     UnknownPathError,
     UnknownRevisionError,
 )
@@ -24,6 +25,7 @@ from versioned_state.repository.database import backoff
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import split_range
+from versioned_state.repository.names.tags import CommitTag
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.refs.reflog import Position
 from versioned_state.state.branch.branch_handle import BranchHandle
@@ -59,18 +61,38 @@ class Description:
 
 def commit(handle: BranchHandle, options: CommitOptions, resolving: Resolving) -> Commit:
     """Commit the changes since the head. Returns the new head. See ``Versioned.commit``."""
+    if options.tag is not None:
+        return _commit_tagged(handle, options, options.tag, resolving)
+    return _commit(handle, options, resolving, landed=handle.resolve_doubt())
+
+
+def _commit_tagged(handle: BranchHandle, options: CommitOptions, name: str, resolving: Resolving) -> Commit:
+    """Commit the changes and make a tag for the commit in one batch. Without changes, the tag is made for the head."""
     landed = handle.resolve_doubt()
+    tag = CommitTag(handle.repository.database, name)
+    try:
+        commit = _commit(handle, options, resolving, landed=landed, tag=tag)
+    except RefExistsError as error:
+        error.remains = resolving.remains
+        raise
+    if not tag.is_made and not (landed and handle.repository.tags.get(name) == commit):
+        handle.repository.tags.create(name, at=commit)
+    return commit
+
+
+def _commit(handle: BranchHandle, options: CommitOptions, resolving: Resolving, *, landed: bool, tag: CommitTag | None = None) -> Commit:
+    """``commit``, once it is known whether a commit that was in doubt ``landed``."""
     allow_empty = options.allow_empty and not landed
     if options.keys is not None:
-        return _commit_keys(handle, options, resolving, allow_empty=allow_empty)
+        return _commit_keys(handle, options, resolving, allow_empty=allow_empty, tag=tag)
     try:
-        return _stage_and_commit(handle, options, resolving, allow_empty=allow_empty, flush=True)
+        return _stage_and_commit(handle, options, resolving, allow_empty=allow_empty, flush=True, tag=tag)
     except MissingObjectError:
         handle.recover(options.on_moved, resolving)
-        return _stage_and_commit(handle, options, resolving, allow_empty=allow_empty, flush=False)
+        return _stage_and_commit(handle, options, resolving, allow_empty=allow_empty, flush=False, tag=tag)
 
 
-def _commit_keys(handle: BranchHandle, options: CommitOptions, resolving: Resolving, *, allow_empty: bool) -> Commit:
+def _commit_keys(handle: BranchHandle, options: CommitOptions, resolving: Resolving, *, allow_empty: bool, tag: CommitTag | None) -> Commit:
     """Commit the changes of some keys. If the branch has moved, ``refresh`` first merges all changes onto its new head."""
     keys = frozenset(map(user_key, options.keys or ()))
     for key in keys:
@@ -79,7 +101,7 @@ def _commit_keys(handle: BranchHandle, options: CommitOptions, resolving: Resolv
     refusing = replace(options, on_moved=OnMoved.REFUSE) if options.on_moved is OnMoved.MERGE else options
     for attempt in range(_ATTEMPTS):
         try:
-            return _stage_and_commit(handle, refusing, resolving, allow_empty=allow_empty, flush=False, keys=keys)
+            return _stage_and_commit(handle, refusing, resolving, allow_empty=allow_empty, flush=False, keys=keys, tag=tag)
         except BranchMovedError:
             if options.on_moved is not OnMoved.MERGE:
                 raise
@@ -101,6 +123,7 @@ def _stage_and_commit(
     allow_empty: bool,
     flush: bool,
     keys: frozenset[bytes] | None = None,
+    tag: CommitTag | None = None,
 ) -> Commit:
     worktree, hooks = handle.worktree, handle.hooks
     if hooks.all:
@@ -124,7 +147,7 @@ def _stage_and_commit(
             tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta
         )
 
-    commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty, amended=amended)
+    commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty, amended=amended, tag=tag)
     if pending:
         handle.pending.forget(pending)
     return _with_skipped(staged, commit)

@@ -1,0 +1,170 @@
+"""``commit(tag=…)``: the tag and the commit are made in one batch, or neither is."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from tests.support.interrupts import Interrupt, Trace
+from versioned_state import Memory, Repository, Versioned
+from versioned_state.errors import (
+    STAGED,
+    InvalidArgumentError,
+    MergeConflictError,
+    RefExistsError,
+    StateError,
+    UnsupportedByStoreError,
+)
+from versioned_state.storage import Counting
+from versioned_state.storage.wrapper import Wrapper
+from versioned_state.storage.wrappers.faulty import Fault, Faulty
+
+
+def test_the_tag_names_the_commit():
+    state = Versioned()
+    state["a"] = 1
+    commit = state.commit("round 1", tag="thread/1")
+    assert state.repository.tags["thread/1"] == commit == state.head
+    assert state.checkout("thread/1")["a"] == 1
+
+
+def test_it_costs_no_call_of_the_store():
+    store = Counting(Memory())
+    state = Versioned(store)
+    state["a"] = 1
+    state.commit()
+    calls = []
+    for tag in (None, "one"):
+        before = store.counts.round_trips
+        state["a"] += 1
+        state.commit(tag=tag)
+        calls.append(store.counts.round_trips - before)
+    assert calls[0] == calls[1]
+
+
+def test_a_tag_that_exists_refuses_the_commit():
+    state = Versioned()
+    state["a"] = 1
+    first = state.commit(tag="one")
+    state["a"] = 2
+    with pytest.raises(RefExistsError) as caught:
+        state.commit("again", tag="one")
+    assert caught.value.remains == STAGED
+    assert state.head == first == state.repository.tags["one"] == state.repository.branches["main"]
+    assert [str(change.path) for change in state.status()] == ["a"]
+    assert state.commit(tag="two") == state.repository.tags["two"]
+
+
+def test_without_changes_the_head_gets_the_tag():
+    state = Versioned()
+    state["a"] = 1
+    head = state.commit()
+    assert state.commit(tag="one") == head == state.repository.tags["one"]
+    with pytest.raises(RefExistsError):
+        state.commit(tag="one")
+
+
+def test_a_tag_that_was_deleted_is_made_again():
+    state = Versioned()
+    state["a"] = 1
+    first = state.commit(tag="one")
+    state.repository.tags.delete("one")
+    state["a"] = 2
+    second = state.commit(tag="one")
+    assert state.repository.tags["one"] == second
+    assert [position.commit for position in state.repository.reflog("one", kind="tag")] == [second, None, first]
+
+
+def test_a_transaction_makes_a_tag():
+    state = Versioned()
+    with state.transaction("both", tag="one"):
+        state["a"] = 1
+    assert state.repository.tags["one"] == state.head
+    with pytest.raises(RefExistsError), state.transaction(tag="one"):
+        state["a"] = 2
+    assert dict(state) == {"a": 1}
+
+
+def test_on_a_branch_that_has_moved_the_tag_names_the_merge():
+    store = Memory()
+    mine, other = Versioned(store), Versioned(store)
+    other["b"] = 1
+    other.commit()
+    mine["a"] = 1
+    commit = mine.commit(tag="one")
+    assert mine.repository.tags["one"] == commit
+    assert dict(mine.checkout("one")) == {"a": 1, "b": 1}
+    other["a"] = 2
+    with pytest.raises(MergeConflictError):
+        other.commit(tag="two")
+    assert "two" not in mine.repository.tags
+
+
+@pytest.mark.parametrize("name", ["", "a b", "HEAD", 7])
+def test_a_bad_name_changes_nothing(name):
+    state = Versioned()
+    state["a"] = 1
+    with pytest.raises(InvalidArgumentError):
+        state.commit(tag=name)
+    assert state.status()
+
+
+def test_a_store_of_one_condition_a_batch_says_so():
+    class One(Wrapper):
+        def __init__(self):
+            super().__init__(Memory())
+            self.max_expected = 1
+
+    state = Versioned(One())
+    state["a"] = 1
+    with pytest.raises(UnsupportedByStoreError):
+        state.commit(tag="one")
+    assert state.status()
+    assert state.commit() == state.head
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_failure_at_any_call_leaves_both_or_neither(fault):
+    for at in range(1, 12):
+        store = Memory()
+        state = Versioned(store)
+        state["a"] = 1
+        state.commit()
+        faulty = Faulty(store, at=10_000, fault=fault)
+        state = Versioned(faulty)
+        state["a"] = 2
+        faulty.calls, faulty.at = 0, at
+        with suppress(StateError):
+            state.commit("second", tag="one")
+        repository = Repository(store)
+        assert (repository.tags.get("one") == repository.branches["main"]) == (repository.snapshot("main")["a"] == 2)
+        faulty.at = 10_000
+        state.refresh()
+        if not faulty.fired:
+            return
+    pytest.fail("the commit never went through without a fault")
+
+
+def test_an_interrupt_at_any_line_leaves_both_or_neither():
+    trace = Trace()
+    for at in range(0, 100_000, 23):
+        store = Memory()
+        state = Versioned(store)
+        state["a"] = [1]
+        state.commit()
+        state["a"].append(2)
+        trace = Trace(at)
+        try:
+            trace.run(partial(state.commit, "second", tag="one"))
+        except Interrupt:
+            repository = Repository(store)
+            assert ("one" in repository.tags) == (repository.snapshot()["a"] == [1, 2])
+            state["a"].append(3)
+            state.commit()
+            assert Repository(store).snapshot()["a"] == [1, 2, 3]
+        else:
+            if at:
+                return
+    pytest.fail("the commit was interrupted at every line")
