@@ -118,6 +118,8 @@ def test_public_names_of_storage():
         "ReadOnly",
         "Redis",
         "SingleProcessStore",
+        "Tier",
+        "Tiered",
         "Wrapper",
         "open_store",
     ]

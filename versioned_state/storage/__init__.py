@@ -1,7 +1,8 @@
 """Storage: bytes by key. ``KVStore`` is the contract; everything else here is a backend or a wrapper.
 
     KVStore ─┬ Backend ── Memory, Disk, DiskCache, Redis, Postgres, S3, SingleProcessStore    hold bytes
-             └ Wrapper ── Cache, Encrypted, ReadOnly, Counting, Faulty             over another store
+             ├ Wrapper ── Cache, Encrypted, ReadOnly, Counting, Faulty             over another store
+             └ Tiered                                                              over several
 
 The lowest layer: it knows nothing of commits, trees or values.
 """
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from versioned_state.storage.wrappers.encrypted.store import Encrypted
     from versioned_state.storage.wrappers.faulty import Fault, Faulty, InjectedCrash, InjectedFaultError
     from versioned_state.storage.wrappers.readonly import ReadOnly
+    from versioned_state.storage.wrappers.tiered import Tier, Tiered
 
 __all__ = [
     "S3",
@@ -54,6 +56,8 @@ __all__ = [
     "ReadOnly",
     "Redis",
     "SingleProcessStore",
+    "Tier",
+    "Tiered",
     "Wrapper",
     "open_store",
 ]
@@ -81,5 +85,7 @@ __getattr__, __dir__ = lazy_names(
         "InjectedCrash": "wrappers.faulty",
         "InjectedFaultError": "wrappers.faulty",
         "ReadOnly": "wrappers.readonly",
+        "Tier": "wrappers.tiered",
+        "Tiered": "wrappers.tiered",
     },
 )
