@@ -22,6 +22,8 @@ ARGUMENTS: dict[str, Callable[[Any], StateError]] = {
     "MergeConflictError": lambda cls: cls("main", ()),
     "PatchConflictError": lambda cls: cls(["a", "b[1]"]),
     "UncommittedChangesError": lambda cls: cls("reset()", ["a"]),
+    "DirtyWorkspaceError": lambda cls: cls("reset() would overwrite files", ["a.py"]),
+    "WorkspaceError": lambda cls: cls("the folder is gone", ["a.py"]),
     "UnmergedBranchError": lambda cls: cls("side", "ab" * 24),
     "EffectInDoubtError": lambda cls: cls("pay", datetime(2026, 1, 2, tzinfo=UTC), result=[1]),
     "UnknownEffectError": lambda cls: cls("pay"),

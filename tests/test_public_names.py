@@ -133,6 +133,7 @@ def test_public_errors():
         "CorruptObjectError",
         "CorruptRefError",
         "CorruptStoreError",
+        "DirtyWorkspaceError",
         "EffectInDoubtError",
         "ErasedResultError",
         "EventLoopError",
@@ -168,5 +169,6 @@ def test_public_errors():
         "UnsafeStoreError",
         "UnserializableValueError",
         "UnsupportedByStoreError",
+        "WorkspaceError",
         "WrongKeyError",
     ]

@@ -176,3 +176,71 @@ def test_an_interrupt_in_a_hook_that_hears_of_a_move_is_made_up_for():
     assert state.head.message == "first"
     assert list(state) == ["a"]
     assert told == ["first", "first"]
+
+
+def test_a_hook_refuses_to_take_in_the_head_of_others():
+    store = Memory()
+    state, hook = hooked(store)
+    state["a"] = 1
+    state.commit("first")
+    other = Versioned(store)
+    other["a"] = 2
+    other.commit("of another")
+
+    def take_in(head):
+        raise UncommittedChangesError("refresh()", [head.message])
+
+    hook.take_in = take_in
+    with pytest.raises(UncommittedChangesError, match="of another"):
+        state.refresh()
+    assert (state["a"], state.head.message) == (1, "first")
+
+
+def test_a_reset_is_refused_while_a_hook_has_changes():
+    state, hook = hooked()
+    state["a"] = 1
+    first = state.commit("first")
+    state["a"] = 2
+    hook.dirty = ["files"]
+    for move in (lambda: state.reset(first), state.rollback, lambda: state.switch("other", create=True)):
+        with pytest.raises(UncommittedChangesError):
+            move()
+    assert state["a"] == 2
+
+
+def test_a_hook_restores_the_paths_that_are_its_own():
+    state, hook = hooked()
+    restored = []
+
+    def restore(path, snapshot):
+        is_own = str(path).startswith("files")
+        if is_own:
+            restored.append((str(path), snapshot.commit.message))
+        return is_own
+
+    hook.restore = restore
+    state["a"] = 1
+    state.commit("first")
+    state["a"] = 2
+    state.restore("files.x")
+    state.restore("a")
+    assert (restored, state["a"]) == ([("files.x", "first")], 1)
+
+
+def test_a_commit_of_the_key_that_a_hook_makes():
+    state, hook = hooked()
+    hook.keys = frozenset({user_key("files")})
+    hook.amend = lambda nodes, tree, keys: edit_map(nodes, tree, {user_key("files"): b"\x01"})
+    state["a"] = 1
+    commit = state.commit(keys=["files"])
+    assert dict(state.checkout(commit)) == {"files": 1}
+    assert commit.message == "files added"
+
+
+def test_a_hook_hears_that_its_state_is_closed():
+    state, hook = hooked()
+    closed = []
+    hook.close = lambda: closed.append(True)
+    state.close()
+    state.close()
+    assert closed == [True]

@@ -8,6 +8,7 @@ Grouped by what the caller does next::
     │   ├── MergeConflictError         both sides changed the same path
     │   ├── PatchConflictError         the old values of a patch are not there
     │   ├── UncommittedChangesError    the call would lose uncommitted changes
+    │   │   └── DirtyWorkspaceError    the call would overwrite files whose content no commit has
     │   ├── UnmergedBranchError        a branch to delete has commits that are in no other branch or tag
     │   └── EffectInDoubtError         an effect was begun, and nobody knows whether it happened: find out, then settle it
     ├── the caller corrects the input
@@ -25,6 +26,7 @@ Grouped by what the caller does next::
     │   ├── UnknownRevisionError       also KeyError
     │   ├── AmbiguousRevisionError     also KeyError
     │   ├── UnknownPathError           also KeyError: nothing at that path
+    │   ├── WorkspaceError             a folder that cannot be read or written, or a path that must not be in it
     │   ├── UnknownEffectError         also KeyError: the ledger has no effect under that key
     │   ├── ErasedResultError          the effect happened, and a purge erased its result
     │   ├── RefExistsError             the branch or tag exists already
@@ -71,10 +73,12 @@ from .bad_input import (
     UnknownRevisionError,
     UnserializableValueError,
     UnsupportedByStoreError,
+    WorkspaceError,
 )
 from .base import STAGED, StateError
 from .retry import (
     BranchMovedError,
+    DirtyWorkspaceError,
     EffectInDoubtError,
     MergeConflictError,
     PatchConflictError,
@@ -108,6 +112,7 @@ __all__ = [
     "CorruptObjectError",
     "CorruptRefError",
     "CorruptStoreError",
+    "DirtyWorkspaceError",
     "EffectInDoubtError",
     "ErasedResultError",
     "EventLoopError",
@@ -143,6 +148,7 @@ __all__ = [
     "UnsafeStoreError",
     "UnserializableValueError",
     "UnsupportedByStoreError",
+    "WorkspaceError",
     "WrongKeyError",
 ]
 

@@ -116,6 +116,17 @@ class UnknownPathError(StateError, KeyError):
         self.path = path
 
 
+class WorkspaceError(StateError):
+    """The folder of a workspace cannot be read or written, or holds or is to hold something that it must not; ``files`` names it.
+
+    An error of the operating system is its cause.
+    """
+
+    def __init__(self, what: str, files: Sequence[str] = (), *, remains: str = "nothing was changed", hint: str = "") -> None:
+        super().__init__(what, remains=remains, hint=hint)
+        self.files = tuple(files)
+
+
 class UnknownEffectError(StateError, KeyError):
     """The ledger has no effect under that key. Nothing was changed."""
 

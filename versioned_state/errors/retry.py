@@ -98,6 +98,24 @@ class UncommittedChangesError(StateError):
         self.paths = tuple(paths)
 
 
+class DirtyWorkspaceError(UncommittedChangesError):
+    """A call would overwrite files of a workspace whose content no commit has. Nothing was changed; ``files`` are their relative paths.
+
+    ``paths`` are their paths in the state, and those of other uncommitted changes that the call refuses to overwrite.
+    """
+
+    def __init__(self, what: str, files: Sequence[str], *, paths: Sequence[str] = (), hint: str = "") -> None:
+        shown = ", ".join(files[:5]) + (f" and {len(files) - 5} more" if len(files) > 5 else "")
+        StateError.__init__(
+            self,
+            f"{what}: {shown}",
+            remains="nothing was changed",
+            hint=hint or "commit() keeps the changes, discard() drops them; restore(path, overwrite=True) drops those of one file",
+        )
+        self.files = tuple(files)
+        self.paths = tuple(paths) or self.files
+
+
 class UnmergedBranchError(StateError):
     """The branch to delete has commits that no other branch or tag has. Nothing was changed."""
 

@@ -248,7 +248,9 @@ class Versioned(BranchOperations):
         """
         from versioned_state.state.edits.restore import restore_path
 
-        restore_path(self, self.repository.snapshot(self._resolve(at)), as_path(path))
+        snapshot, path = self.repository.snapshot(self._resolve(at)), as_path(path)
+        if not self._handle.hooks.restore(path, snapshot):
+            restore_path(self, snapshot, path)
 
     @locked
     def apply(self, patch: Diff | list[dict[str, Any]]) -> None:

@@ -94,6 +94,7 @@ class BranchHandle:
 
     def close(self) -> None:
         """Release the store and the live values. The branch and the head can still be read."""
+        self.hooks.close()
         del self.repository, self.worktree
         self._in_doubt = None
 
@@ -124,9 +125,9 @@ class BranchHandle:
     def clean(self, call: str) -> Staged:
         """Stage no changes, for the new objects of ``call``. Raises ``UncommittedChangesError`` if there are changes."""
         staged = self.worktree.stage(lenient=True, adopting=True)
-        beside = self.hooks.uncommitted() if self.hooks.all else []
-        if staged.changes or staged.failed or beside:
-            paths = [*(str(path_of(key)) for key in (*staged.changes, *staged.failed)), *beside]
+        paths = [str(path_of(key)) for key in (*staged.changes, *staged.failed)]
+        self.hooks.refuse(call, paths)
+        if paths:
             raise UncommittedChangesError(call, paths)
         return staged
 
@@ -350,6 +351,7 @@ class BranchHandle:
         self.resolve_doubt()
         ref, theirs = self.read_head()
         if theirs != self.head:
+            self.hooks.take_in(theirs)
             self._merge_head(self.head.tree, HandlePosition(self.branch, ref, theirs), resolving)
         else:
             self.set_position(ref, theirs)

@@ -4,7 +4,8 @@
 
     commit   before_commit ── stage ── amend ── check ──┬── publish, with ``batch_part`` ── moved
                                                         └── the branch had moved: merge, check, publish
-    move     uncommitted ── the branch moves ── the live values follow ── moved
+    move     refuse ── the branch moves ── the live values follow ── moved
+    refresh  take_in ── the live values follow ── moved
     block    save ──┬── the block ends: commit
                     └── it fails: the live values are rolled back ── roll_back
 
@@ -13,19 +14,28 @@ Every method runs under the handle's lock. By default it does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from versioned_state.errors import UncommittedChangesError
 from versioned_state.repository.refs.ref import NOTHING, BatchPart
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
+    from versioned_state.repository.views.snapshot import Snapshot
+    from versioned_state.values.paths.path import StatePath
 
 
 class Hook:
-    """A part that a handle asks before it commits or moves, and tells after its head has moved."""
+    """A part that a handle asks before it commits or moves, and tells after its head has moved.
+
+    Attributes:
+        keys: the root keys whose values ``amend`` makes; ``commit(keys=)`` may name them.
+    """
+
+    keys: frozenset[bytes] = frozenset()
 
     def before_commit(self, keys: Collection[bytes] | None) -> None:
         """Called before the changes of a commit are staged: those of these root keys, or all. It may change live values."""
@@ -52,6 +62,23 @@ class Hook:
         """The paths of changes beside the live values that a move would overwrite."""
         return ()
 
+    def refuse(self, call: str, paths: Sequence[str]) -> None:
+        """Raise ``UncommittedChangesError`` if a move would overwrite changes beside the live values.
+
+        Args:
+            paths: the changed live values that the call refuses to overwrite; the error names them too.
+        """
+        beside = list(self.uncommitted())
+        if beside:
+            raise UncommittedChangesError(call, [*paths, *beside])
+
+    def take_in(self, head: Commit) -> None:
+        """Raise if a head of others cannot be taken in beside the uncommitted changes."""
+
+    def restore(self, path: StatePath, snapshot: Snapshot) -> bool:
+        """Restore a path to the value that a snapshot has there, if the path belongs to the hook; whether it does."""
+        return False
+
     def moved(self, before: Commit, after: Commit) -> None:
         """The head of the handle is another commit. After an interrupt the next call on the handle calls it."""
 
@@ -64,6 +91,9 @@ class Hook:
 
     def roll_back(self, saved: object) -> None:
         """Restore what ``save`` gave; None: the head, since a commit was made within the block."""
+
+    def close(self) -> None:
+        """The handle was closed."""
 
 
 class Hooks:
@@ -113,8 +143,20 @@ class Hooks:
         for hook in self.all:
             hook.batch_refused()
 
-    def uncommitted(self) -> list[str]:
-        return [path for hook in self.all for path in hook.uncommitted()]
+    def makes(self, key: bytes) -> bool:
+        """Whether a hook makes the value of a root key."""
+        return any(key in hook.keys for hook in self.all)
+
+    def refuse(self, call: str, paths: Sequence[str] = ()) -> None:
+        for hook in self.all:
+            hook.refuse(call, paths)
+
+    def take_in(self, head: Commit) -> None:
+        for hook in self.all:
+            hook.take_in(head)
+
+    def restore(self, path: StatePath, snapshot: Snapshot) -> bool:
+        return any(hook.restore(path, snapshot) for hook in self.all)
 
     def tell(self, head: Commit) -> None:
         """Tell the hooks of the head, unless they know it."""
@@ -139,3 +181,7 @@ class Hooks:
     def roll_back(self, saved: list[tuple[Hook, object]], *, to_head: bool) -> None:
         for hook, state in saved:
             hook.roll_back(None if to_head else state)
+
+    def close(self) -> None:
+        for hook in self.all:
+            hook.close()

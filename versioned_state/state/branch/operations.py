@@ -96,7 +96,7 @@ def _commit_keys(handle: BranchHandle, options: CommitOptions, resolving: Resolv
     """Commit the changes of some keys. If the branch has moved, ``refresh`` first merges all changes onto its new head."""
     keys = frozenset(map(user_key, options.keys or ()))
     for key in keys:
-        if key not in handle.worktree and handle.worktree.cell(key) is None:
+        if key not in handle.worktree and handle.worktree.cell(key) is None and not handle.hooks.makes(key):
             raise UnknownPathError(str(path_of(key)), at="the state", hint="keys= takes keys of the state, and removed ones")
     refusing = replace(options, on_moved=OnMoved.REFUSE) if options.on_moved is OnMoved.MERGE else options
     for attempt in range(_ATTEMPTS):
@@ -139,7 +139,7 @@ def _stage_and_commit(
     if not staged.changes and not staged.series and not is_amended and not allow_empty:
         worktree.adopt(staged, worktree.tree)
         return _with_skipped(staged, handle.head)
-    message = options.message or summarize(worktree, staged, options.subject)
+    message = options.message or summarize(worktree, staged, options.subject, amended)
     author = handle.author if options.author is None else options.author
 
     def write(tree: Tree, parent: Commit) -> Commit:

@@ -8,32 +8,43 @@ from typing import Final
 from versioned_state.state.worktree.entries import Staged
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.cells import Code, is_array
+from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.keys import is_internal, path_of
+from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.references import count_of
+from versioned_state.values.trees.tree import Tree
 
 _NAMED: Final = 5
 _NAME: Final = 40
 
 
-def summarize(worktree: Worktree, staged: Staged, subject: str = "") -> str:
-    """The changed keys, lists with their growth, such as ``messages +2, step``, after the subject if there is one. Reads no value."""
+def summarize(worktree: Worktree, staged: Staged, subject: str = "", amended: Tree | None = None) -> str:
+    """The changed keys, lists with their growth, such as ``messages +2, step``, after the subject if there is one. Reads no value.
+
+    Args:
+        amended: the root to commit, if hooks have changed the staged one.
+    """
     words: list[str] = []
-    for key in sorted(staged.changes):
-        update = staged.changes[key]
+    cells = {key: update.cell for key, update in staged.changes.items()}
+    if amended is not None:
+        nodes = Nodes(staged.staging, staging=staged.staging)
+        cells.update((key, new) for key, _, new in diff_maps(nodes, staged.tree, amended))
+    for key in sorted(cells):
+        cell = cells[key]
         if is_internal(key):
             continue
         if len(words) == _NAMED:
-            count = sum(not is_internal(key) for key in staged.changes)
+            count = sum(not is_internal(key) for key in cells)
             words.append(f"and {count - _NAMED} more")
             break
         name = _name_of(key)
         old = worktree.cell(key)
-        if update.cell is None:
+        if cell is None:
             words.append(f"{name} removed")
         elif old is None:
             words.append(f"{name} added")
         else:
-            length, before = _length(update.cell), _length(old)
+            length, before = _length(cell), _length(old)
             grown = 0 if length is None or before is None else length - before
             words.append(f"{name} {grown:+d}" if grown else name)
     summary = ", ".join(words)

@@ -38,6 +38,7 @@ class BranchOperations(BranchHistory):
         The reflog records the move, so ``undo()`` takes it back.
 
         Raises:
+            DirtyWorkspaceError: files of a workspace have changes that no commit has. Nothing was changed.
             UnknownRevisionError: there is no such commit. Nothing was changed.
             BranchMovedError: another handle moved the branch since this one last saw it. Nothing was changed.
         """
@@ -46,6 +47,7 @@ class BranchOperations(BranchHistory):
     def _move_to(self, target: Commit, action: str) -> Commit:
         self._transactions.refuse(action)
         self._handle.resolve_doubt()
+        self._handle.hooks.refuse(f"{action}()")
         if target != self.head:
             moving.move_branch(self._handle, target, action, dropping=True)
         else:
@@ -170,7 +172,7 @@ class BranchOperations(BranchHistory):
     def rollback(self, steps: int = 1) -> Commit:
         """Move the branch back by ``steps`` commits, at most to its first one, and drop uncommitted changes; the new head.
 
-        ``undo()`` takes it back.
+        ``undo()`` takes it back. Raises as ``reset``.
         """
         back = min(count("steps", steps), max(self.head.height - 1, 0))
         return self._move_to(self._resolve(f"HEAD~{back}"), "rollback")
