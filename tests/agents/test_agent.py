@@ -79,6 +79,17 @@ def test_empty_without_a_runner_is_a_type_error_at_the_call(agent: Agent | None)
     assert returns_none(state=state) is None
 
 
+def test_what_does_something_is_not_empty_though_its_source_cannot_be_had():
+    names: dict[str, Any] = {}
+    exec("def pair(a, b): return a, b\ndef seven(): return 7\ndef nothing(): pass\nasync def wait(): 'Wait.'", names)
+    assert task(names["pair"])(1, 2) == (1, 2)
+    assert task(names["seven"])() == 7
+    assert task(lambda: None)() is None
+    for name in ("nothing", "wait"):
+        with pytest.raises(TypeError, match="no body"):
+            task(names[name])()
+
+
 @in_event_loop
 async def test_a_runner_may_be_a_coroutine_function():
     async def think(call: Call) -> str:

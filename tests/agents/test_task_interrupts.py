@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -92,6 +92,21 @@ def generator() -> Iterator[int]:
     current_state()["late"] = 1
 
 
+@task(name="step")
+def steps() -> Iterator[int]:
+    current_state()["steps"] = [1]
+    yield 1
+    current_state()["steps"].append(2)
+
+
+@task
+def breaking_off() -> None:
+    running: Any = steps()
+    with closing(running):
+        next(running)
+        work()
+
+
 def fails(world: World) -> None:
     with suppress(ZeroDivisionError):
         failing(state=world.state)
@@ -114,6 +129,7 @@ CASES: dict[str, Callable[[World], object]] = {
     "fails behind a checkpoint": halts,
     "nested": lambda world: nested(state=world.state),
     "nested fails": lambda world: nested(fails=True, state=world.state),
+    "nested generator closed": lambda world: breaking_off(state=world.state),
     "generator": lambda world: list(generator(state=world.state)),
     "generator closed": closes,
     "key": lambda world: plain(state=world.state, key="k"),

@@ -117,6 +117,11 @@ class Staging:
                 self._size = 0
         return address
 
+    def include(self, other: Staging) -> None:
+        """Take in what another one over the same store holds."""
+        for address, raw in other._staged.items():
+            self.add(raw, address)
+
     def read(self, address: Address) -> bytes:
         raw = self._staged.get(address)
         return self._store.read(address) if raw is None else raw

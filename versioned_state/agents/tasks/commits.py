@@ -31,7 +31,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved
 from versioned_state.state.branch.resolving import Resolving
-from versioned_state.state.branch.transactions import OpenTransaction
+from versioned_state.state.branch.transactions import OpenTransaction, current_worker
 from versioned_state.state.keyspace import KeySpace
 from versioned_state.state.versioned import Versioned
 from versioned_state.state.worktree.entries import UNSTORABLE
@@ -56,9 +56,12 @@ class Commits(Round):
     Args:
         on_unstorable: what becomes of the changes if one of them cannot be stored: they stay as they are, or are rolled back.
         closes: whether the state is closed at the end: it was opened for this call.
+        pauses: whether the caller goes on between the steps of the call, which is that of a generator.
     """
 
-    def __init__(self, call: Call, on_event: OnEvent | None, *, on_unstorable: OnUnstorable, closes: bool = False) -> None:
+    def __init__(
+        self, call: Call, on_event: OnEvent | None, *, on_unstorable: OnUnstorable, closes: bool = False, pauses: bool = False
+    ) -> None:
         super().__init__(call, on_event, is_kept=True)
         assert call.versioned is not None
         self._state: Versioned = call.versioned
@@ -66,6 +69,8 @@ class Commits(Round):
         self._transactions = call.versioned._transactions
         self._on_unstorable = on_unstorable
         self._closes = closes
+        self._worker = current_worker()
+        self._pauses = pauses
         self._space = space_of(call.state._prefix) if isinstance(call.state, KeySpace) else ""
         self._entered: OpenTransaction | None = None
         self._unstorable: StateError | None = None
@@ -88,7 +93,8 @@ class Commits(Round):
             if recorded is not None:
                 self.is_repeat, self.result = True, recorded.result
                 return
-        enter = partial(self._transactions.enter, CommitOptions(), self.reference, self.call)
+        space = self.call.state._prefix if isinstance(self.call.state, KeySpace) else b""
+        enter = partial(self._transactions.enter, CommitOptions(), self.reference, self.call, space=space, limited=self._is_beside)
         self._entered = await way(self._state, enter, undo=lambda entered: self._transactions.leave(entered, _ABANDONED))
         try:
             self._start_event()
@@ -96,6 +102,11 @@ class Commits(Round):
             await way(self._state, partial(self._transactions.leave, self._entered, error))
             self._withdraw(0)
             raise
+
+    @property
+    def _is_beside(self) -> bool:
+        """Whether the caller may go on while the call runs, so that not every change on the handle since its start is the call's."""
+        return self._pauses or (self._outer is not None and self._outer._worker != self._worker)
 
     def _find_recorded(self) -> Recorded | None:
         call = self.call

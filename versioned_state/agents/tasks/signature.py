@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import Parameter, Signature
+from types import CodeType
 from typing import Any, Final, get_type_hints
 
 _TAKEN: Final = ("key", "on_event")
@@ -121,16 +122,36 @@ class TaskSignature:
     def is_empty(self) -> bool:
         """Whether the body of the function is a docstring, ``pass`` or ``...`` only."""
         code = self._function.__code__
-        if code.co_names or len(code.co_code) > _EMPTY_CODE:
+        if code.co_names or len(code.co_code) > _EMPTY_CODE or code.co_name == "<lambda>":
             return False  # it does something; the source need not be looked for
+        if not _gives_none(code):
+            return False
         try:
             source = textwrap.dedent(inspect.getsource(self._function))
             definition = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
         except (OSError, SyntaxError, StopIteration):
-            return set(code.co_consts) <= {None, self._function.__doc__, ...}
+            return True
         return all(
             isinstance(line, ast.Pass) or (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)) for line in definition.body
         )
+
+
+def _gives_none(code: CodeType) -> bool:
+    """Whether a code does nothing but give None."""
+    import dis
+
+    nothing = _nothing_async if code.co_flags & inspect.CO_COROUTINE else _nothing
+    ours, theirs = ([step for step in dis.get_instructions(each) if step.opname != "NOP"] for each in (code, nothing))
+    constants = [step.argval for step in ours if step.opname in ("LOAD_CONST", "RETURN_CONST")]
+    return [step.opname for step in ours] == [step.opname for step in theirs] and all(each is None for each in constants)
+
+
+def _nothing() -> None:
+    pass
+
+
+async def _nothing_async() -> None:
+    pass
 
 
 _EMPTY_CODE: Final = 64

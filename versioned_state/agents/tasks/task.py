@@ -144,7 +144,8 @@ class Task(Generic[R]):
             if key is not None:
                 raise InvalidArgumentError("key= needs a state with commits", remains="the task did not run", hint="state=Versioned(store)")
             return Round(call, on_event, is_kept=is_kept)
-        return Commits(call, on_event, on_unstorable=self._on_unstorable, closes=closes)
+        pauses = self._kind in ("generator", "async generator")
+        return Commits(call, on_event, on_unstorable=self._on_unstorable, closes=closes, pauses=pauses)
 
     @property
     def types(self) -> Any:
@@ -202,7 +203,8 @@ def task(
     - A call that raises leaves the state as it was at its last checkpoint, or else before the call, references included; the exception
       goes on, and a commit of the call's events alone records it. A ``Live`` is not restored.
     - A call within another one works in a namespace of its name, and is committed with the outermost one. If it is given a state of its
-      own, it commits there.
+      own, it commits there. A generator that fails or is closed early within another call restores its own namespace alone, as its caller
+      goes on between its steps; so does a coroutine that runs in an asyncio task of its own.
     - ``key=`` makes a call idempotent: if one with the same key has committed on the branch, its result is returned, and nothing runs.
     - ``on_event=`` is given every event of the call, and of the calls within it, when it happens; the last one once the commit is made.
 

@@ -307,14 +307,14 @@ class BranchHandle:
         finally:
             self._finishing = False
 
-    def roll_back(self, savepoint: Savepoint) -> None:
-        """Restore the live values to a savepoint, merged with the changes that the head has received since."""
+    def roll_back(self, savepoint: Savepoint, *, within: bytes = b"") -> None:
+        """Restore the live values to a savepoint, merged with the changes that the head has received since; see ``Worktree.restore``."""
         head = self.worktree.tree  # ``self.head`` may differ while a commit is in doubt
         if not same(savepoint.head, head):
             staged = replace(savepoint.staged, replaced=set())
             tree = merge_roots(self, staged, savepoint.head, staged.tree, head, Resolving({"**": "ours"}))
             savepoint = replace(savepoint, staged=replace(staged, tree=tree), head=head)
-        self.worktree.restore(savepoint)
+        self.worktree.restore(savepoint, within=within)
 
     def resolve_doubt(self, *, discarding: bool = False) -> bool:
         """Ask the store for a commit in doubt, before the next commit. Returns whether the branch has it.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ROLLED_BACK: Final = "the transaction was rolled back"
+_END_IT: Final = "take the generator to its end, or close it"
 
 
 class Owner(Protocol):
@@ -70,14 +71,14 @@ class _Worker:
     hint = "leave the block first: its end commits it"
 
     def __init__(self) -> None:
-        self.thread, self.task = _current_worker()
+        self.thread, self.task = current_worker()
 
     def is_current(self) -> bool:
-        return (self.thread, self.task) == _current_worker()
+        return (self.thread, self.task) == current_worker()
 
     @property
     def kind(self) -> str:
-        return "thread" if self.thread != _current_worker()[0] else "task"
+        return "thread" if self.thread != current_worker()[0] else "task"
 
     @property
     def elsewhere(self) -> str:
@@ -100,9 +101,11 @@ class OpenTransaction:
         block: dead once the block can no longer end; None if that is not known.
         has_left: the block was left, and its end failed.
         doomed: it was rolled back with one that was left too early; later changes of its block are rolled back too.
+        within: the changes under root keys that begin with this are its own, and rolled back with it; empty: all of them.
+        worker: the thread and the task that entered it, if ``within`` is not empty.
     """
 
-    __slots__ = ("block", "commits_made", "doomed", "has_left", "options", "owner", "saved", "savepoint")
+    __slots__ = ("block", "commits_made", "doomed", "has_left", "options", "owner", "saved", "savepoint", "within", "worker")
 
     def __init__(
         self, owner: Owner, options: CommitOptions, savepoint: Savepoint, commits_made: int, block: ReferenceType[Any] | None
@@ -115,6 +118,12 @@ class OpenTransaction:
         self.has_left = False
         self.doomed = False
         self.saved: list[tuple[Hook, object]] = []
+        self.within = b""
+        self.worker: tuple[int, object] | None = None
+
+    def is_apart_from(self, other: OpenTransaction) -> bool:
+        """Whether each has changes of its own, none of which is the other's."""
+        return bool(self.within and other.within) and not (self.within.startswith(other.within) or other.within.startswith(self.within))
 
     @property
     def is_plain(self) -> bool:
@@ -153,24 +162,32 @@ class Transactions:
         owner = self.open[-1].owner
         if owner.is_current():
             raise TransactionError(f"{call}() within {owner.block}", remains="nothing was changed", hint=owner.hint)
-        raise self._foreign(f"{call}() while")
+        raise self._foreign(f"{call}() while", owner)
 
-    def _foreign(self, what: str) -> TransactionError:
-        owner = self.open[-1].owner
+    def _foreign(self, what: str, owner: Owner) -> TransactionError:
         return TransactionError(f"{what} {owner.elsewhere}", remains="nothing was changed", hint=owner.way_out)
 
     def drop_abandoned(self) -> None:
         """End the transactions whose block is gone, but whose end failed or never ran, with all that they enclose."""
-        for transaction in self.open:
-            if transaction.is_abandoned:
-                self._abandon(transaction)
-                return
+        while (transaction := next((each for each in self.open if each.is_abandoned), None)) is not None:
+            self._abandon(transaction)
 
-    def enter(self, options: CommitOptions, block: ReferenceType[Any] | None, owner: Owner | None = None) -> OpenTransaction:
+    def enter(
+        self,
+        options: CommitOptions,
+        block: ReferenceType[Any] | None,
+        owner: Owner | None = None,
+        *,
+        space: bytes = b"",
+        limited: bool = False,
+    ) -> OpenTransaction:
         """Open a transaction. Cost: a detection.
 
         Args:
             owner: who is in it; by default this thread and task.
+            space: the root keys that the owner works on begin with this.
+            limited: only changes under these keys are rolled back with it, since others go on beside it. Such a one may be suspended, as
+                the call of a generator is between two steps: then the same thread and task may enter another one on other keys.
 
         Raises:
             TransactionError: somebody else is in one; or it would commit before the end of one that does not.
@@ -181,12 +198,14 @@ class Transactions:
             self.drop_abandoned()
             entering: Owner = _Worker() if owner is None else owner
             if self.open and not self.open[-1].owner.is_current():
-                raise self._foreign(f"cannot enter {entering.block}:")
+                self._check_beside(entering, space)
             if owner is not None and self.open and self.open[0].is_plain:
                 raise TransactionError(f"{owner.block} within a transaction", remains="nothing was changed", hint=self.open[0].owner.hint)
             if owner is not None:
                 self._handle.resolve_doubt()
             transaction = OpenTransaction(entering, options, self._handle.worktree.save(), self._handle.commits_made, block)
+            if limited and space:
+                transaction.within, transaction.worker = space, current_worker()
             if self._handle.hooks.all:
                 transaction.saved = self._handle.hooks.save()
             try:
@@ -195,6 +214,19 @@ class Transactions:
                 self.forget(transaction)
                 raise
             return transaction
+
+    def _check_beside(self, entering: Owner, space: bytes) -> None:
+        """Raise ``TransactionError`` unless only suspended transactions are open within that of the caller, on other keys."""
+        worker = current_worker()
+        for transaction in reversed(self.open):
+            if transaction.owner.is_current():
+                return
+            within = transaction.within
+            if transaction.worker != worker or (
+                not isinstance(entering, _Worker) and (within.startswith(space) or space.startswith(within))
+            ):
+                raise self._foreign(f"cannot enter {entering.block}:", transaction.owner)
+        raise self._foreign(f"cannot enter {entering.block}:", self.open[-1].owner)
 
     def commit(self, transaction: OpenTransaction, options: CommitOptions) -> Commit:
         """Commit before the end: everything so far, also what the enclosing transactions changed. A failure is rolled back to here.
@@ -206,7 +238,7 @@ class Transactions:
         with ready(self._lock):
             self._check_open()
             if not self.open or transaction is not self.open[-1]:
-                raise TransactionError("a commit within a transaction", remains="nothing was changed", hint=_Worker.hint)
+                raise self._within()
             try:
                 commit = operations.commit(self._handle, options, Resolving(options.policies, remains=STAGED))
             except BaseException:
@@ -215,15 +247,27 @@ class Transactions:
             self._handle.tell_hooks()
             return commit
 
+    def _within(self) -> TransactionError:
+        if self.open and not self.open[-1].is_plain:
+            what = f"a commit while {self.open[-1].owner.elsewhere}"
+            return TransactionError(what, remains="nothing was changed", hint=_END_IT)
+        return TransactionError("a commit within a transaction", remains="nothing was changed", hint=_Worker.hint)
+
     def check_innermost(self, transaction: OpenTransaction) -> None:
         """Raise ``TransactionError`` if a transaction within this one is still open, such as that of a generator that was not closed."""
-        inner = self.open[-1]
-        if transaction in self.open and inner is not transaction:
+        inner = self._innermost_within(transaction)
+        if inner is not None and inner is not transaction:
             raise TransactionError(
                 f"{transaction.owner.block} ended within which {inner.owner.block} has not",
                 remains=_ROLLED_BACK,
-                hint="take a generator to its end, or close it, before the call around it returns",
+                hint=f"{_END_IT}, before the call around it returns",
             )
+
+    def _innermost_within(self, transaction: OpenTransaction) -> OpenTransaction | None:
+        """The transaction that was entered last within one, or that one itself; None if it has ended."""
+        if transaction not in self.open:
+            return None
+        return next(each for each in reversed(self.open) if each is transaction or not each.is_apart_from(transaction))
 
     def leave(self, transaction: OpenTransaction, error: object = None) -> None:
         """End a transaction: commit the outermost one, or roll back one that failed with an error.
@@ -251,7 +295,7 @@ class Transactions:
         if transaction not in self.open:
             if not failed:
                 raise TransactionError("this transaction was rolled back with one that encloses it", remains=_ROLLED_BACK)
-        elif transaction.doomed or transaction is not self.open[-1]:
+        elif transaction.doomed or self._innermost_within(transaction) is not transaction:
             self._doom(transaction)
             if not failed:
                 raise TransactionError(
@@ -262,7 +306,7 @@ class Transactions:
         elif failed:
             self._roll_back(transaction)
         elif len(self.open) > 1:
-            self.open.pop()
+            self.open.remove(transaction)
         else:
             self._commit(transaction)
 
@@ -290,10 +334,10 @@ class Transactions:
             # A commit in doubt comes first: taken in after the rollback, it would look like changes that were taken back.
             self._handle.resolve_doubt(discarding=True)
         if self._handle.commits_made != transaction.commits_made:
-            self._handle.worktree.restore()  # to the commit that was made within it
+            self._handle.worktree.restore(within=transaction.within)  # to the commit that was made within it
         else:
-            self._handle.roll_back(transaction.savepoint)
-        if transaction.saved:
+            self._handle.roll_back(transaction.savepoint, within=transaction.within)
+        if transaction.saved and not transaction.within:
             self._handle.hooks.roll_back(transaction.saved, to_head=self._handle.commits_made != transaction.commits_made)
         self.forget(transaction)
 
@@ -310,7 +354,8 @@ class Transactions:
     def forget(self, transaction: OpenTransaction) -> None:
         """End a transaction, and those within it, as they are: nothing is committed or rolled back."""
         if transaction in self.open:
-            del self.open[self.open.index(transaction) :]
+            start = self.open.index(transaction)
+            self.open[start:] = [each for each in self.open[start:] if each.is_apart_from(transaction)]
 
 
 class _Exit:
@@ -365,7 +410,7 @@ class Transaction(Block, ContextDecorator, Generic[T]):
         return Transaction(self.transactions, self.options, self.state)
 
 
-def _current_worker() -> tuple[int, object]:
+def current_worker() -> tuple[int, object]:
     """The thread and, if an event loop runs in it, the task; of a background call those of its caller."""
     caller = current_caller()
     return (get_ident(), _current_task()) if caller is None else caller.owner

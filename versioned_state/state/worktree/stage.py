@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from versioned_state.errors import InvalidArgumentError, MissingObjectError
 from versioned_state.objects.store import ObjectStore, Staging
@@ -13,6 +13,7 @@ from versioned_state.state.aio.caller import run_still
 from versioned_state.state.worktree.entries import UNSTORABLE, NewEntries, Pack, Staged, Unstorable, Update
 from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.values.cells import ELEMENT_INLINE, Code, code_of
+from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import path_of
@@ -20,8 +21,16 @@ from versioned_state.values.series import extend_series
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.tree import Tree, find
 
+V = TypeVar("V")
+
 _NIL: Final = b"\xc0"
 """The cell of None."""
+
+
+def _joined(outside: Mapping[bytes, V], inside: Mapping[bytes, V], within: bytes) -> dict[bytes, V]:
+    """The entries of one mapping whose keys begin with ``within``, and the others of another."""
+    found = {key: value for key, value in outside.items() if not key.startswith(within)}
+    return found | {key: value for key, value in inside.items() if key.startswith(within)}
 
 
 class Stager:
@@ -103,6 +112,20 @@ class Stager:
         if len(cell) <= ELEMENT_INLINE:
             return cell
         return self._encoder.encode_at(self._decoder.decode(cell), ELEMENT_INLINE)
+
+    def stage_within(self, within: bytes, before: Staged | None) -> Staged:
+        """Stage the live values, but under root keys that begin with ``within`` those of ``before``, or of the head."""
+        now = self.stage(lenient=True)
+        tree, tails, failed = (self._tracked.tree, {}, {}) if before is None else (before.tree, before.tails, before.failed)
+        if before is not None:
+            now.staging.include(before.staging)
+        self._nodes.bind(now.staging)
+        cells = {key: cell for key, _, cell in diff_maps(self._nodes, now.tree, tree) if key.startswith(within)}
+        if cells:
+            now.tree = edit_map(self._nodes, now.tree, cells)
+        now.tails = _joined(now.tails, tails, within)
+        now.failed = _joined(now.failed, failed, within)
+        return now
 
     def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
         """Stage the live values over another head. Our own head is not read, since gc may have collected it.

@@ -30,14 +30,15 @@ class Move:
         keep: keys that keep a value that cannot be stored.
         journal: the length to which the journal is undone: later replaced values come back. None: the journal stays.
         tails: by key, the number of elements that stay appended to lists that are not loaded; only with ``journal``.
+        within: the values under root keys that begin with this are those that come back; only with ``journal``.
         commits: whether the move ends a commit, so that the journal is cleared.
         position: the position of the handle after the move, if that changes.
         key: the one key that moves; None: all of them.
     """
 
-    __slots__ = ("commits", "expected", "head", "journal", "keep", "key", "position", "staging", "tails")
+    __slots__ = ("commits", "expected", "head", "journal", "keep", "key", "position", "staging", "tails", "within")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a record
         self,
         expected: Tree,
         head: Tree,
@@ -46,6 +47,7 @@ class Move:
         keep: Collection[bytes] = (),
         journal: int | None = None,
         tails: Mapping[bytes, int] | None = None,
+        within: bytes = b"",
         commits: bool = False,
         position: Any = None,
         key: bytes | None = None,
@@ -56,6 +58,7 @@ class Move:
         self.keep = keep
         self.journal = journal
         self.tails = tails
+        self.within = within
         self.commits = commits
         self.position = position
         self.key = key

@@ -112,10 +112,10 @@ class Updater:
                     continue  # it cannot be decoded in this process
         return decoded
 
-    def restore(self, target: Staged | None) -> None:
+    def restore(self, target: Staged | None, within: bytes) -> None:
         """Give live values their staged content, or that of the head. A value that cannot be stored is replaced."""
         tracked = self._tracked
-        for key in list(tracked.stale):
+        for key in [key for key in tracked.stale if key.startswith(within)]:
             # A transaction has no moves of the head, so the value's changes since are dropped.
             self._patch(key, tracked.cell(key), tracked.cell(key), Claims())
         if target is None:

@@ -388,29 +388,35 @@ class Worktree:
         staged = self.stage(lenient=True)
         return Savepoint(staged, len(self._journal), self.tree)
 
-    def restore(self, savepoint: Savepoint | None = None) -> None:
-        """Return to a savepoint, or to the head: put replaced values back, and patch mutated ones in place."""
+    def restore(self, savepoint: Savepoint | None = None, *, within: bytes = b"") -> None:
+        """Return to a savepoint, or to the head: put replaced values back, and patch mutated ones in place.
+
+        Args:
+            within: only the values under root keys that begin with this; the others stay as they are.
+        """
         journal, staged = (0, None) if savepoint is None else (savepoint.journal, savepoint.staged)
         if current_caller() is not None:
             target, staging = (self.tree, None) if staged is None else (staged.tree, staged.staging)
             self.read_ahead(self.stage(lenient=True).tree, target, staging=staging)
         self._edits += 1
         with hold_still():
-            self._restore(journal, staged)
+            if within:
+                staged = self._stager.stage_within(within, staged)
+            self._restore(journal, staged, within)
 
-    def _restore(self, journal: int, staged: Staged | None) -> None:
+    def _restore(self, journal: int, staged: Staged | None, within: bytes) -> None:
         unfinished = self.unfinished
         outermost = unfinished.move is None
         if outermost:
             unfinished.move = (
                 Move(self.tree, self.tree, journal=0, tails={})
                 if staged is None
-                else Move(staged.tree, self.tree, staged.staging, keep=staged.failed, journal=journal, tails=staged.tails)
+                else Move(staged.tree, self.tree, staged.staging, keep=staged.failed, journal=journal, tails=staged.tails, within=within)
             )
         try:
-            self._put_back_from(journal)
+            self._put_back_from(journal, within)
             self._tracked.shorten_tails({} if staged is None else staged.tails)
-            self._updater.restore(staged)
+            self._updater.restore(staged, within)
             if staged is None:
                 now = self.stage(adopting=True)
                 assert not now.changes, "the restored values are those of the head"
@@ -445,17 +451,22 @@ class Worktree:
             return move
         tracked.tree = move.head
         if move.journal is not None:
-            self._put_back_from(move.journal)
+            self._put_back_from(move.journal, move.within)
             tracked.shorten_tails(move.tails or {})
         tracked.rebuild(rebase=True, keep=move.keep)
         unfinished.edit = None
         self._updater.conform(move.expected, move.staging, move.keep)
-        if move.commits or move.journal == 0:
+        if move.commits or (move.journal == 0 and not move.within):
             self._journal = [(key, value) for key, value in self._journal if key in move.keep]
         return move
 
-    def _put_back_from(self, journal: int) -> None:
-        """Put back the values that were replaced since the journal had length ``journal``."""
+    def _put_back_from(self, journal: int, within: bytes) -> None:
+        """Put back the values that were replaced since the journal had length ``journal``, under root keys that begin with ``within``."""
+        if within:  # the journal stays: savepoints count its entries, and each of these is put back before an earlier one of its key
+            for key, value in reversed(self._journal[journal:]):
+                if key.startswith(within):
+                    self._put_back(key, value)
+            return
         while len(self._journal) > journal:
             self._put_back(*self._journal[-1])
             self._journal.pop()
