@@ -19,7 +19,7 @@ from tests.support.strategies import any_values, keys, make_large
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.storage import Counting
-from versioned_state.values.series import extend_series
+from versioned_state.values.series import EMPTY, extend_series
 from versioned_state.values.trees.chunker import SequenceLeafChunker
 from versioned_state.values.trees.nodes import Nodes
 
@@ -306,16 +306,16 @@ def test_entries_behind_the_last_one_give_the_series_that_all_at_once_give(count
         staging = Staging(store)
         return Nodes(staging, staging=staging)
 
-    built = extend_series(nodes(), None, entries)
+    built = extend_series(nodes(), EMPTY, entries)
     here = nodes()
-    by_threes = None
+    by_threes = EMPTY
     for start in range(0, len(names), 3):
         by_threes = extend_series(here, by_threes, {name: entries[name] for name in names[start : start + 3]})
-    assert by_threes == built
-    early = extend_series(here, extend_series(here, None, {name: entries[name] for name in names[1:]}), {names[0]: entries[names[0]]})
-    assert early == built
+    assert by_threes.cell == built.cell
+    early = extend_series(here, extend_series(here, EMPTY, {name: entries[name] for name in names[1:]}), {names[0]: entries[names[0]]})
+    assert early.cell == built.cell
     again = extend_series(here, built, {names[-1]: b"\x7f", "999999": b"\x01"})
-    assert again == extend_series(nodes(), None, {**entries, names[-1]: b"\x7f", "999999": b"\x01"})
+    assert again.cell == extend_series(nodes(), EMPTY, {**entries, names[-1]: b"\x7f", "999999": b"\x01"}).cell
 
 
 @pytest.mark.parametrize("kind", [list, dict])

@@ -12,9 +12,9 @@ from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.values.cells import pack
 from versioned_state.values.decode.decoder import Decoder
-from versioned_state.values.series import Series, extend_series, merge_series, parts_of
+from versioned_state.values.series import EMPTY, GROUP, Series, extend_series, merge_series, parts_of
 from versioned_state.values.trees.chunker import MapLeafChunker
-from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import iter_items
 
 
@@ -28,15 +28,19 @@ def entries(numbers: Iterable[int]) -> dict[str, bytes]:
     return {f"{number:06}": pack(f"entry {number}") for number in numbers}
 
 
+def extend(nodes: Nodes, cell: bytes | None, more: Mapping[str, bytes]) -> bytes:
+    return extend_series(nodes, parts_of(cell), more).cell
+
+
 def extended(nodes: Nodes, cell: bytes | None, steps: Iterable[Mapping[str, bytes]]) -> bytes | None:
     for step in steps:
-        cell = extend_series(nodes, cell, step)
+        cell = extend(nodes, cell, step)
     return cell
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 7, 44, 45, 300])
 def test_equal_entries_have_one_form(nodes: Nodes, count: int):
-    whole = extend_series(nodes, None, entries(range(count)))
+    whole = extend(nodes, None, entries(range(count)))
     dice = random.Random(count)
     assert extended(nodes, None, (entries([number]) for number in range(count))) in (whole, None)
     shuffled = dice.sample(range(count), count)
@@ -49,33 +53,60 @@ def test_a_merge_has_the_form_of_all_entries_whichever_side_is_ours(nodes: Nodes
     dice = random.Random(count)
     base = entries(range(0, 3 * count, 3))
     ours, theirs = (entries(dice.sample(range(start, 4 * count, 3), count)) for start in (1, 2))
-    cells = [extend_series(nodes, None, {**base, **more}) for more in ({}, ours, theirs)]
-    merged = extend_series(nodes, None, {**base, **ours, **theirs})
+    cells = [extend(nodes, None, {**base, **more}) for more in ({}, ours, theirs)]
+    merged = extend(nodes, None, {**base, **ours, **theirs})
     assert merge_series(nodes, cells[0], cells[1], cells[2]) == merged
     assert merge_series(nodes, cells[0], cells[2], cells[1]) == merged
     assert merge_series(nodes, None, cells[1], cells[2]) == merged
 
 
-def test_the_complete_part_ends_at_a_boundary_and_the_last_part_holds_none(nodes: Nodes):
+def test_the_complete_part_ends_at_a_boundary_and_the_others_hold_none(nodes: Nodes):
     cell = None
     for number in range(200):
-        cell = extend_series(nodes, cell, entries([number]))
-        complete, last = parts_of(cell)
-        for tree, pending in ((complete, 0), (last, last.count)):
+        cell = extend(nodes, cell, entries([number]))
+        complete, last, newest = (part.tree for part in parts_of(cell))
+        for trees, pending in (((complete,), 0), ((last, newest), last.count + newest.count)):
             chunker = MapLeafChunker()
-            keys = [key for key, _ in iter_items(nodes, tree)]
+            keys = [key for tree in trees for key, _ in iter_items(nodes, tree)]
             sizes = chunker.feed(keys, keys)
             assert chunker.pending == pending, number
-            assert sum(sizes) == tree.count - pending
-        assert complete.shape is last.shape is Shape.MAP
+            assert sum(sizes) == len(keys) - pending
         series = Series(nodes, cell, Decoder(nodes))
         assert len(series) == number + 1
         assert [name for name, _ in series.iter_entries()] == list(entries(range(number + 1)))
 
 
+@pytest.mark.parametrize("size", [10, 100, GROUP // 2, GROUP, 2000])
+def test_the_newest_entries_are_fewer_bytes_than_a_group_and_cost_no_object(nodes: Nodes, size: int):
+    cell, written = None, 0
+    for number in range(60):
+        before = len(nodes.staging)
+        cell = extend(nodes, cell, {f"{number:06}": pack("x" * size)})
+        parts = parts_of(cell)
+        newest = sum(len(key) + len(item) for key, item in iter_items(nodes, parts.newest.tree))
+        assert newest < GROUP
+        assert len(cell) < newest + 150, "the other parts are addresses"
+        assert parts.newest.tree.count or len(nodes.staging) > before
+        written += len(nodes.staging) > before
+    assert written <= 60 * (size + 20) / GROUP + 20
+
+
+def test_a_complete_node_is_staged_once_more_at_most(nodes: Nodes):
+    """As the top of the tree that has grown beyond it."""
+    store, cell, again = ObjectStore(Memory()), None, 0
+    for number in range(700):
+        staging = Staging(store)
+        nodes.bind(staging)
+        cell = extend(nodes, cell, entries([number]))
+        again += sum(key in store.kv for key in staging.sealed())
+        store.kv.apply({}, {}, objects=staging.sealed())
+    assert again <= 2, "the tree has three levels"
+    assert [name for name, _ in Series(nodes, cell, Decoder(nodes)).iter_entries()] == list(entries(range(700)))
+
+
 def test_it_is_read_from_both_ends_and_by_name(nodes: Nodes):
     held = entries(range(0, 200, 2))
-    series = Series(nodes, extend_series(nodes, None, held), Decoder(nodes))
+    series = Series(nodes, extend(nodes, None, held), Decoder(nodes))
     for since in ("", "000000", "000101", "000198", "000199"):
         expected = [item for item in held.items() if item[0] >= since]
         assert list(series.iter_entries(since)) == expected
@@ -84,7 +115,9 @@ def test_it_is_read_from_both_ends_and_by_name(nodes: Nodes):
     assert series.find("000101") is None
 
 
-@pytest.mark.parametrize("cell", [b"\x90", b"\x92\x01\x02", b"\x80", b"\xa1a", b"\x93\xc0\xc0\xc0"])
+@pytest.mark.parametrize(
+    "cell", [b"\x90", b"\x92\x01\x02", b"\x80", b"\xa1a", b"\x93\xc0\xc0\xc0", b"\x93", EMPTY.cell[:-1], EMPTY.cell + b"\xc0"]
+)
 def test_anything_else_is_corrupt(cell: bytes):
     with pytest.raises(CorruptObjectError):
         parts_of(cell)

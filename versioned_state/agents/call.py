@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from os import urandom
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -45,6 +44,11 @@ class Described(Protocol):
     @property
     def types(self) -> Mapping[str, Any]:
         """The types of its parameters and of its result."""
+        ...
+
+    @property
+    def documentation(self) -> str:
+        """Its docstring, or an empty string."""
         ...
 
 
@@ -104,7 +108,12 @@ class Call:
     @property
     def documentation(self) -> str:
         """The docstring of the task, or an empty string."""
-        return inspect.getdoc(self.task) or "" if self.task is not None else ""
+        return self.task.documentation if self.task is not None else ""
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return self.documentation.partition("\n")[0]
 
     @property
     def is_over(self) -> bool:
@@ -165,8 +174,10 @@ def enter_call(call: Call) -> Token[Call | None]:
 
 def leave_call(token: Token[Call | None]) -> None:
     """Make the call current again that was so before ``enter_call``."""
-    with suppress(ValueError):  # a coroutine may be closed elsewhere than it ran, where the call was never set
+    try:  # noqa: SIM105 - suppress() takes longer than the rest of this
         _current.reset(token)
+    except ValueError:
+        pass  # a coroutine may be closed elsewhere than it ran, where the call was never set
 
 
 @contextmanager

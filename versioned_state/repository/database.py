@@ -39,7 +39,7 @@ from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry,
 from versioned_state.repository.refs.reupload import reupload_history, reupload_tree
 from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PickleMode, PicklePolicy
-from versioned_state.values.encode.inline import InlineEncoder
+from versioned_state.values.encode.inline import InlineEncoder, plain_cell
 from versioned_state.values.trees.nodes import NodeCache
 from versioned_state.values.trees.tree import Tree
 
@@ -290,8 +290,9 @@ class Database:
             type(key) is not str for key in meta
         ):
             raise InvalidArgumentError("meta is a dict with string keys")
+        data = dict(meta)
         try:
-            return InlineEncoder().encode_inline(dict(meta), "meta")
+            return plain_cell(data) or InlineEncoder().encode_inline(data, "meta")
         except PickleRefusedError as error:
             raise UnserializableValueError(error.path, error.type_name, "meta takes data only") from None
 

@@ -1,8 +1,14 @@
 """Series: dicts of the engine's own beside a state, one under each engine key, whose entries are added one by one. Layer: values.
 
-A series is a map in the order of its names in two parts, whatever its size: a tree whose last leaf is complete, and the entries behind it,
-which are one leaf more. So an entry that comes last costs that leaf, and a path only where it completes the leaf; and the parts follow
-from the entries alone, as the leaves of every tree do. An entry up to ``ELEMENT_INLINE`` bytes lies in its leaf, since it is written once
+A series is a map in the order of its names in three parts, whatever its size: a tree whose last leaf is complete; the entries behind it,
+which are one leaf more; and the newest of these, which lie in the cell of the series itself::
+
+    complete   leaves that end at boundaries
+    last       groups of entries behind them, each of ``GROUP`` bytes or more
+    newest     the entries of the group that is still smaller
+
+So an entry that comes last costs its own bytes, now and then a leaf, and a path only where it completes the leaf; and the parts follow from
+the entries alone, as the leaves of every tree do. An entry up to ``ELEMENT_INLINE`` bytes lies in its leaf, since it is written once
 and read with its neighbours. Names are unique for ever, so two states are merged by taking the entries of both.
 """
 
@@ -19,91 +25,161 @@ from versioned_state.values.cells import Code, array, order_key, split_cells
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.trees.chunker import MapLeafChunker
-from versioned_state.values.trees.edit import Edit, edit_map, splice
-from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.edit import Edit, append_leaves, edit_map, splice
+from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.references import tree_cell, tree_of
-from versioned_state.values.trees.tree import Tree, empty, find, iter_items, locate, rank
+from versioned_state.values.trees.tree import Tree, empty, find, iter_items, locate, rank, top_of
+
+GROUP: Final = 384
+"""Bytes of keys and cells with which a group of the newest entries ends. Part of the format. The root of a small state, with a group that
+is not complete, still lies in the commit, so that two events of a call make no object of their own; a larger group would seldom fit."""
 
 _BATCH: Final = 16
 _GREATEST_BATCH: Final = 512
 """Entries that a walk backwards reads at once: few at first, since most callers want the newest."""
 
 
-_EMPTY: Final = empty(Shape.MAP)
+class Part(NamedTuple):
+    """A part of a series, with its cell."""
+
+    tree: Tree
+    cell: bytes
 
 
 class Parts(NamedTuple):
-    """The two parts of a series: the entries in complete leaves, and those behind them."""
+    """A series, by its three parts."""
 
-    complete: Tree
-    last: Tree
+    complete: Part
+    last: Part
+    newest: Part
+
+    @property
+    def cell(self) -> bytes:
+        """The cell of the series."""
+        return array((self.complete.cell, self.last.cell, self.newest.cell))
+
+    @property
+    def total(self) -> int:
+        """The number of entries."""
+        return sum(part.tree.count for part in self)
+
+
+_EMPTY: Final = empty(Shape.MAP)
+
+
+def _part(tree: Tree) -> Part:
+    return Part(tree, tree_cell(Code.DICT_TREE, tree))
+
+
+_NONE: Final = _part(_EMPTY)
+EMPTY: Final = Parts(_NONE, _NONE, _NONE)
+"""A series without entries."""
 
 
 def parts_of(cell: bytes | None) -> Parts:
-    """The parts of a series; of none, two empty trees. Raises ``CorruptObjectError``."""
+    """The parts of a series; of none, those of an empty one. Raises ``CorruptObjectError``."""
     if cell is None:
-        return Parts(_EMPTY, _EMPTY)
+        return EMPTY
     with suppress(ValueError, TypeError, IndexError, msgpack.UnpackException):
-        trees = [tree_of(each, Code.DICT_TREE) for each in split_cells(cell)]
-        if len(trees) == 2 and trees[0] is not None and trees[1] is not None:
-            return Parts(trees[0], trees[1])
-    raise CorruptObjectError("(a series)", "it is not two dicts in trees of their own")
+        parts = [Part(tree, each) for each in split_cells(cell) if (tree := tree_of(each, Code.DICT_TREE)) is not None]
+        if len(parts) == 3 and cell == array([part.cell for part in parts]):
+            return Parts(*parts)
+    raise CorruptObjectError("(a series)", "it is not three dicts in trees of their own")
 
 
-def extend_series(nodes: Nodes, cell: bytes | None, entries: Mapping[str, bytes]) -> bytes:
-    """The cell of a series with more entries. Cost: a leaf for those that come last, now and then a path; else the paths to them."""
-    parts = parts_of(cell)
-    cells: dict[bytes, bytes | None] = {order_key(name, b""): entries[name] for name in entries}
+def extend_series(nodes: Nodes, parts: Parts, entries: Mapping[str, bytes]) -> Parts:
+    """A series with more entries. Cost: their bytes if they come last, now and then a leaf or a path; else the paths to them."""
+    cells = {order_key(name, b""): cell for name, cell in entries.items()}
     keys = sorted(cells)
-    if not keys or not _come_last(nodes, parts, keys[0]):
-        return _cell_of(_split(nodes, edit_map(nodes, _whole(nodes, parts), cells)))
-    leaf = nodes.get(Shape.MAP, parts.last.top)
-    return _cell_of(
-        _append(
-            nodes, parts.complete, [*(leaf.keys or ()), *keys], [*leaf.items, *(cell for key in keys if (cell := cells[key]) is not None)]
-        )
-    )
+    if not keys:
+        return parts
+    if _come_last(nodes, parts, keys[0]):
+        return _append(nodes, parts, keys, [cells[key] for key in keys])
+    return _split(nodes, edit_map(nodes, _whole(nodes, parts), cells))
 
 
 def _come_last(nodes: Nodes, parts: Parts, key: bytes) -> bool:
     """Whether a key is behind all entries, as those of a series in order of time are."""
-    tree = parts.last if parts.last.count else parts.complete
+    newest = parts.newest.tree.top
+    if isinstance(newest, Node) and newest.keys:
+        return newest.keys[-1] < key
+    tree = (parts.last if parts.last.tree.count else parts.complete).tree
     return not tree.count or locate(nodes, tree, key) == (tree.count, None)
 
 
-def _append(nodes: Nodes, complete: Tree, keys: list[bytes], items: list[bytes]) -> Parts:
-    """The parts of a series with these entries behind the complete leaves."""
+def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -> Parts:
+    """A series with these entries behind all others."""
+    complete, last, newest = parts
     chunker = MapLeafChunker()
-    full = sum(chunker.feed(items, keys))
-    if full:
-        complete = splice(nodes, complete, [Edit(complete.count, complete.count, items[:full], None, keys[:full])])
-    last = splice(nodes, _EMPTY, [Edit(0, 0, items[full:], None, keys[full:])]) if len(keys) > full else _EMPTY
-    return Parts(complete, last)
+    chunker.pending = last.tree.count + newest.tree.count
+    sizes = chunker.feed(items, keys)  # of the leaves that the new entries complete
+    keys, items = _behind(nodes, newest, keys, items)
+    if not sizes and sum(map(len, keys)) + sum(map(len, items)) < GROUP:
+        return Parts(complete, last, _newest(keys, items))
+    if sizes:
+        keys, items = _behind(nodes, last, keys, items)
+        leaves = []
+        for size in sizes:
+            leaves.append(Node(0, items[:size], None, keys[:size]))
+            keys, items = keys[size:], items[size:]
+        complete, last = _stored(nodes, append_leaves(nodes, complete.tree, leaves)), _NONE
+    grouped = _groups(keys, items)
+    if grouped:
+        more_keys, more_items = _behind(nodes, last, keys[:grouped], items[:grouped])
+        last = _stored(nodes, Tree(Shape.MAP, len(more_keys), Node(0, more_items, None, more_keys)))
+        keys, items = keys[grouped:], items[grouped:]
+    return Parts(complete, last, _newest(keys, items))
+
+
+def _newest(keys: list[bytes], items: list[bytes]) -> Part:
+    return _part(Tree(Shape.MAP, len(keys), Node(0, items, None, keys))) if keys else _NONE
+
+
+def _behind(nodes: Nodes, part: Part, keys: list[bytes], items: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """The keys and items of a part of one leaf, and these behind them."""
+    if not part.tree.count:
+        return keys, items
+    leaf = top_of(nodes, part.tree)
+    if leaf.level or leaf.keys is None:
+        raise CorruptObjectError("(a series)", "its last entries are not one leaf")
+    return [*leaf.keys, *keys], [*leaf.items, *items]
+
+
+def _groups(keys: list[bytes], items: list[bytes]) -> int:
+    """The number of entries in complete groups, of those behind such a group."""
+    size = end = 0
+    for index, (key, item) in enumerate(zip(keys, items, strict=True), 1):
+        size += len(key) + len(item)
+        if size >= GROUP:
+            size, end = 0, index
+    return end
+
+
+def _stored(nodes: Nodes, tree: Tree) -> Part:
+    """A part whose top is an object of its own in any size: later commits, in which it does not change, have its address only."""
+    if not tree.count:
+        return _NONE
+    return _part(Tree(tree.shape, tree.count, nodes.add(tree.shape, tree.top)) if isinstance(tree.top, Node) else tree)
 
 
 def _whole(nodes: Nodes, parts: Parts) -> Tree:
     """All entries as one tree. Cost: a path."""
-    if not parts.last.count:
-        return parts.complete
-    leaf = nodes.get(Shape.MAP, parts.last.top)
-    return splice(nodes, parts.complete, [Edit(parts.complete.count, parts.complete.count, leaf.items, None, leaf.keys)])
+    keys, items = _behind(nodes, parts.last, *_behind(nodes, parts.newest, [], []))
+    tree = parts.complete.tree
+    return splice(nodes, tree, [Edit(tree.count, tree.count, items, None, keys)]) if keys else tree
 
 
 def _split(nodes: Nodes, tree: Tree) -> Parts:
     """The parts of a series, from all its entries as one tree. Cost: a path."""
     if not tree.count:
-        return Parts(_EMPTY, _EMPTY)
+        return EMPTY
     node = nodes.get(Shape.MAP, tree.top)
     while node.level:
         node = nodes.child(Shape.MAP, node, len(node.items) - 1)
     assert node.keys is not None
     before = tree.count - len(node.items)
     complete = splice(nodes, tree, [Edit(before, tree.count, [], None, [])])
-    return _append(nodes, complete, node.keys, node.items)
-
-
-def _cell_of(parts: Parts) -> bytes:
-    return array(tree_cell(Code.DICT_TREE, tree) for tree in parts)
+    return _append(nodes, Parts(_stored(nodes, complete), _NONE, _NONE), node.keys, node.items)
 
 
 def merge_series(nodes: Nodes, base: bytes | None, ours: bytes | None, theirs: bytes | None) -> bytes | None:
@@ -117,7 +193,7 @@ def merge_series(nodes: Nodes, base: bytes | None, ours: bytes | None, theirs: b
         if mine == old or (mine is not None and new is not None and new < mine):
             changes[name] = new
     merged = _split(nodes, edit_map(nodes, own, changes))
-    return _cell_of(merged) if merged.complete.count or merged.last.count else None
+    return merged.cell if merged.total else None
 
 
 class Series:
@@ -133,17 +209,17 @@ class Series:
         return self._decoder.decode(cell)
 
     def __len__(self) -> int:
-        return self._parts.complete.count + self._parts.last.count
+        return self._parts.total
 
     def find(self, name: str) -> bytes | None:
         """The cell of an entry, or None."""
         key = order_key(name, b"")
-        found = (find(self._nodes, tree, key) for tree in reversed(self._parts) if tree.count)
+        found = (find(self._nodes, tree, key) for tree, _ in reversed(self._parts) if tree.count)
         return next((cell for cell in found if cell is not None), None)
 
     def iter_entries(self, since: str = "", *, reverse: bool = False) -> Iterator[tuple[str, bytes]]:
         """The entries from a name on, in the order of their names or from the last one back to that name."""
-        for tree in reversed(self._parts) if reverse else self._parts:
+        for tree, _ in reversed(self._parts) if reverse else self._parts:
             start = rank(self._nodes, tree, order_key(since, b"")) if since and tree.count else 0
             yield from self._back(tree, start) if reverse else self._on(tree, start)
 

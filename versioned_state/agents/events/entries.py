@@ -5,14 +5,16 @@ An entry is a list: the event, the address of the commit, the names of the calls
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from binascii import a2b_base64, b2a_base64
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from versioned_state.agents.events.stamps import Stamp
 from versioned_state.errors import CorruptObjectError
 from versioned_state.repository.history.commit import EARLIEST
-from versioned_state.values.cells import Code, array, extension, pack_text
+from versioned_state.values.cells import Code, array_header, extension, pack_text
+from versioned_state.values.encode.inline import head_of
 from versioned_state.values.keys import ENGINE
 
 EVENTS: Final = ENGINE + b"events"
@@ -27,7 +29,8 @@ _FROM_ORDER: Final = bytes.maketrans(_IN_ORDER, _BASE64)
 
 def name_of(time: int, call: str) -> str:
     """The name of the entry of an event: names sort by time. Of two events of one microsecond, the ids of their calls decide."""
-    return b64encode((time - EARLIEST).to_bytes(8, "big") + bytes.fromhex(call[:8])).translate(_TO_ORDER).decode("ascii")
+    data = (time - EARLIEST).to_bytes(8, "big") + bytes.fromhex(call[:8])
+    return b2a_base64(data, newline=False).translate(_TO_ORDER).decode("ascii")
 
 
 def first_name(time: int) -> str:
@@ -37,13 +40,24 @@ def first_name(time: int) -> str:
 
 def time_of(name: str) -> datetime:
     """The time in the name of an entry."""
-    data = b64decode(name.encode("ascii", "replace").translate(_FROM_ORDER))
+    data = a2b_base64(name.encode("ascii", "replace").translate(_FROM_ORDER))
     return _EPOCH + timedelta(microseconds=int.from_bytes(data[:8], "big") + EARLIEST)
+
+
+def event_cell(cls: type, fields: bytes) -> bytes:
+    """The cell of an event of a class in ``classes``, from the inline cell of its fields as a dict: what a typed value is stored as."""
+    return head_of(cls.__name__) + fields
 
 
 def entry_cell(event: bytes, commit: bytes, namespace: str, agent: str, space: str) -> bytes:
     """The cell of an entry. ``event`` is the cell of the event itself."""
-    return array([event, extension(Code.BYTES, commit), pack_text(namespace), pack_text(agent), pack_text(space)])
+    return array_header(5) + event + _stamp_cells(commit, namespace, agent, space)
+
+
+@lru_cache(64)
+def _stamp_cells(commit: bytes, namespace: str, agent: str, space: str) -> bytes:
+    """What the entries of one call have in common."""
+    return b"".join((extension(Code.BYTES, commit), pack_text(namespace), pack_text(agent), pack_text(space)))
 
 
 class Entry(NamedTuple):

@@ -11,21 +11,19 @@ does not touch.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from versioned_state.agents.call import Call
-from versioned_state.agents.events.classes import SuccessEvent, TaskStartEvent
-from versioned_state.agents.events.entries import EVENTS, entry_cell, name_of, space_of
-from versioned_state.agents.events.stamps import Stamp
+from versioned_state.agents.events.classes import SuccessEvent
+from versioned_state.agents.events.entries import EVENTS, entry_cell, event_cell, name_of, space_of
 from versioned_state.agents.tasks.keyed import RESULTS, KeyedCall, Recorded
 from versioned_state.agents.tasks.outcome import Outcome, event_of, outcome_of, shown
 from versioned_state.agents.tasks.round import OnEvent, Round
-from versioned_state.agents.tasks.ways import Way
+from versioned_state.agents.tasks.ways import Way, at_once, directly
 from versioned_state.errors import BranchMovedError, CommitInDoubtError, MergeConflictError, StateError, UnserializableValueError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.caller import ready
@@ -35,11 +33,23 @@ from versioned_state.state.branch.transactions import OpenTransaction, current_w
 from versioned_state.state.keyspace import KeySpace
 from versioned_state.state.versioned import Versioned
 from versioned_state.state.worktree.entries import UNSTORABLE
+from versioned_state.values.encode.inline import plain_cell
 
 OnUnstorable = Literal["keep", "restore"]
 
 
 _ABANDONED: Final = "the call was cancelled as it began"
+_OPTIONS: Final = CommitOptions()
+"""Those of the transaction of a call, whose commits have their own."""
+
+
+class _Kept(NamedTuple):
+    """An event of the call itself, which is kept: its class and fields, its time, and the commit that the call saw."""
+
+    cls: type
+    fields: dict[str, Any]
+    time: int
+    head: Commit
 
 
 class _Repeated(Exception):  # noqa: N818 - caught here
@@ -71,12 +81,13 @@ class Commits(Round):
         self._closes = closes
         self._worker = current_worker()
         self._pauses = pauses
-        self._space = space_of(call.state._prefix) if isinstance(call.state, KeySpace) else ""
+        self._prefix = cast("KeySpace", call.state)._prefix
+        self._space = space_of(self._prefix) if self._prefix else ""
         self._entered: OpenTransaction | None = None
         self._unstorable: StateError | None = None
         self._keyed: KeyedCall | None = None
         self._added: list[tuple[bytes, str]] = []  # pending entries of this call and of those in it
-        self._outer = self._find_outer()
+        self._outer = None if call.parent is None else self._find_outer()
 
     def _find_outer(self) -> Commits | None:
         """The round of the call around this one on the same handle."""
@@ -87,21 +98,42 @@ class Commits(Round):
             call = call.parent
         return None
 
-    async def _begin(self, way: Way) -> None:
+    def _begin(self) -> None:
+        self._enter()
+        if not self.is_repeat:
+            try:
+                self._start_event()
+            except BaseException as error:
+                self._cancel(error)
+                raise
+
+    async def _begin_by(self, way: Way) -> None:
+        await way(self._state, self._enter, undo=self._abandon)
+        if not self.is_repeat:
+            try:
+                self._start_event()
+            except BaseException as error:
+                await way(self._state, partial(self._cancel, error))
+                raise
+
+    def _enter(self) -> OpenTransaction | None:
+        """Open the transaction of the call, unless the call has committed before under its key."""
         if self.call.key is not None:
-            recorded = await way(self._state, self._find_recorded)
+            recorded = self._find_recorded()
             if recorded is not None:
                 self.is_repeat, self.result = True, recorded.result
-                return
-        space = self.call.state._prefix if isinstance(self.call.state, KeySpace) else b""
-        enter = partial(self._transactions.enter, CommitOptions(), self.reference, self.call, space=space, limited=self._is_beside)
-        self._entered = await way(self._state, enter, undo=lambda entered: self._transactions.leave(entered, _ABANDONED))
-        try:
-            self._start_event()
-        except BaseException as error:
-            await way(self._state, partial(self._transactions.leave, self._entered, error))
-            self._withdraw(0)
-            raise
+                return None
+        self._entered = self._transactions.enter(_OPTIONS, self.reference, self.call, space=self._prefix, limited=self._is_beside)
+        return self._entered
+
+    def _abandon(self, entered: OpenTransaction | None) -> None:
+        if entered is not None:
+            self._transactions.leave(entered, _ABANDONED)
+
+    def _cancel(self, error: BaseException) -> None:
+        """End a call that could not begin."""
+        self._transactions.leave(self._open(), error)
+        self._withdraw(0)
 
     @property
     def _is_beside(self) -> bool:
@@ -123,49 +155,66 @@ class Commits(Round):
 
     # The end
 
-    async def _succeed(self, way: Way) -> None:
+    def _succeed(self) -> None:
         added = len(self._added)
         try:
-            stamp, event = self._add(SuccessEvent(result=self.result))
-            if self._keyed is not None:
-                self._pend(RESULTS, self._keyed.name, self._keyed.entry(self.call.id, self.result))
-            if self._outer is None:
-                await way(self._state, self._commit_end, ahead=self._stage_ahead)
-            else:
-                await way(self._state, partial(self._transactions.leave, self._open()))
-                self._outer._added += self._added
-        except _Repeated as repeated:
-            await way(self._state, partial(self._transactions.leave, self._open(), repeated))
-            self._withdraw(0)
-            self.result = repeated.recorded.result
-            return
+            kept = self._keep_success()
+            self._finish()
         except BaseException as error:
-            if self._has_ended():
-                raise  # an interrupt came after the commit
-            self._withdraw(added)
-            if isinstance(error, CommitInDoubtError):  # neither a success nor a failure until the next call on the state has found out
-                error.remains = "the next call on the state finds out, and rolls the changes of the task back if the commit was not made"
-                self._open().has_left = True
-            else:
-                await self._fail(error, way)
-            raise
-        self._deliver(event, stamp)
+            if not at_once(self._settle(error, added, directly)):
+                raise
+            return
+        self._deliver_own(kept)
+
+    async def _succeed_by(self, way: Way) -> None:
+        added = len(self._added)
+        try:
+            kept = self._keep_success()
+            await way(self._state, self._finish, ahead=None if self._outer is not None else self._stage_ahead)
+        except BaseException as error:
+            if not await self._settle(error, added, way):
+                raise
+            return
+        self._deliver_own(kept)
+
+    def _keep_success(self) -> _Kept:
+        """Keep what is recorded of a call that ended well."""
+        kept = self._add(SuccessEvent, {"result": self.result})
+        if self._keyed is not None:
+            self._pend(RESULTS, self._keyed.name, self._keyed.entry(self.call.id, self.result))
+        return kept
 
     def _stage_ahead(self) -> None:
         from versioned_state.state.aio.ahead import stage_ahead
 
         stage_ahead(self._state, lenient=False)
 
-    def _commit_end(self) -> None:
-        """Commit what the call did, and end its transaction."""
-        entered = self._open()
-        with ready(self._state._lock):
-            self._transactions.check_innermost(entered)
-            if self._keyed is None:
-                self._commit(self._options("success"))
-            else:
-                self._commit_once(self._keyed)
-            self._transactions.forget(entered)
+    def _finish(self) -> None:
+        """End the transaction: commit what the call did, or leave it to the call around this one."""
+        if self._outer is not None:
+            self._transactions.leave(self._open())
+            self._outer._added += self._added
+        elif self._keyed is None:
+            self._commit(self._options("success"), ends=True)
+        else:
+            self._commit_once(self._keyed)
+
+    async def _settle(self, error: BaseException, added: int, way: Way) -> bool:
+        """Settle a call whose end raised an error. Returns whether it ended well: another call has committed under the same key."""
+        if isinstance(error, _Repeated):
+            await way(self._state, partial(self._transactions.leave, self._open(), error))
+            self._withdraw(0)
+            self.result = error.recorded.result
+            return True
+        if self._has_ended():
+            return False  # an interrupt came after the commit
+        self._withdraw(added)
+        if isinstance(error, CommitInDoubtError):  # neither a success nor a failure until the next call on the state has found out
+            error.remains = "the next call on the state finds out, and rolls the changes of the task back if the commit was not made"
+            self._open().has_left = True
+        else:
+            await self._fail(error, way)
+        return False
 
     def _has_ended(self) -> bool:
         """Whether the call has committed, or its transaction has ended within the one around it."""
@@ -178,17 +227,18 @@ class Commits(Round):
         return is_committed
 
     def _commit_once(self, keyed: KeyedCall) -> None:
-        """Commit, unless another call has committed under the same key."""
+        """The same, unless another call has committed under the same key."""
         options = self._options("success")
         options.on_moved = OnMoved.REFUSE
-        while True:
-            with suppress(BranchMovedError):
-                self._commit(options)
-                return
-            recorded = keyed.find(committed=True)
-            if recorded is not None:
-                raise _Repeated(recorded)
-            self._handle.refresh(Resolving())
+        with ready(self._state._lock):
+            while True:
+                with suppress(BranchMovedError):
+                    self._commit(options, ends=True)
+                    return
+                recorded = keyed.find(committed=True)
+                if recorded is not None:
+                    raise _Repeated(recorded)
+                self._handle.refresh(Resolving())
 
     async def _fail(self, error: BaseException, way: Way) -> None:
         try:
@@ -198,12 +248,12 @@ class Commits(Round):
         for series, name in self._added:
             if series == RESULTS:
                 self._handle.pending.discard(series, name)
-        stamp, event = self._add(event_of(error))
+        kept = self._add(*event_of(error))
         if self._outer is None:
             await way(self._state, partial(self._record_failure, error))
         else:
             self._outer._added += self._added
-        self._deliver(event, stamp)
+        self._deliver_own(kept)
 
     def _restore(self, error: BaseException) -> None:
         """End the transaction of a call that failed."""
@@ -238,9 +288,9 @@ class Commits(Round):
         other.commit(message, meta=meta, allow_empty=True)
         self._handle.pending.forget(pending)
 
-    def _commit(self, options: CommitOptions) -> Commit:
+    def _commit(self, options: CommitOptions, *, ends: bool = False) -> Commit:
         try:
-            return self._transactions.commit(self._open(), options)
+            return self._transactions.commit(self._open(), options, ends=ends)
         except UNSTORABLE as error:
             self._unstorable = error
             if isinstance(error, UnserializableValueError):
@@ -254,8 +304,8 @@ class Commits(Round):
 
     def _options(self, outcome: Outcome | None, message: str = "") -> CommitOptions:
         call = self.call
-        meta: dict[str, Any] = {"task": call.name, "agent": call.agent, "call": call.id}
-        meta["seconds"] = round(time.perf_counter() - self._started, 6)
+        seconds = round(time.perf_counter() - self._started, 6)
+        meta: dict[str, Any] = {"task": call.name, "agent": call.agent, "call": call.id, "seconds": seconds}
         if outcome is not None:
             meta["outcome"] = outcome
         if call.key is not None:
@@ -275,47 +325,56 @@ class Commits(Round):
         """Commit everything that has changed on the handle."""
         return self._commit(self._options(None, message))
 
-    def _emit(self, event: Any) -> None:
-        stamp, event = self._add(event)
-        self._deliver(event, stamp)
+    def _emit_own(self, cls: type, fields: dict[str, Any]) -> None:
+        self._deliver_own(self._add(cls, fields))
 
-    def _add(self, event: Any) -> tuple[Stamp, Any]:
-        """Keep an event of the call itself. A part of it that cannot be stored is described instead."""
-        try:
-            return self._keep(event), event
-        except UNSTORABLE:
-            event = self._described(event)
-            return self._keep(event), event
+    def _add(self, cls: type, fields: dict[str, Any]) -> _Kept:
+        """Keep an event of the call itself. A part of it that cannot be stored is described instead. No instance is made of it."""
+        state = self._state
+        with ready(state._lock):
+            state._check_open()
+            cell = plain_cell(fields)
+            if cell is None:
+                try:
+                    cell = self._encode(fields, cls.__name__)
+                except UNSTORABLE:
+                    fields = self._described(fields)
+                    cell = self._encode(fields, cls.__name__)
+            now, head = self._pend_event(event_cell(cls, cell))
+        return _Kept(cls, fields, now, head)
 
-    def _described(self, event: Any) -> Any:
-        event = copy.copy(event)
-        if isinstance(event, TaskStartEvent):
-            event.inputs = {name: value if self._can_store(value) else shown(value) for name, value in event.inputs.items()}
-        elif isinstance(event, SuccessEvent):
-            event.result = shown(event.result)
-        return event
+    def _deliver_own(self, kept: _Kept) -> None:
+        if self.listeners:
+            self._deliver(kept.cls(**kept.fields), kept.time, kept.head)
+
+    def _described(self, fields: dict[str, Any]) -> dict[str, Any]:
+        inputs = fields.get("inputs")
+        if inputs is not None:
+            return {**fields, "inputs": {name: value if self._can_store(value) else shown(value) for name, value in inputs.items()}}
+        return {name: value if self._can_store(value) else shown(value) for name, value in fields.items()}
 
     def _can_store(self, value: Any) -> bool:
         try:
-            self._encode(value)
+            self._encode(value, "an input")
         except UNSTORABLE:
             return False
         return True
 
-    def _encode(self, value: Any) -> bytes:
-        with ready(self._state._lock):
-            return self._state._worktree.encode_inline(value, f"{type(value).__name__} (an event)")
+    def _encode(self, value: Any, name: str) -> bytes:
+        return self._state._worktree.encode_inline(value, f"{name} (an event)")
 
-    def _keep(self, event: Any) -> Stamp:
-        call = self.call
+    def _keep(self, event: Any) -> tuple[int, Commit | None]:
         with ready(self._state._lock):
             self._state._check_open()
-            packed = self._encode(event)
-            head = self._handle.head
-            now = self._handle.pending.next_time(self._handle.repository.database.now())
-            cell = entry_cell(packed, head.address, call.namespace, call.agent, self._space)
-            self._pend(EVENTS, name_of(now, call.id), cell)
-        return self._stamp(now, head.id)
+            return self._pend_event(self._encode(event, type(event).__name__))
+
+    def _pend_event(self, event: bytes) -> tuple[int, Commit]:
+        """Keep an event by its cell. Returns its time, and the head."""
+        call, handle = self.call, self._handle
+        head = handle.head
+        now = handle.pending.next_time(handle.repository.database.now())
+        self._pend(EVENTS, name_of(now, call.id), entry_cell(event, head.address, call.namespace, call.agent, self._space))
+        return now, head
 
     def _pend(self, series: bytes, name: str, cell: bytes) -> None:
         self._added.append((series, name))  # first: an interrupt must not leave an entry that nobody withdraws

@@ -1,4 +1,4 @@
-"""Running the body of a task in its round: functions, coroutines, generators, async generators. Layer: agents.
+"""Running the body of a task in its round if it runs step by step: coroutines, generators, async generators. Layer: agents.
 
 A generator's body runs as part of the call only while it is asked for its next value: in between, its caller has a context of its own.
 """
@@ -28,19 +28,10 @@ def kind_of(function: Callable[..., Any]) -> Kind:
 
 
 def run(kind: Kind, begin: Callable[[], Round], body: Body) -> Any:
-    """Run a body in a round that ``begin`` makes, at once or as the coroutine or generator is run."""
-    if kind == "function":
-        return _run_function(begin(), body)
+    """The coroutine or generator that runs a body in a round, which ``begin`` makes at its first step."""
     if kind == "coroutine":
         return _run_coroutine(begin, body)
     return _run_generator(begin, body) if kind == "generator" else _run_async_generator(begin, body)
-
-
-def _run_function(this: Round, body: Body) -> Any:
-    with this as call:
-        if not this.is_repeat:
-            this.result = body(call)
-    return this.result
 
 
 async def _run_coroutine(begin: Callable[[], Round], body: Body) -> Any:

@@ -35,13 +35,13 @@ def outcome_of(error: BaseException) -> Outcome:
     return "failure"
 
 
-def event_of(error: BaseException) -> Any:
-    """The event of a call that ended with an exception."""
+def event_of(error: BaseException) -> tuple[type, dict[str, Any]]:
+    """The class and the fields of the event of a call that ended with an exception."""
     if isinstance(error, TaskFailed):
-        return FailEvent(message=str(error))
+        return FailEvent, {"message": str(error)}
     if isinstance(error, TaskClarify):
-        return ClarifyEvent(message=str(error))
-    return ErrorEvent(error=shown(error), recoverable=False)
+        return ClarifyEvent, {"message": str(error)}
+    return ErrorEvent, {"error": shown(error), "recoverable": False}
 
 
 def shown(value: Any) -> str:

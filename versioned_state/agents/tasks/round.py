@@ -54,52 +54,70 @@ class Round(Block):
         self.is_repeat = False
         self.is_kept = is_kept
         self._started = time.perf_counter()
-        outer = call.parent.steps if call.parent is not None else None
-        self.listeners: tuple[OnEvent, ...] = outer.listeners if isinstance(outer, Round) else ()
+        self.listeners: tuple[OnEvent, ...] = ()
+        if call.parent is not None and isinstance(call.parent.steps, Round):
+            self.listeners = call.parent.steps.listeners
         if on_event is not None:
             self.listeners = (on_event, *self.listeners)
         call.steps = self
         self._token: Token[Call | None] | None = None
 
     def __enter__(self) -> Call:
-        at_once(self.begin(directly))
+        try:
+            self._begin()
+        except BaseException:
+            self._leave()
+            raise
+        self._token = enter_call(self.call)
         self.ends.append(self._end)
         return self.call
 
-    def _end(self, error: object) -> None:
-        at_once(self.finish(error() if isinstance(error, type) else error, directly))  # an exit stack may give no instance
+    def _end(self, error: Any) -> None:
+        try:
+            if error is not None:
+                at_once(self._fail(error() if isinstance(error, type) else error, directly))  # an exit stack may give no instance
+            elif not self.is_repeat:
+                self._succeed()
+        finally:
+            self._leave()
 
     async def begin(self, way: Way) -> None:
-        """Begin the round, and make the call the current one."""
+        """Begin the round of a coroutine, and make the call the current one."""
         try:
-            await self._begin(way)
+            await self._begin_by(way)
         except BaseException:
             self._leave()
             raise
         self._token = enter_call(self.call)
 
-    async def finish(self, error: object, way: Way) -> None:
-        """End the round of a call that ended with an exception, or with None."""
+    async def finish(self, error: BaseException | None, way: Way) -> None:
+        """End the round of a coroutine, which ended with an exception or with None."""
         try:
-            if isinstance(error, BaseException):
+            if error is not None:
                 await self._fail(error, way)
             elif not self.is_repeat:
-                await self._succeed(way)
+                await self._succeed_by(way)
         finally:
             self._leave()
 
-    async def _begin(self, way: Way) -> None:
+    def _begin(self) -> None:
         self._start_event()
 
-    async def _succeed(self, way: Way) -> None:
-        self._emit(SuccessEvent(result=self.result))
+    async def _begin_by(self, way: Way) -> None:
+        self._start_event()
+
+    def _succeed(self) -> None:
+        self._emit_own(SuccessEvent, {"result": self.result})
+
+    async def _succeed_by(self, way: Way) -> None:
+        self._succeed()
 
     async def _fail(self, error: BaseException, way: Way) -> None:
-        self._emit(event_of(error))
+        self._emit_own(*event_of(error))
 
     def _start_event(self) -> None:
         call = self.call
-        self._emit(TaskStartEvent(task_name=call.name, inputs=call.inputs, message=call.documentation.partition("\n")[0]))
+        self._emit_own(TaskStartEvent, {"task_name": call.name, "inputs": call.inputs, "message": call.summary})
 
     def leave_context(self) -> None:
         """Make the call not the current one: its body runs step by step, elsewhere than the round begins and ends."""
@@ -113,9 +131,10 @@ class Round(Block):
 
     # Events
 
-    def _emit(self, event: Any) -> None:
-        """Emit an event of the call itself."""
-        self._deliver(event, self._keep(event))
+    def _emit_own(self, cls: type, fields: dict[str, Any]) -> None:
+        """Emit an event of the call itself, of a class in ``events.classes``."""
+        event = cls(**fields)
+        self._deliver(event, *self._keep(event))
 
     def emit(self, event: Any) -> None:
         """Keep an event, and tell the listeners. Raises as ``emit``."""
@@ -124,29 +143,33 @@ class Round(Block):
                 f"an event is an instance of a class of yours, not {type(event).__name__}", hint="a dataclass or a pydantic model"
             )
         event = unstamped(event)
-        self._deliver(event, self._keep(event))
+        self._deliver(event, *self._keep(event))
 
     def checkpoint(self, message: str) -> Commit | None:
         """Commit what there is. There is nothing to commit to."""
         return None
 
-    def _keep(self, event: Any) -> Stamp:
-        """Keep an event with the state. Returns its stamp."""
+    def _keep(self, event: Any) -> tuple[int, Commit | None]:
+        """Keep an event with the state. Returns its time, and the commit that the call saw."""
         state = self.call.state
         assert isinstance(state, Live)
         root = state._root
         with ready(root._lock):
             now = max(time.time_ns() // 1000, root._last_event + 1)
             root._last_event = now
-            stamp = self._stamp(now, None)
             if self.is_kept:
+                stamp = self._stamp(now, None)
                 entry = Entry(stamped(copy.copy(event), stamp), stamp, "\0".join(state._names))
                 root._events[name_of(now, self.call.id)] = entry
-        return stamp
+        return now, None
 
-    def _stamp(self, now: int, commit: str | None) -> Stamp:
-        return Stamp(_EPOCH + timedelta(microseconds=now), self.call.agent, self.call.namespace, commit)
+    def _stamp(self, now: int, commit: Commit | None) -> Stamp:
+        id = None if commit is None else commit.id
+        return Stamp(_EPOCH + timedelta(microseconds=now), self.call.agent, self.call.namespace, id)
 
-    def _deliver(self, event: Any, stamp: Stamp) -> None:
-        for listener in self.listeners:
-            listener(stamped(copy.copy(event), stamp))
+    def _deliver(self, event: Any, now: int, commit: Commit | None) -> None:
+        """Tell the listeners of an event."""
+        if self.listeners:
+            stamp = self._stamp(now, commit)
+            for listener in self.listeners:
+                listener(stamped(copy.copy(event), stamp))

@@ -7,18 +7,16 @@ import inspect
 import textwrap
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from inspect import Parameter, Signature
 from types import CodeType
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, NamedTuple, get_type_hints
 
 _TAKEN: Final = ("key", "on_event")
 _SIMPLE: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """The arguments of one call.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial, update_wrapper
+from functools import lru_cache, partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, get_args, overload
 
 from versioned_state.agents.call import Call, current_call, require_call
@@ -31,6 +31,8 @@ Runner = Callable[[Call], Any]
 
 StateArgument = Versioned | Namespace | Live | str
 """What a call takes as ``state=``: a state, a namespace of one, or the URL of a store."""
+
+_STATES: Final = frozenset({Versioned, Namespace, Live, str})
 
 
 class Task(Generic[R]):
@@ -114,15 +116,19 @@ class Task(Generic[R]):
             raise TypeError(f"task {self.task_name!r} has no body, and no runner: write one, or make it a task of an Agent with a runner")
         if state is not None:
             check_state(state)
+        if self._kind == "function":
+            this = self._begin(bound, state, key, on_event)
+            with this as call:
+                if not this.is_repeat:
+                    this.result = self._body(bound, call)
+            return this.result
         given = run(self._kind, partial(self._begin, bound, state, key, on_event), partial(self._body, bound))
-        if self._kind != "function":  # a coroutine or a generator, which warnings and tracebacks name
-            given.__name__, given.__qualname__ = self.__name__, self.__qualname__
+        given.__name__, given.__qualname__ = self.__name__, self.__qualname__  # by which warnings and tracebacks name it
         return given
 
     def _body(self, bound: Bound, call: Call) -> Any:
-        if not self._is_run:
+        if self._runner is None or not self._is_run:
             return self._signature.call(bound, call.state)
-        assert self._runner is not None, "it is run"
         result = self._runner(call)
         return awaited(result) if self._kind == "coroutine" else result
 
@@ -146,6 +152,11 @@ class Task(Generic[R]):
             return Round(call, on_event, is_kept=is_kept)
         pauses = self._kind in ("generator", "async generator")
         return Commits(call, on_event, on_unstorable=self._on_unstorable, closes=closes, pauses=pauses)
+
+    @property
+    def documentation(self) -> str:
+        """The docstring, or an empty string."""
+        return _cleaned(self.__doc__) if self.__doc__ else ""
 
     @property
     def types(self) -> Any:
@@ -262,8 +273,15 @@ def emit(event: Any) -> None:
     require_call("emit()").emit(event)
 
 
+@lru_cache(256)
+def _cleaned(docstring: str) -> str:
+    return inspect.cleandoc(docstring)
+
+
 def check_state(state: object) -> None:
     """Raise ``InvalidArgumentError`` or ``ReadOnlyError`` unless a task can work on a state."""
+    if type(state) in _STATES:
+        return
     if isinstance(state, Snapshot):
         raise ReadOnlyError("a task cannot work on a snapshot", hint="state.fork(name, at=commit) gives a state that begins there")
     if not isinstance(state, Versioned | Namespace | Live | str):

@@ -311,7 +311,7 @@ class BranchHandle:
         """Restore the live values to a savepoint, merged with the changes that the head has received since; see ``Worktree.restore``."""
         head = self.worktree.tree  # ``self.head`` may differ while a commit is in doubt
         if not same(savepoint.head, head):
-            staged = replace(savepoint.staged, replaced=set())
+            staged = replace(self.worktree.saved(savepoint), replaced=set())
             tree = merge_roots(self, staged, savepoint.head, staged.tree, head, Resolving({"**": "ours"}))
             savepoint = replace(savepoint, staged=replace(staged, tree=tree), head=head)
         self.worktree.restore(savepoint, within=within)

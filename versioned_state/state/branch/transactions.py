@@ -130,10 +130,6 @@ class OpenTransaction:
         """Whether it makes one commit, at its end."""
         return isinstance(self.owner, _Worker)
 
-    @property
-    def is_abandoned(self) -> bool:
-        return self.has_left or (self.block is not None and self.block() is None)
-
 
 class Transactions:
     """The open transactions of a handle, outermost first.
@@ -169,8 +165,11 @@ class Transactions:
 
     def drop_abandoned(self) -> None:
         """End the transactions whose block is gone, but whose end failed or never ran, with all that they enclose."""
-        while (transaction := next((each for each in self.open if each.is_abandoned), None)) is not None:
-            self._abandon(transaction)
+        for transaction in self.open:
+            if transaction.has_left or (transaction.block is not None and transaction.block() is None):
+                self._abandon(transaction)
+                self.drop_abandoned()  # those that are apart from it
+                return
 
     def enter(
         self,
@@ -195,7 +194,6 @@ class Transactions:
         """
         with ready(self._lock):
             self._check_open()
-            self.drop_abandoned()
             entering: Owner = _Worker() if owner is None else owner
             if self.open and not self.open[-1].owner.is_current():
                 self._check_beside(entering, space)
@@ -228,8 +226,11 @@ class Transactions:
                 raise self._foreign(f"cannot enter {entering.block}:", transaction.owner)
         raise self._foreign(f"cannot enter {entering.block}:", self.open[-1].owner)
 
-    def commit(self, transaction: OpenTransaction, options: CommitOptions) -> Commit:
+    def commit(self, transaction: OpenTransaction, options: CommitOptions, *, ends: bool = False) -> Commit:
         """Commit before the end: everything so far, also what the enclosing transactions changed. A failure is rolled back to here.
+
+        Args:
+            ends: it is the end of the transaction, which has no commit of its own.
 
         Raises:
             TransactionError: a transaction within it is open.
@@ -238,12 +239,16 @@ class Transactions:
         with ready(self._lock):
             self._check_open()
             if not self.open or transaction is not self.open[-1]:
+                if ends:
+                    self.check_innermost(transaction)
                 raise self._within()
             try:
                 commit = operations.commit(self._handle, options, Resolving(options.policies, remains=STAGED))
             except BaseException:
                 self._handle.finish()
                 raise
+            if ends:
+                self.forget(transaction)
             self._handle.tell_hooks()
             return commit
 
@@ -258,7 +263,7 @@ class Transactions:
         inner = self._innermost_within(transaction)
         if inner is not None and inner is not transaction:
             raise TransactionError(
-                f"{transaction.owner.block} ended within which {inner.owner.block} has not",
+                f"{transaction.owner.block} ended within which {self.open[-1].owner.block} has not",
                 remains=_ROLLED_BACK,
                 hint=f"{_END_IT}, before the call around it returns",
             )
@@ -353,7 +358,9 @@ class Transactions:
 
     def forget(self, transaction: OpenTransaction) -> None:
         """End a transaction, and those within it, as they are: nothing is committed or rolled back."""
-        if transaction in self.open:
+        if self.open and self.open[-1] is transaction:
+            self.open.pop()
+        elif transaction in self.open:
             start = self.open.index(transaction)
             self.open[start:] = [each for each in self.open[start:] if each.is_apart_from(transaction)]
 

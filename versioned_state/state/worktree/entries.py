@@ -116,8 +116,8 @@ class Staged:
 
 @dataclass(slots=True)
 class Savepoint:
-    """The start of a transaction: the staged state, the length of the journal, and the root of the head."""
+    """The start of a transaction: the staged state (None if nothing differed from the head), the length of the journal, the head's root."""
 
-    staged: Staged
+    staged: Staged | None
     journal: int
     head: Tree

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from versioned_state.errors import InvalidArgumentError, MissingObjectError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository.history.reach import iter_new, references_of_cell
-from versioned_state.state.aio.caller import run_still
+from versioned_state.state.aio.caller import current_caller, run_still
 from versioned_state.state.worktree.entries import UNSTORABLE, NewEntries, Pack, Staged, Unstorable, Update
 from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.values.cells import ELEMENT_INLINE, Code, code_of
@@ -17,7 +17,7 @@ from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import path_of
-from versioned_state.values.series import extend_series
+from versioned_state.values.series import Parts, extend_series, parts_of
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.tree import Tree, find
 
@@ -42,6 +42,7 @@ class Stager:
         self._nodes = encoder.nodes
         self._encoder = encoder
         self._decoder = decoder
+        self._series: dict[bytes, tuple[bytes, Parts]] = {}  # by engine key, the series that was staged last: its cell, and its parts
 
     def stage(
         self,
@@ -61,7 +62,26 @@ class Stager:
             keys: stage the changes of these keys only; those of other keys go to ``failed``.
             pending: new entries of the engine's series, to be staged too.
         """
-        return run_still(partial(self._stage, lenient=lenient, flush_at=flush_at, adopting=adopting, keys=keys, pending=pending))
+        stage = partial(self._stage, lenient=lenient, flush_at=flush_at, adopting=adopting, keys=keys, pending=pending)
+        return stage() if current_caller() is None else run_still(stage)
+
+    def is_clean(self) -> bool:
+        """Whether nothing differs from the head. If a value only seems to, or cannot be stored, it is False. Encodes and reads nothing."""
+        tracked, fingerprinter = self._tracked, self._encoder.fingerprinter
+        if tracked.assigned or tracked.tails or tracked.stale:
+            return False
+        try:
+            for key in tracked.suspects.find([]):
+                entry = tracked.entries[key]
+                if entry.base is None or not fingerprinter.is_unchanged(entry.value, entry.base):
+                    return False
+        except UNSTORABLE:
+            return False
+        return True
+
+    def nothing(self, tree: Tree) -> Staged:
+        """The staged state without changes since a head of this root."""
+        return Staged(tree, Staging(self._objects), {}, {}, [], {})
 
     def _stage(
         self, *, lenient: bool, flush_at: int | None, adopting: bool, keys: Collection[bytes] | None, pending: NewEntries | None
@@ -103,9 +123,15 @@ class Stager:
         series = {}
         for key, entries in pending.items():
             old = self._tracked.cell(key)
-            cell = extend_series(self._nodes, old, {name: self._entry_cell(entry) for name, entry in entries.items()})
+            known = self._series.get(key)
+            parts = known[1] if known is not None and known[0] == old else parts_of(old)
+            if any(len(entry) > ELEMENT_INLINE for entry in entries.values()):
+                entries = {name: self._entry_cell(entry) for name, entry in entries.items()}  # noqa: PLW2901
+            extended = extend_series(self._nodes, parts, entries)
+            cell = extended.cell
             if cell != old:
                 series[key] = cell
+                self._series[key] = cell, extended
         return series
 
     def _entry_cell(self, cell: bytes) -> bytes:

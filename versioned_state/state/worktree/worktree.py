@@ -384,9 +384,13 @@ class Worktree:
     # Rollback
 
     def save(self) -> Savepoint:
-        """Make a savepoint of the current state, for ``restore``. Cost: a detection."""
-        staged = self.stage(lenient=True)
+        """Make a savepoint of the current state, for ``restore``. Cost: a detection, and encoding the changes that there are."""
+        staged = None if current_caller() is None and self._stager.is_clean() else self.stage(lenient=True)
         return Savepoint(staged, len(self._journal), self.tree)
+
+    def saved(self, savepoint: Savepoint) -> Staged:
+        """The staged state of a savepoint."""
+        return self._stager.nothing(savepoint.head) if savepoint.staged is None else savepoint.staged
 
     def restore(self, savepoint: Savepoint | None = None, *, within: bytes = b"") -> None:
         """Return to a savepoint, or to the head: put replaced values back, and patch mutated ones in place.
@@ -394,7 +398,7 @@ class Worktree:
         Args:
             within: only the values under root keys that begin with this; the others stay as they are.
         """
-        journal, staged = (0, None) if savepoint is None else (savepoint.journal, savepoint.staged)
+        journal, staged = (0, None) if savepoint is None else (savepoint.journal, self.saved(savepoint))
         if current_caller() is not None:
             target, staging = (self.tree, None) if staged is None else (staged.tree, staged.staging)
             self.read_ahead(self.stage(lenient=True).tree, target, staging=staging)

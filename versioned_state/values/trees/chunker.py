@@ -138,6 +138,9 @@ class InnerChunker(_CountingChunker):
 
     __slots__ = ()
 
+    def resume(self, items: list[bytes], keys: list[bytes] | None) -> bool:
+        return super().resume(items, None)
+
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
         return super().feed(items, None)
 

@@ -5,10 +5,20 @@ A tree is canonical: its nodes depend on the content and on nothing else, so a t
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from versioned_state.values.trees.chunker import LEAF_LEAST, NODE_LEAST, Chunker, InnerChunker, MapLeafChunker, SequenceLeafChunker
+from versioned_state.values.trees.chunker import (
+    LEAF_LEAST,
+    NODE_GREATEST,
+    NODE_LEAST,
+    Chunker,
+    InnerChunker,
+    MapLeafChunker,
+    SequenceLeafChunker,
+)
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, write_node
 from versioned_state.values.trees.prefetch import fetch_paths
 from versioned_state.values.trees.tree import Tree, empty, iter_cells, locate, top_of
@@ -59,6 +69,11 @@ def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> T
         items[edit.start : edit.end] = edit.items
         if keys is not None and edit.keys is not None:
             keys[edit.start : edit.end] = edit.keys
+    return _of_leaf(nodes, shape, items, keys)
+
+
+def _of_leaf(nodes: Nodes, shape: Shape, items: list[bytes], keys: list[bytes] | None) -> Tree:
+    """The tree of these elements, which may be more than one leaf."""
     if not items:
         return empty(shape)
     if len(items) < NODE_LEAST if keys is not None else sum(map(len, items)) < LEAF_LEAST:
@@ -93,7 +108,9 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
     if end > node.count:
         return None
     if at_end and start == node.count:
-        row = _appended(shape, node, edit)
+        stays, row = _appended(shape, node, edit.items, None, edit.keys)
+        if stays:
+            return _append_row(nodes, shape, [parent for parent, _, _ in path], row)
     else:
         items = [*node.items[:start], *edit.items, *node.items[end:]]
         keys = None if node.keys is None or edit.keys is None else [*node.keys[:start], *edit.keys, *node.keys[end:]]
@@ -111,15 +128,53 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
     return row or None
 
 
-def _appended(shape: Shape, leaf: Node, edit: Edit) -> list[Node]:
-    """The leaves of the last leaf of a tree with more items behind it. Cost: as of the new items; the old ones are not hashed again."""
-    chunker = _chunker(shape, 0)
-    sizes = [] if chunker.resume(leaf.items, leaf.keys) else [len(leaf.items)]
-    sizes += chunker.feed(edit.items, edit.keys)
+def _appended(shape: Shape, node: Node, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> tuple[bool, list[Node]]:
+    """The last node of a level with more items behind it: whether it is complete, so that it stays, and the nodes behind or instead of it.
+
+    Cost: as of the new items; the old ones are not hashed again.
+    """
+    chunker = _chunker(shape, node.level)
+    is_open = chunker.resume(node.items, node.keys)
+    sizes = chunker.feed(items, keys)
     if chunker.pending:
         sizes.append(chunker.pending)
-    keys = None if leaf.keys is None or edit.keys is None else [*leaf.keys, *edit.keys]
-    return _split(0, sizes, [*leaf.items, *edit.items], None, keys)
+    if is_open:
+        items = [*node.items, *items]
+        counts = None if node.counts is None or counts is None else [*node.counts, *counts]
+        keys = None if node.keys is None or keys is None else [*node.keys, *keys]
+    return not is_open, _split(node.level, sizes, items, counts, keys)
+
+
+def _append_row(nodes: Nodes, shape: Shape, path: list[Node], row: list[Node]) -> list[Node]:
+    """The nodes of the top level of a tree with a row of nodes behind all others of their level.
+
+    Args:
+        path: the last node of each level above the row, from the top.
+    """
+    stays = True
+    for parent in reversed(path):
+        items: list[bytes] = [nodes.add(shape, each) for each in row]
+        counts = [each.count for each in row]
+        keys = None if parent.keys is None else [each.keys[0] for each in row if each.keys]
+        if not stays:  # the last child of the parent was replaced
+            assert parent.counts is not None
+            parent = Node(parent.level, parent.items[:-1], parent.counts[:-1], parent.keys and parent.keys[:-1])  # noqa: PLW2901
+        stays, row = _appended(shape, parent, items, counts, keys)
+    return [*path[:1], *row] if stays else row
+
+
+def append_leaves(nodes: Nodes, tree: Tree, leaves: list[Node]) -> Tree:
+    """A tree whose last leaf is complete, with more leaves behind it. Cost: one path, without its leaf, and the new leaves."""
+    if not tree.count:
+        return grow(nodes, tree.shape, leaves)
+    node = top_of(nodes, tree)
+    path = []
+    while node.level:
+        path.append(node)
+        if node.level == 1:
+            return grow(nodes, tree.shape, _append_row(nodes, tree.shape, path, leaves))
+        node = nodes.child(tree.shape, node, len(node.items) - 1)
+    return grow(nodes, tree.shape, [node, *leaves])
 
 
 def _split_at_boundaries(
@@ -316,8 +371,12 @@ def _node_at(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int) -> 
     return first, node
 
 
-def edit_map(nodes: Nodes, tree: Tree, changes: dict[bytes, bytes | None]) -> Tree:
+def edit_map(nodes: Nodes, tree: Tree, changes: Mapping[bytes, bytes | None]) -> Tree:
     """The map with these keys set to these cells, or removed if the cell is None; a cell that is there already is not an edit."""
+    if tree.count and len(changes) < NODE_GREATEST:
+        top = top_of(nodes, tree)
+        if not top.level:
+            return _edit_map_leaf(nodes, tree, top, changes)
     edits = []
     if not tree.count:
         keys = sorted(key for key, cell in changes.items() if cell is not None)
@@ -334,6 +393,29 @@ def edit_map(nodes: Nodes, tree: Tree, changes: dict[bytes, bytes | None]) -> Tr
             end = offset if old is None else offset + 1
             edits.append(Edit(offset, end, [], None, []) if cell is None else Edit(offset, end, [cell], None, [key]))
     return splice(nodes, tree, edits) if edits else tree
+
+
+def _edit_map_leaf(nodes: Nodes, tree: Tree, leaf: Node, changes: Mapping[bytes, bytes | None]) -> Tree:
+    """The same for a few changes in a map of one leaf, as most states are."""
+    assert leaf.keys is not None
+    items, keys = leaf.items.copy(), leaf.keys.copy()
+    is_same = True
+    for key, cell in changes.items():
+        index = bisect_left(keys, key)
+        if index < len(keys) and keys[index] == key:
+            if cell is None:
+                del items[index], keys[index]
+            elif cell != items[index]:
+                items[index] = cell
+            else:
+                continue
+        elif cell is not None:
+            items.insert(index, cell)
+            keys.insert(index, key)
+        else:
+            continue
+        is_same = False
+    return tree if is_same else _of_leaf(nodes, Shape.MAP, items, keys)
 
 
 def splice_cells(nodes: Nodes, tree: Tree, replacements: list[tuple[int, int, list[bytes]]]) -> Tree:
