@@ -251,7 +251,7 @@ def test_what_has_such_a_name_is_read_renamed_and_deleted(repository, name):
     for kind in ("branch", "tag"):
         assert repository.database.move(repository.database.ref(kind, name), head, action="create") is not None
     assert repository.branches[name] == repository.tags[name] == repository.commit(name) == repository.commit(f"{name}@{{0}}") == head
-    assert name in {info.name for info in repository.branches.iter_info()}
+    assert name in {info.name for info in repository.branches.compare()}
     assert [commit.message for commit in repository.log(f"main..{name}")] == ["s1", "s0"]
     assert repository.tags.delete(name) == head
     assert repository.branches.rename(name, "plain") == head
@@ -411,23 +411,23 @@ def test_whatever_is_done_to_names_every_commit_can_still_be_had(seed):
 
 
 def test_branches_are_listed_with_what_they_are_ahead_and_behind(repository):
-    assert [(info.name, info.head.message, info.base, info.ahead, info.behind) for info in repository.branches.iter_info()] == [
+    assert [(info.name, info.head.message, info.base, info.ahead, info.behind) for info in repository.branches.compare()] == [
         ("gone", "m3", "main", 0, 1),
         ("main", "m4", "main", 0, 0),
         ("side", "s1", "main", 2, 2),
     ]
-    assert [(info.name, info.base, info.ahead, info.behind) for info in repository.branches.iter_info("side~1")] == [
+    assert [(info.name, info.base, info.ahead, info.behind) for info in repository.branches.compare("side~1")] == [
         ("gone", "side~1", 1, 1),
         ("main", "side~1", 2, 1),
         ("side", "side~1", 1, 0),
     ]
     with pytest.raises(UnknownRevisionError):
-        next(repository.branches.iter_info("nothing"))
+        next(repository.branches.compare("nothing"))
 
 
 def test_without_a_default_branch_there_is_nothing_to_compare_with(repository):
     repository.branches.rename("main", "trunk")
-    assert [(info.name, info.base, info.ahead, info.behind) for info in repository.branches.iter_info()] == [
+    assert [(info.name, info.base, info.ahead, info.behind) for info in repository.branches.compare()] == [
         (name, None, None, None) for name in ("gone", "side", "trunk")
     ]
 
@@ -454,7 +454,7 @@ def test_ahead_and_behind_are_what_naive_sets_say(seed):
 def test_where_history_was_cut_the_rest_is_compared(repository):
     repository.branches.delete("gone")
     repository.prune(keep_last=1, branches="main", expire=timedelta(0))
-    infos = {info.name: (info.ahead, info.behind) for info in repository.branches.iter_info()}
+    infos = {info.name: (info.ahead, info.behind) for info in repository.branches.compare()}
     assert infos == {"main": (0, 0), "side": (5, 1)}
 
 
@@ -467,7 +467,7 @@ def test_what_two_branches_share_is_not_read():
     repository.branches.create("side", f"{tip.id}~3")
     rounds(repository, "side", "one", "two")
     counting = Counting(store)
-    [info] = [info for info in Repository(counting).branches.iter_info() if info.name == "side"]
+    [info] = [info for info in Repository(counting).branches.compare() if info.name == "side"]
     assert (info.ahead, info.behind) == (2, 3)
     assert counting.counts.objects_read < 30, counting.counts
 
@@ -485,7 +485,7 @@ def test_a_tag_says_why_by_whom_and_when(repository):
     assert annotation.time > before
     assert repository.tags.annotation("v2").author == "agent"
     assert repository.tags.annotation("plain") is None
-    assert [(info.name, info.commit.message, info.annotation and info.annotation.message) for info in repository.tags.iter_info()] == [
+    assert [(info.name, info.head.message, info.annotation and info.annotation.message) for info in repository.tags.iter_info()] == [
         ("plain", "m4", None),
         ("v1", "m3", "the good one\n\nas evaluated"),
         ("v2", "m4", "by the repository's author"),

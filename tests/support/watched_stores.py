@@ -31,6 +31,10 @@ class Watched(Wrapper):
         self.before("keys")
         return super().keys(prefix)
 
+    def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
+        self.before("keys")
+        return super().page(prefix, after=after, limit=limit, reverse=reverse)
+
     def apply(
         self,
         expected: Mapping[str, bytes | None],

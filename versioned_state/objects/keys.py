@@ -1,19 +1,21 @@
 """The keys under which everything lies in a ``KVStore``. Nobody else formats a key. Layer: objects.
 
-========================  ==========================================================
-key                       value
-========================  ==========================================================
-``o/<48 hex digits>``     an object, in its envelope; immutable
-``format``                the format version of the store
-``ref/branch/<name>``     a branch: name, head, checksum
-``ref/tag/<name>``        a tag: the same
-``born/branch/<name>``    the branch was created: if its ref is missing, it was lost
-``born/tag/<name>``       the same for a tag
-``merge``                 merge policies, by the pattern of a path
-``cuts``                  where history ends, after ``prune``
-``gc``                    the fence between gc and writers
-``effect/<48 digits>``    an effect, under the hash of its key: begun, or done, with its result
-========================  ==========================================================
+=============================  ==========================================================
+key                            value
+=============================  ==========================================================
+``o/<48 hex digits>``          an object, in its envelope; immutable
+``format``                     the format version of the store
+``ref/branch/<name>``          a branch: name, head, checksum
+``ref/tag/<name>``             a tag: the same
+``born/branch/<name>``         the branch was created: if its ref is missing, it was lost
+``born/tag/<name>``            the same for a tag
+``recent/<16 digits>/<name>``  a branch, by when it changed last: see ``refs/ref``; the value is empty
+``due/<16 digits>/<name>``     a branch that expires, by when: see ``refs/ref``; the value is empty
+``merge``                      merge policies, by the pattern of a path
+``cuts``                       where history ends, after ``prune``
+``gc``                         the fence between gc and writers
+``effect/<48 digits>``         an effect, under the hash of its key: begun, or done, with its result
+=============================  ==========================================================
 """
 
 from __future__ import annotations
@@ -38,6 +40,12 @@ OBJECTS = "o/"
 
 EFFECTS = "effect/"
 
+RECENT = "recent/"
+
+DUE = "due/"
+
+_DIGITS = 16  # of a time in the key of an index
+
 
 def object_key(address: Address) -> str:
     """The key of an object."""
@@ -60,6 +68,22 @@ def ref_key(kind: RefKind, name: str) -> str:
 def birth_key(kind: RefKind, name: str) -> str:
     """The key that says that a ref was created."""
     return f"born/{kind}/{name}"
+
+
+def recent_key(time: int, name: str) -> str:
+    """The key of a branch in the index by the time of its last change."""
+    return f"{RECENT}{time:0{_DIGITS}x}/{name}"
+
+
+def due_key(time: int, name: str) -> str:
+    """The key of a branch in the index by the time at which it expires."""
+    return f"{DUE}{time:0{_DIGITS}x}/{name}"
+
+
+def read_index_key(key: str) -> tuple[int, str]:
+    """The time and the branch in a key of either index. Raises ``ValueError`` for any other key."""
+    _, digits, name = key.split("/", 2)
+    return int(digits, 16), name
 
 
 def effect_key(name: str) -> str:

@@ -34,7 +34,7 @@ from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ADD
 from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.history.shallow import read_shallow
 from versioned_state.repository.refs.gc_fence import GcFence
-from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, move_ref, read_ref
+from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, after_move, move_ref, read_ref
 from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
 from versioned_state.repository.refs.reupload import reupload_history, reupload_tree
 from versioned_state.storage import KVStore
@@ -181,15 +181,16 @@ class Database:
         Args:
             entry: the bytes that ``log_entry`` gave, instead of a new entry: by them a move whose reply was lost is recognised.
         """
-        new = _address_of(commit)
         staging = Staging(self.objects)
-        log = staging.add(self.log_entry(ref, commit, action=action, author=author) if entry is None else entry)
+        raw = self.log_entry(ref, commit, action=action, author=author) if entry is None else entry
+        log = staging.add(raw)
+        after = after_move(ref, _address_of(commit), log, changed=read_entry(log, raw).time, is_new=False, indexed=self.fence.enabled)
 
         def secure() -> None:
             if commit is not None and commit.address != ROOT_ADDRESS:
                 self._secure_history(commit, ref)
 
-        return move_ref(self.fence, ref, new, log=log, staging=staging, secure=secure)
+        return move_ref(self.fence, ref, after, staging=staging, secure=secure)
 
     def publish(
         self,
@@ -200,14 +201,16 @@ class Database:
         action: str | None = None,
         author: str | None = None,
         part: BatchPart = NOTHING,
+        ttl: int | None = None,
     ) -> Ref | None:
         """Move a ref to a staged commit, with everything staged, in one batch. None: the ref had moved, and nothing else was changed.
 
         Args:
             action, author: for the reflog, if the commit is not a child of the head.
             part: goes into the same batch. None is returned also if one of its conditions does not hold.
+            ttl: the branch expires that long after its last change; None: as before.
         """
-        head, log = commit.address, ref.log
+        log = ref.log
         if action is not None:
             log = staging.add(self.log_entry(ref, commit, action=action, author=author))
         # Whatever a staging relies on was there when the ref was read that it was first to move, or was sent since.
@@ -227,11 +230,16 @@ class Database:
                 stored = (own.get(parent) or self.commits.read_stored(parent) for parent in each.parent_addresses)
                 reupload_tree(self.objects, each, list(stored), staging)
 
-        moved = move_ref(self.fence, ref, head, log=log, staging=staging, parents=parents, since=since, secure=secure, part=part)
+        after = self.after_commit(replace(ref, log=log), commit, ttl=ttl)
+        moved = move_ref(self.fence, ref, after, staging=staging, parents=parents, since=since, secure=secure, part=part)
         if moved is not None:
-            self.fence.saw(head)
+            self.fence.saw(commit.address)
             self.commits.remember(commit)
         return moved
+
+    def after_commit(self, ref: Ref, commit: Commit, *, ttl: int | None = None) -> Ref:
+        """The ref after a move to a new commit that adds no log entry; see ``publish``."""
+        return after_move(ref, commit.address, ref.log, changed=commit.time, is_new=True, indexed=self.fence.enabled, ttl=ttl)
 
     def _secure_history(self, commit: Commit, ref: Ref) -> None:
         """Make sure that a commit and all that it leads to are stored, before a ref is moved to it. Raises ``MissingObjectError``."""

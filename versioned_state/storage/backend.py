@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NoReturn
 
 from versioned_state.errors import InvalidArgumentError, StoreClosedError
-from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_iterable
+from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_iterable, may_list_objects
 
 
 class Backend(KVStore):
@@ -48,6 +48,10 @@ class Backend(KVStore):
     ) -> bool:
         """``KVStore.apply``."""
 
+    def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
+        """``KVStore.page``; a store that keeps its keys in order does better."""
+        return KVStore.page(self, prefix, after=after, limit=limit, reverse=reverse)
+
     def _sizes(self, keys: tuple[str, ...]) -> dict[str, int] | None:
         """``KVStore.sizes``."""
         return None
@@ -79,6 +83,16 @@ class Backend(KVStore):
         if self._closed:
             raise_closed()
         return self._keys(prefix)
+
+    def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
+        check_key(prefix)
+        if after is not None:
+            check_key(after)
+        if self._closed:
+            raise_closed()
+        if may_list_objects(prefix):  # a store may keep an odd object among its mutable keys
+            return KVStore.page(self, prefix, after=after, limit=limit, reverse=reverse)
+        return self._page(prefix, after, limit, reverse)
 
     def apply(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from heapq import nlargest, nsmallest
 from itertools import islice
 from types import TracebackType
 from typing import Self
@@ -77,6 +78,20 @@ class KVStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close files and connections. Idempotent; every other call raises ``StoreClosedError`` from then on."""
+
+    def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
+        """The first ``limit`` mutable keys that start with ``prefix``, in the order of their characters.
+
+        Cost: that of the keys given, in a store that keeps its keys in order; here, a listing of the prefix.
+
+        Args:
+            after: only keys beyond this one.
+            reverse: the last keys, the last one first; ``after`` then means keys before that one.
+        """
+        found = (key for key in self.keys(prefix) if not key.startswith(OBJECT_PREFIX))
+        if after is not None:
+            found = (key for key in found if (key < after if reverse else key > after))
+        return nlargest(limit, found) if reverse else nsmallest(limit, found)
 
     def set(self, key: str, value: bytes) -> None:
         """Store one value, atomically. An object that exists already stays as it is."""

@@ -31,6 +31,17 @@ def text_range(prefix: str) -> ByteRange:
     return start, start[:-1] + bytes((start[-1] + 1,)) if start else None
 
 
+def page_range(prefix: str, after: str | None, *, reverse: bool) -> ByteRange:
+    """The range of a page of entries: those that start with ``prefix``, beyond ``after``."""
+    start, end = text_range(prefix)
+    if after is None:
+        return start, end
+    edge = after.encode()
+    if reverse:
+        return start, edge if end is None else min(edge, end)
+    return max(start, edge + b"\0"), end
+
+
 def address_range(prefix: str) -> ByteRange | None:
     """The range of the addresses whose key ``o/<hex>`` starts with ``prefix``; None if there can be none."""
     if not may_list_objects(prefix):

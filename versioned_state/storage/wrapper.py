@@ -30,6 +30,9 @@ class Wrapper(KVStore):
     def keys(self, prefix: str = "") -> Iterator[str]:
         return self.store.keys(prefix)
 
+    def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
+        return self.store.page(prefix, after=after, limit=limit, reverse=reverse)
+
     def apply(
         self,
         expected: Mapping[str, bytes | None],

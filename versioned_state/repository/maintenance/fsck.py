@@ -21,11 +21,13 @@ from versioned_state.errors import (
 )
 from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.keys import (
+    DUE,
     EFFECTS,
     FORMAT,
     GC,
     MERGE_POLICIES,
     OBJECTS,
+    RECENT,
     SHALLOW,
     RefKind,
     address_in,
@@ -44,7 +46,7 @@ from versioned_state.repository.ledger import check_entry
 from versioned_state.repository.maintenance.fsck_report import Finding, FsckReport, Problem
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
-from versioned_state.repository.refs.ref import BORN, check_name, parse_ref
+from versioned_state.repository.refs.ref import BORN, Ref, check_name, keys_of, parse_ref
 from versioned_state.storage import KVStore
 from versioned_state.values.decode.decoder import Decoder, decode_inline
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node
@@ -53,7 +55,7 @@ MAX_FINDINGS: Final = 1000
 _ATTEMPTS: Final = 3
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, MERGE_POLICIES})
-_PREFIXES: Final = (EFFECTS, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key)))
+_PREFIXES: Final = (EFFECTS, RECENT, DUE, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key)))
 _DAMAGE: Final = (CorruptStoreError, CorruptObjectError, CorruptRefError)
 
 _OWN_ROLE: Final[dict[int, Role]] = {
@@ -201,6 +203,7 @@ class _Check:
                 return
             ref = parse_ref(kind, name, stored)
             check_name(kind, name)
+            self._check_indexes(ref)
             if not born and self._store.get(birth_key(kind, name)) is None:
                 self._find("missing", "record", birth_key(kind, name), f"{kind} {name!r} is there, and the record of its creation is gone")
         except InvalidArgumentError as error:
@@ -212,6 +215,12 @@ class _Check:
             yield _Step(Reference(ref.head, Role.COMMIT), f"{kind} {name}", "")
         if ref.log is not None:
             yield _Step(Reference(ref.log, Role.LOG_ENTRY), f"{kind} {name}", "")
+
+    def _check_indexes(self, ref: Ref) -> None:
+        for key in keys_of(ref)[2:]:
+            # A branch that has moved since it was read may have another place by now.
+            if self._store.get(key) is None and self._store.get(ref_key(ref.kind, ref.name)) == ref.stored:
+                self._find("missing", "record", key, f"{ref.kind} {ref.name!r} is not in the index where its record says")
 
     def _keys(self, prefix: str) -> Iterator[str]:
         try:

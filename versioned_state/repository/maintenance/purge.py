@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import SHALLOW, RefKind, birth_key, ref_key
+from versioned_state.objects.keys import SHALLOW, RefKind, ref_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, with_address
@@ -27,7 +27,7 @@ from versioned_state.repository.maintenance.gc import GcReport, collect
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.names.branches import Branches
 from versioned_state.repository.names.tags import Tags
-from versioned_state.repository.refs.ref import Ref, iter_refs, write_ref
+from versioned_state.repository.refs.ref import Ref, iter_refs, keys_of, rewritten
 from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
 from versioned_state.storage import Disk, KVStore, Memory, Wrapper
 from versioned_state.values.changes.removal import Remover, Target, target_of, target_of_prefix
@@ -361,14 +361,14 @@ class _Pass:
         for start in range(0, len(self.moves), _REFS_A_BATCH):
             batch = self.moves[start : start + _REFS_A_BATCH]
             expected = {ref_key(ref.kind, ref.name): ref.stored for ref, _, _ in batch}
-            puts = {ref_key(ref.kind, ref.name): write_ref(ref.kind, ref.name, head, log) for ref, head, log in batch}
+            puts = {ref_key(ref.kind, ref.name): _bytes(rewritten(ref, head, log)) for ref, head, log in batch}
             keep = [address for _, head, log in batch for address in (head, log) if address is not None]
             # If one ref was moved meanwhile, none of the batch is; the next pass does it again.
             self._database.fence.apply(expected, puts, staging=self._staging, keep=keep, since=self._sweeps, secure=_swept)
         for start in range(0, len(self.erased), _REFS_A_BATCH):
             gone = self.erased[start : start + _REFS_A_BATCH]
             expected = {ref_key(ref.kind, ref.name): ref.stored for ref in gone}
-            keys = [*expected, *(birth_key(ref.kind, ref.name) for ref in gone)]
+            keys = [key for ref in gone for key in keys_of(ref)]
             self._database.fence.apply(expected, {}, keys, staging=self._staging, keep=(), since=self._sweeps, secure=_swept)
         return True
 
@@ -379,6 +379,11 @@ class _Pass:
             shallow = database.commits.refresh_shallow()
             database.store.apply({SHALLOW: shallow.stored}, {SHALLOW: write_shallow({**shallow, **self._shallow})})
             database.commits.refresh_shallow()
+
+
+def _bytes(ref: Ref) -> bytes:
+    assert ref.stored is not None
+    return ref.stored
 
 
 def _swept() -> None:

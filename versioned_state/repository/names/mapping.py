@@ -15,7 +15,8 @@ from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.keys import RefKind
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.resolve import resolve
-from versioned_state.repository.refs.ref import Ref, check_name, iter_refs, write_ref
+from versioned_state.repository.refs.ref import Ref, after_move, check_name, iter_refs
+from versioned_state.repository.refs.reflog import read_entry as read_log_entry
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -156,7 +157,9 @@ class Refs(Mapping[str, Commit]):
             return None
         # Not the ref as it is now: others may have moved it on, and a handle at this position must notice.
         head = None if move.commit is None else move.commit.address
-        return replace(ref, head=head, log=done, stored=write_ref(ref.kind, ref.name, head, done))
+        time = read_log_entry(done, move.entry).time
+        after = after_move(move.ref, head, done, changed=time, is_new=False, indexed=self._database.fence.enabled)
+        return replace(after, sweeps=ref.sweeps)
 
     def _done_before(self, ref: Ref, commit: Commit | None, action: str) -> Ref | None:
         """The ref right after this move, if an earlier call made it without learning so."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import AmbiguousRevisionError, InvalidArgumentError, UnknownRevisionError
 from versioned_state.objects.address import HEX_SIZE, Address
-from versioned_state.objects.keys import RefKind
+from versioned_state.objects.keys import RECENT, RefKind, read_index_key
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import At, Back, Moves, Parent, parse_revision
@@ -58,12 +58,15 @@ def resolve(database: Database, rev: str | Commit, *, head: Commit | None = None
 
 
 def default_branch(database: Database) -> str:
-    """The current branch, if one was chosen; else ``main``, or the only branch if there is no ``main``."""
+    """The current branch, if one was chosen; else ``main``, or the only branch if there is no ``main``. Cost: two calls of the store."""
     if database.current_branch is not None:
         return database.current_branch
     if database.ref("branch", "main").head is not None:
         return "main"
-    names = list(islice(_names(database), 2))
+    if database.fence.enabled:  # the index has no deleted branches
+        names = [read_index_key(key)[1] for key in database.store.page(RECENT, limit=2)]
+    else:
+        names = list(islice(_names(database), 2))
     return names[0] if len(names) == 1 else "main"
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, RefExistsError
-from versioned_state.objects.keys import birth_key, ref_key
 from versioned_state.repository.history.commit import MAX_TEXT, Commit
+from versioned_state.repository.names.listing import Listing, Order, RefInfo
 from versioned_state.repository.names.mapping import Refs, check_conditions
-from versioned_state.repository.refs.ref import BORN, BatchPart, Ref, check_name, write_ref
+from versioned_state.repository.refs.ref import BatchPart, Ref, batch_of, check_name
+from versioned_state.repository.refs.reflog import LogEntry
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -29,11 +30,9 @@ class Annotation:
 
 
 @dataclass(frozen=True, slots=True)
-class TagInfo:
-    """A tag: the commit that it points to, and its annotation, if it has one."""
+class TagInfo(RefInfo):
+    """A tag in a listing: name, commit (``head``), when it was made, the meta of the commit, its annotation, if it has one."""
 
-    name: str
-    commit: Commit
     annotation: Annotation | None
 
 
@@ -56,12 +55,7 @@ class CommitTag:
 
     def part(self, commit: Commit) -> BatchPart:
         """The tag's share of the batch that publishes a commit."""
-        ref = self._ref
-        key = ref_key("tag", self.name)
-        puts = {key: write_ref("tag", self.name, commit.address, ref.log)}
-        if ref.stored is None:
-            puts[birth_key("tag", self.name)] = BORN
-        return BatchPart({key: ref.stored}, puts)
+        return batch_of(self._ref, self._database.after_commit(self._ref, commit))
 
     def settle(self, *, made: bool) -> None:
         """Note whether the batch was done. Raises ``RefExistsError`` if it was not, and the tag is the reason."""
@@ -117,14 +111,30 @@ class Tags(Refs):
         return self._annotation(self._live(name))
 
     def _annotation(self, ref: Ref) -> Annotation | None:
-        if ref.log is None:
-            return None
-        entry = self._database.read_log(ref.log)
-        if not entry.action.startswith(_ANNOTATED):
-            return None
-        return Annotation(entry.action.removeprefix(_ANNOTATED), entry.author, entry.time)
+        return _annotation_in(None if ref.log is None else self._database.read_log(ref.log))
 
-    def iter_info(self) -> Iterator[TagInfo]:
-        """Each tag with its commit and its annotation. Cost: as ``items()``, and one read each."""
-        for ref, commit in self.iter_commits():
-            yield TagInfo(ref.name, commit, self._annotation(ref))
+    def iter_info(
+        self,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+        by: Order = "name",
+        reverse: bool = False,
+        where: Mapping[str, Any] | None = None,
+    ) -> Iterator[TagInfo]:
+        """Tags with their commits and annotations, as ``Branches.iter_info`` gives branches; ``changed`` is when a tag was made.
+
+        Cost: by name as there. By the last change all tags with the prefix are read.
+        """
+        listing = Listing("tag", prefix, after, limit, by, reverse, {} if where is None else where, logs=True)
+        return (
+            TagInfo(each.ref.name, each.head, each.changed, listing.cursor(each), _annotation_in(each.entry))
+            for each in listing.run(self._database)
+        )
+
+
+def _annotation_in(entry: LogEntry | None) -> Annotation | None:
+    if entry is None or not entry.action.startswith(_ANNOTATED):
+        return None
+    return Annotation(entry.action.removeprefix(_ANNOTATED), entry.author, entry.time)

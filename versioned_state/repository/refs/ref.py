@@ -9,17 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgpack
 
 from versioned_state.errors import CorruptRefError, InvalidArgumentError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
-from versioned_state.objects.keys import RefKind, birth_key, ref_key
+from versioned_state.objects.keys import RefKind, birth_key, due_key, recent_key, ref_key
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.objects.store import Staging
+from versioned_state.repository.history.commit import EARLIEST, Commit
 from versioned_state.repository.refs.gc_fence import GcFence
 from versioned_state.storage import KVStore
+
+YEAR_ONE: Final = 1 - EARLIEST
+"""Added to a time for a place in an index: above 0 for every time that a commit can have."""
+
+WINDOW: Final = 300 * 1_000_000
+"""How far ahead of its last change a branch may be in the index. A branch in steady use is moved there once in this time, and a listing by
+the last change reads the branches in steady use, about as many as the store has sessions at work."""
 
 BORN: Final = b"\x01"
 """The value of every birth record."""
@@ -39,6 +47,12 @@ class Ref:
         log: the address of its last log entry, or None.
         stored: the bytes of the record, which the next move expects; None if there is no record yet.
         sweeps: the number of batches that gc had deleted by then; see ``GcFence``.
+        bound: the ``Place`` in the index of branches by their last change; 0 if it is not there.
+        moved: when the head was moved to a commit that existed already; None if the head is newer than the last such move.
+        ttl: how long after its last change the branch expires; 0 if it does not.
+        due: the time in the index of branches that expire, which is that of the end or earlier; 0 if it is not there.
+
+    All times are in microseconds; ``due`` counts from the year 1.
     """
 
     kind: RefKind
@@ -47,6 +61,48 @@ class Ref:
     log: Address | None
     stored: bytes | None
     sweeps: int = 0
+    bound: int = 0
+    moved: int | None = None
+    ttl: int = 0
+    due: int = 0
+
+    def changed(self, head: Commit) -> int:
+        """When the head moved last, given the commit that it is."""
+        return head.time if self.moved is None else self.moved
+
+
+class Place(NamedTuple):
+    """The place of a branch in the index of branches by their last change: twice a time, and 1 more if the change may be earlier.
+
+    Not every commit moves its branch in the index: that would make each a tenth slower. After a pause the place is exact. The next commit
+    moves it ``WINDOW`` ahead, and commits until then do not move it. So a branch is never behind its last change, and a listing of the
+    newest reads only branches whose place is not behind what it gives.
+    """
+
+    bound: int
+
+    @classmethod
+    def at(cls, time: int) -> Place:
+        """The exact place for a time."""
+        return cls((time + YEAR_ONE) * 2)
+
+    @property
+    def latest(self) -> int:
+        """The latest time that the last change can have."""
+        return self.bound // 2 - YEAR_ONE
+
+    @property
+    def earliest(self) -> int:
+        """The earliest one."""
+        return self.latest - WINDOW if self.bound % 2 else self.latest
+
+    def after(self, changed: int) -> Place:
+        """The place after a change at this time."""
+        if self.bound and self.earliest <= changed <= self.latest:
+            return self
+        if self.bound and 0 < changed - self.latest <= WINDOW:
+            return Place(Place.at(changed + WINDOW).bound + 1)
+        return Place.at(changed)
 
 
 def check_name(kind: RefKind, name: str) -> None:
@@ -69,19 +125,22 @@ class BatchPart:
     """What goes with a ref into the batch that moves it: conditions and records beside those of the ref.
 
     Attributes:
-        expected, puts: as for ``KVStore.apply``.
+        expected, puts, deletes: as for ``KVStore.apply``.
         keep: the commits and log entries that the records make reachable, for gc.
     """
 
     expected: Mapping[str, bytes | None] = field(default_factory=dict)
     puts: Mapping[str, bytes] = field(default_factory=dict)
     keep: tuple[Address, ...] = ()
+    deletes: tuple[str, ...] = ()
 
     def joined(self, other: BatchPart) -> BatchPart:
         """Both parts as one."""
         if other is NOTHING or self is NOTHING:
             return self if other is NOTHING else other
-        return BatchPart({**self.expected, **other.expected}, {**self.puts, **other.puts}, self.keep + other.keep)
+        return BatchPart(
+            {**self.expected, **other.expected}, {**self.puts, **other.puts}, self.keep + other.keep, self.deletes + other.deletes
+        )
 
 
 NOTHING: Final = BatchPart()
@@ -92,9 +151,24 @@ def has_surrogate(name: str) -> bool:
     return any("\ud800" <= char <= "\udfff" for char in name)
 
 
-def write_ref(kind: RefKind, name: str, head: Address | None, log: Address | None) -> bytes:
-    """The record of a ref: name, head, 0, last log entry, and a checksum over these and the key."""
-    body: bytes = _pack([name, head, 0, log])
+def write_ref(
+    kind: RefKind,
+    name: str,
+    head: Address | None,
+    log: Address | None,
+    *,
+    bound: int = 0,
+    moved: int | None = None,
+    ttl: int = 0,
+    due: int = 0,
+) -> bytes:
+    """The record of a ref: its fields, the last ones only if they are needed, and a checksum over these and the key."""
+    fields = [name, head, bound, log]
+    if ttl:
+        fields += (moved, ttl, due)
+    elif moved is not None:
+        fields.append(moved)
+    body: bytes = _pack(fields)
     return write_record(ref_key(kind, name), body)
 
 
@@ -117,49 +191,92 @@ def read_ref(store: KVStore, kind: RefKind, name: str) -> Ref:
 def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
     """The ref in a record. Raises ``CorruptRefError``."""
     try:
-        named, head, _, log = msgpack.unpackb(read_record(ref_key(kind, name), stored))
+        named, head, bound, log, *rest = msgpack.unpackb(read_record(ref_key(kind, name), stored))
+        moved, ttl, due = rest if len(rest) > 1 else (rest[0] if rest else None, 0, 0)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptRefError(name, f"its record is damaged: {error}") from error
-    if named != name or any(a is not None and (type(a) is not bytes or len(a) != ADDRESS_SIZE) for a in (head, log)):
+    if (
+        named != name
+        or any(a is not None and (type(a) is not bytes or len(a) != ADDRESS_SIZE) for a in (head, log))
+        or not (type(bound) is type(ttl) is type(due) is int and (moved is None or type(moved) is int))
+    ):
         raise CorruptRefError(name, "its record is not that of this ref")
-    return Ref(kind, name, None if head is None else Address(head), None if log is None else Address(log), stored)
+    return Ref(kind, name, head, log, stored, 0, bound, moved, ttl, due)
+
+
+def after_move(
+    ref: Ref, head: Address | None, log: Address | None, *, changed: int, is_new: bool, indexed: bool, ttl: int | None = None
+) -> Ref:
+    """The ref after a move, with the bytes of its record.
+
+    Args:
+        changed: the time of the move.
+        is_new: whether the head is a new commit, made at that time.
+        indexed: whether the store has the indexes.
+        ttl: how long the branch lives from now on; None: as before.
+    """
+    indexed = indexed and ref.kind == "branch" and head is not None
+    lives = ref.ttl if ttl is None else ttl
+    moved = None if is_new or head is None else changed
+    bound = Place(ref.bound if ref.head is not None else 0).after(changed).bound if indexed else 0
+    due = 0
+    if lives and indexed:
+        end = changed + lives + YEAR_ONE
+        due = ref.due if lives == ref.ttl and 0 < ref.due <= end else end
+    lives = lives if head is not None else 0
+    stored = write_ref(ref.kind, ref.name, head, log, bound=bound, moved=moved, ttl=lives, due=due)
+    return Ref(ref.kind, ref.name, head, log, stored, ref.sweeps, bound, moved, lives, due)
+
+
+def batch_of(before: Ref, after: Ref) -> BatchPart:
+    """The batch that replaces one record of a ref by another, with its places in the indexes and the record of its birth."""
+    key = ref_key(before.kind, before.name)
+    assert after.stored is not None
+    puts = {key: after.stored}
+    deletes: tuple[str, ...] = ()
+    if before.stored is None:
+        puts[birth_key(before.kind, before.name)] = BORN
+    if before.bound != after.bound:
+        if before.bound:
+            deletes = (recent_key(before.bound, before.name),)
+        if after.bound:
+            puts[recent_key(after.bound, before.name)] = b""
+    if before.due != after.due:
+        if before.due:
+            deletes += (due_key(before.due, before.name),)
+        if after.due:
+            puts[due_key(after.due, before.name)] = b""
+    keep = tuple(address for address in (after.head, after.log) if address is not None and address not in (before.head, before.log))
+    return BatchPart({key: before.stored}, puts, keep, deletes)
 
 
 def move_ref(
     fence: GcFence,
-    ref: Ref,
-    head: Address | None,
+    before: Ref,
+    after: Ref,
     *,
-    log: Address | None,
     staging: Staging,
     parents: Collection[Address] = (),
     since: int = 0,
     secure: Callable[[], None] = lambda: None,
     part: BatchPart = NOTHING,
 ) -> Ref | None:
-    """Point a ref, as it was read, to another head, in one batch with the objects that it needs, safe beside gc.
+    """Replace the record of a ref, as it was read, in one batch with the objects that the new one needs, safe beside gc.
 
     Returns the ref as it is then; None if somebody moved it in between. The objects may then be stored all the same.
 
     Args:
+        after: see ``after_move``.
         staging: has the objects, with the new log entry.
         parents: commits that the head leads to.
         since, secure: see ``GcFence.apply``.
         part: goes into the same batch. None is returned also if one of its conditions does not hold.
     """
-    key = ref_key(ref.kind, ref.name)
-    stored = write_ref(ref.kind, ref.name, head, log)
-    puts = {key: stored}
-    if ref.stored is None:
-        puts[birth_key(ref.kind, ref.name)] = BORN
-    keep = [address for address in (head, log) if address is not None and address not in (ref.head, ref.log)]
-    expected: dict[str, bytes | None] = {key: ref.stored}
-    if part is not NOTHING:
-        expected.update(part.expected)
-        puts.update(part.puts)
-        keep += part.keep
-    sweeps = fence.apply(expected, puts, staging=staging, keep=keep, instead_of=parents, since=since, secure=secure)
-    return None if sweeps is None else Ref(ref.kind, ref.name, head, log, stored, sweeps)
+    batch = batch_of(before, after).joined(part)
+    sweeps = fence.apply(
+        batch.expected, batch.puts, batch.deletes, staging=staging, keep=batch.keep, instead_of=parents, since=since, secure=secure
+    )
+    return None if sweeps is None else replace(after, sweeps=sweeps)
 
 
 def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, staging: Staging) -> bool:
@@ -170,23 +287,38 @@ def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, stagin
     Args:
         log: the new last log entry of ``source``, staged.
     """
-    names = {ref.name: ref_key(ref.kind, ref.name) for ref in (source, target)}
-    puts = {
-        names[source.name]: write_ref(source.kind, source.name, None, log),
-        names[target.name]: write_ref(target.kind, target.name, source.head, source.log),
-    }
-    if target.stored is None:
-        puts[birth_key(target.kind, target.name)] = BORN
-    expected = {names[ref.name]: ref.stored for ref in (source, target)}
+    gone = without_head(source, log)
+    placed = renamed(source, target)
+    batch = batch_of(source, gone).joined(batch_of(target, placed))
     # One of the two names leads to everything but the new entry, before the batch and after it. But gc may read the old name after the
     # batch and have read the new one before it.
     keep = [address for address in (source.head, source.log, log) if address is not None]
-    return fence.apply(expected, puts, staging=staging, keep=keep, since=source.sweeps) is not None
+    return fence.apply(batch.expected, batch.puts, batch.deletes, staging=staging, keep=keep, since=source.sweeps) is not None
 
 
-def ref_at(ref: Ref, head: Address) -> Ref:
-    """The ref after a move to a commit that adds no log entry."""
-    return replace(ref, head=head, stored=write_ref(ref.kind, ref.name, head, ref.log))
+def without_head(ref: Ref, log: Address) -> Ref:
+    """The record of a ref that was deleted: its last log entry is all that it has."""
+    return after_move(ref, None, log, changed=0, is_new=False, indexed=False)
+
+
+def keys_of(ref: Ref) -> list[str]:
+    """All keys that a ref has in the store."""
+    keys = [ref_key(ref.kind, ref.name), birth_key(ref.kind, ref.name)]
+    keys += [recent_key(ref.bound, ref.name)] if ref.bound else []
+    return [*keys, due_key(ref.due, ref.name)] if ref.due else keys
+
+
+def renamed(source: Ref, target: Ref) -> Ref:
+    """The record of ``source`` under the name of ``target``, which has no head."""
+    s = source
+    stored = write_ref(target.kind, target.name, s.head, s.log, bound=s.bound, moved=s.moved, ttl=s.ttl, due=s.due)
+    return replace(source, name=target.name, stored=stored)
+
+
+def rewritten(ref: Ref, head: Address | None, log: Address | None) -> Ref:
+    """The ref with another head and log, and all else as it was."""
+    stored = write_ref(ref.kind, ref.name, head, log, bound=ref.bound, moved=ref.moved, ttl=ref.ttl, due=ref.due)
+    return replace(ref, head=head, log=log, stored=stored)
 
 
 def iter_refs(store: KVStore, kind: RefKind, prefix: str = "", *, deleted: bool = False) -> Iterator[Ref]:

@@ -66,6 +66,7 @@ class BranchHandle:
         self.author = author
         ref = repository.database.ref("branch", branch)
         self.position = HandlePosition(branch, ref, self.commit_of(ref))
+        self.ttl: int | None = None  # in microseconds; None: as the branch has it
         self.commits_made = 0
         self.pending = PendingEntries()
         objects = HeldObjects(repository.database.objects)
@@ -200,7 +201,7 @@ class BranchHandle:
         question = CommitInDoubt(staged, commit, ref, under_way=True)
         self.unfinished.question = question
         try:
-            moved = self.repository.database.publish(ref, commit, staged.staging, part=part)
+            moved = self.repository.database.publish(ref, commit, staged.staging, part=part, ttl=self.ttl)
         except StorageError as error:
             if isinstance(error, StoreClosedError):
                 self.unfinished.question = None

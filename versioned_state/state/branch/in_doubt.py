@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.refs.ref import Ref, ref_at
+from versioned_state.repository.refs.ref import Ref
 from versioned_state.state.worktree.entries import Staged
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def find_commit(handle: BranchHandle, doubt: CommitInDoubt) -> Ref | None:
     while True:
         ref = handle.read_ref()
         if ref.head is not None and graph.is_ancestor(doubt.commit, handle.commit_of(ref), database.commits.read):
-            return ref_at(doubt.ref, doubt.commit.address)
+            return database.after_commit(doubt.ref, doubt.commit, ttl=handle.ttl)
         if not doubt.under_way or ref.stored != doubt.ref.stored:
             return None
         # The write may still be on its way, in the buffers of a server or waiting for a lock there. A record other than the one that it
@@ -77,5 +77,5 @@ def find_move(handle: BranchHandle, doubt: MoveInDoubt) -> Ref | None:
         return ref
     for position in islice(handle.repository.reflog(handle.branch), _RECENT):
         if position.action == doubt.action and position.commit == doubt.target:
-            return ref_at(ref, doubt.target.address)
+            return handle.repository.database.after_commit(ref, doubt.target, ttl=handle.ttl)
     return None

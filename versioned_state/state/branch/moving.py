@@ -50,7 +50,9 @@ def move_branch(
         try:
             if staged is not None and target.address in staged.staging:
                 part = handle.asked(target, ref, staged) if handle.hooks.all else NOTHING
-                moved = handle.repository.database.publish(ref, target, staged.staging, action=action, author=handle.author, part=part)
+                moved = handle.repository.database.publish(
+                    ref, target, staged.staging, action=action, author=handle.author, part=part, ttl=handle.ttl
+                )
             else:
                 moved = handle.repository.database.move(ref, target, action=action, author=handle.author)
         except UnknownOutcomeError:

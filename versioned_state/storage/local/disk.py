@@ -23,7 +23,7 @@ from versioned_state.errors import (
 )
 from versioned_state.storage.backend import Backend, raise_closed
 from versioned_state.storage.base import OBJECT_PREFIX
-from versioned_state.storage.byte_keys import address_range, raw_key, text_range
+from versioned_state.storage.byte_keys import address_range, page_range, raw_key, text_range
 from versioned_state.storage.local import mounts, sqlite_file
 from versioned_state.storage.local.log_guard import LogGuard
 from versioned_state.storage.local.pool import Pool
@@ -59,6 +59,13 @@ _SIZES = "SELECT key, length(value) FROM {table} WHERE key IN ({marks})"  # a ro
 # Keys of one step of a listing.
 _PAGE = 1000
 _LIST = f"SELECT key FROM {{table}} WHERE key >= :start {{bound}} ORDER BY key LIMIT {_PAGE}"  # noqa: S608 - a constant
+# The first entries of a range, by whether it has an end, and whether the last ones are asked for.
+_ENTRIES = {
+    (False, False): "SELECT key FROM entries WHERE key >= ? ORDER BY key LIMIT ?",
+    (False, True): "SELECT key FROM entries WHERE key >= ? ORDER BY key DESC LIMIT ?",
+    (True, False): "SELECT key FROM entries WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
+    (True, True): "SELECT key FROM entries WHERE key >= ? AND key < ? ORDER BY key DESC LIMIT ?",
+}
 
 
 class Disk(Backend):
@@ -232,10 +239,7 @@ class Disk(Backend):
         # Page by page, each a query of its own that starts after the last key: no read is open between two steps, and a write
         # in between neither repeats a key nor hides another.
         for raw in self._pages("entries", *text_range(prefix)):
-            try:
-                yield raw.decode()
-            except UnicodeDecodeError as error:
-                raise CorruptStoreError(f"{self._file} is damaged: it holds a key that is not text, {raw!r}") from error
+            yield self._text(raw)
         addresses = address_range(prefix)
         if addresses is not None:
             for raw in self._pages("objects", *addresses):
@@ -252,6 +256,18 @@ class Disk(Backend):
             if len(rows) < _PAGE:
                 return
             bounds["start"] = rows[-1][0] + b"\0"  # the next key there can be
+
+    def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
+        start, end = page_range(prefix, after, reverse=reverse)
+        bounds = (start, limit) if end is None else (start, end, limit)
+        sql = _ENTRIES[end is not None, reverse]
+        return [self._text(raw) for (raw,) in self._read(lambda connection: connection.execute(sql, bounds).fetchall())]
+
+    def _text(self, raw: bytes) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise CorruptStoreError(f"{self._file} is damaged: it holds a key that is not text, {raw!r}") from error
 
     def _apply(
         self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]

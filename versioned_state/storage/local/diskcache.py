@@ -101,6 +101,17 @@ class DiskCache(Backend):
             for name in self._pages(*addresses):
                 yield OBJECT_PREFIX + bytes(name).hex()  # type: ignore[arg-type] # a range that starts with bytes has only bytes
 
+    def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
+        start, end = _text_range(prefix)
+        operator = ">="
+        if after is not None and reverse:
+            end = after if isinstance(end, bytes) else min(after, end)
+        elif after is not None and after >= start:
+            start, operator = after, ">"
+        sql = f"SELECT key, raw FROM Cache WHERE key {operator} ? AND key < ? ORDER BY key {'DESC' if reverse else ''} LIMIT ?"  # noqa: S608 - constants
+        rows = self._read(lambda connection: connection.execute(sql, (start, end, limit)).fetchall())
+        return [str(self._cache.disk.get(*row)) for row in rows]
+
     def _pages(self, start: Name, end: Name | None) -> Iterator[Name]:
         # Page by page, as in ``Disk``, so that writes in between neither repeat a key nor hide one.
         sql = _LIST.format(bound="" if end is None else "AND key < ?")

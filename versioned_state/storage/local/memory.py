@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping
 
 from versioned_state.storage.backend import Backend, raise_closed
@@ -55,6 +55,19 @@ class Memory(Backend):
             if may_list_objects(prefix):
                 found += [key for key in self._objects if key.startswith(prefix)]
         return self._while_open(found)
+
+    def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
+        ordered = self._ordered
+        with self._lock:
+            self._finish()
+            if reverse:
+                end = bisect_right(ordered, prefix, key=lambda key: key[: len(prefix)])
+                end = end if after is None else min(end, bisect_left(ordered, after))
+                found = ordered[max(end - limit, 0) : end][::-1]
+            else:
+                start = bisect_left(ordered, prefix) if after is None else max(bisect_right(ordered, after), bisect_left(ordered, prefix))
+                found = ordered[start : start + limit]
+        return [key for key in found if key.startswith(prefix)]
 
     def _while_open(self, found: list[str]) -> Iterator[str]:
         for key in found:

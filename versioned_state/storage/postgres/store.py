@@ -16,7 +16,7 @@ from weakref import finalize
 from versioned_state.errors import CorruptStoreError, InvalidArgumentError, LimitExceededError, MissingDependencyError
 from versioned_state.storage.backend import Backend
 from versioned_state.storage.base import OBJECT_PREFIX
-from versioned_state.storage.byte_keys import address_range, raw_key, text_range
+from versioned_state.storage.byte_keys import address_range, page_range, raw_key, text_range
 from versioned_state.storage.postgres.schema import MAX_VALUE, checked_name, gate_number, lock_number, prepare, statement
 
 if TYPE_CHECKING:
@@ -188,14 +188,26 @@ class Postgres(Backend):
         # Page by page, each a query of its own that starts after the last key. It is as fast as a cursor, and between two
         # pages no transaction is open, which would hold back VACUUM and occupy a connection.
         for raw in self._pages("entries", *text_range(prefix)):
-            try:
-                yield raw.decode()
-            except UnicodeDecodeError as error:
-                raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is not UTF-8, {raw!r}") from error
+            yield self._text(raw)
         addresses = address_range(prefix)
         if addresses is not None:
             for raw in self._pages("objects", *addresses):
                 yield OBJECT_PREFIX + raw.hex()
+
+    def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
+        start, end = page_range(prefix, after, reverse=reverse)
+        text = (_LIST_TO_THE_END if end is None else _LIST).replace("TABLE", "entries")
+        if reverse:
+            text = text.replace("ORDER BY key", "ORDER BY key DESC")
+        sql = statement(text, self.schema)
+        rows = self._connections.read(partial(_rows, sql, {"start": start, "end": end, "page": limit}))
+        return [self._text(raw) for (raw,) in rows]
+
+    def _text(self, raw: bytes) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is not UTF-8, {raw!r}") from error
 
     def _pages(self, table: str, start: bytes, end: bytes | None) -> Iterator[bytes]:
         text = (_LIST_TO_THE_END if end is None else _LIST).replace("TABLE", table)

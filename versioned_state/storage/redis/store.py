@@ -31,7 +31,7 @@ from versioned_state.errors import (
 )
 from versioned_state.storage.backend import Backend, check_key
 from versioned_state.storage.base import OBJECT_PREFIX, may_list_objects
-from versioned_state.storage.byte_keys import raw_key, text_range
+from versioned_state.storage.byte_keys import page_range, raw_key, text_range
 from versioned_state.storage.redis.connection import Command, Link
 
 Persistence = Literal["aof", "snapshots", "none", "unknown"]
@@ -198,11 +198,7 @@ class Redis(Backend):
         return found
 
     def _keys(self, prefix: str) -> Iterator[str]:
-        for name in self._list_names(prefix):
-            try:
-                yield name.decode()
-            except UnicodeDecodeError as error:
-                raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is not UTF-8, {name!r}") from error
+        yield from map(self._text, self._list_names(prefix))
         if not may_list_objects(prefix):
             return
         digits = prefix[len(OBJECT_PREFIX) :]
@@ -214,6 +210,21 @@ class Redis(Backend):
                 if key.startswith(prefix):
                     yield key
             buckets = buckets[done:]
+
+    def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
+        first, beyond = page_range(prefix, after, reverse=reverse)
+        start, end = b"[" + first, b"+" if beyond is None else b"(" + beyond
+        if reverse:
+            (page,) = self._link.run([("ZREVRANGEBYLEX", self._names, end, start, "LIMIT", 0, limit)])
+        else:
+            (page,) = self._link.run([("ZRANGEBYLEX", self._names, start, end, "LIMIT", 0, limit)])
+        return [self._text(name) for name in page]
+
+    def _text(self, name: bytes) -> str:
+        try:
+            return name.decode()
+        except UnicodeDecodeError as error:
+            raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is not UTF-8, {name!r}") from error
 
     def _list_names(self, prefix: str) -> Iterator[bytes]:
         # Page by page, each starting after the last name, so that writes in between neither repeat a name nor hide one.

@@ -213,6 +213,18 @@ class KVStoreContract:
             assert sorted(store.keys(prefix)) == sorted(key for key in everything if key.startswith(prefix)), prefix
         assert {key for key, _ in store.items("a")} == {key for key in everything if key.startswith("a")}
 
+    def test_a_page_has_the_first_keys_of_a_prefix_in_order(self, store: KVStore) -> None:
+        store.set_many(dict.fromkeys((*ODD_KEYS, *ODD_OBJECTS), b"v"))
+        for prefix in {key[:length] for key in ODD_KEYS for length in (0, 1, 2, len(key))} | {"absent"}:
+            keys = sorted(key for key in ODD_KEYS if key.startswith(prefix) and not key.startswith("o/"))
+            assert store.page(prefix, limit=1000) == keys, prefix
+            assert store.page(prefix, limit=1000, reverse=True) == keys[::-1], prefix
+            for after in (*keys[:3], *keys[-3:], "", "\U0010ffff" * 3):
+                beyond, before = [key for key in keys if key > after], [key for key in keys if key < after]
+                assert store.page(prefix, after=after, limit=2) == beyond[:2], (prefix, after)
+                assert store.page(prefix, after=after, limit=2, reverse=True) == before[::-1][:2], (prefix, after)
+        assert store.page(limit=0) == []
+
     def test_get_many_takes_any_iterable(self, store: KVStore) -> None:
         values = {f"o/{number:06x}": b"%d" % number for number in range(1500)} | {"k": b"0"}
         store.set_many(values)
@@ -404,6 +416,7 @@ class KVStoreContract:
             lambda: store.get_many(["k", "o/ab"]),
             lambda: store.get_many([]),
             store.keys,
+            lambda: store.page(limit=1),
             lambda: list(store.items()),
             lambda: "k" in store,
             lambda: store.set("k", b"2"),

@@ -84,6 +84,10 @@ class Counting(Wrapper):
         self._add(listings=1)
         return self.store.keys(prefix)
 
+    def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
+        self._add(listings=1)
+        return self.store.page(prefix, after=after, limit=limit, reverse=reverse)
+
     def apply(
         self,
         expected: Mapping[str, bytes | None],

@@ -93,6 +93,9 @@ class Faulty(Wrapper):
             raise self._error()
         return self._yield_half(list(self.store.keys(prefix)))
 
+    def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
+        return self._call(lambda: self.store.page(prefix, after=after, limit=limit, reverse=reverse))
+
     def apply(
         self,
         expected: Mapping[str, bytes | None],

@@ -16,7 +16,7 @@ from versioned_state.cli.shared import completion, current, store
 from versioned_state.cli.shared.handle import head_line
 from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.errors import InvalidArgumentError
-from versioned_state.repository.names.branches import BranchInfo
+from versioned_state.repository.names.branches import BranchComparison
 from versioned_state.repository.repository import Repository
 
 _Action = Literal["delete", "force", "rename"]
@@ -91,7 +91,7 @@ def _list(output: Output, repository: Repository, patterns: Sequence[str], *, ve
             if is_like(name, patterns):
                 output.print("* " if name == here else "  ", Span(name, "ref"))
         return
-    found = sorted((info for info in repository.branches.iter_info() if is_like(info.name, patterns)), key=lambda info: info.name)
+    found = sorted((info for info in repository.branches.compare() if is_like(info.name, patterns)), key=lambda info: info.name)
     if as_json:
         for info in found:
             output.json(_json(info) | {"current": info.name == here})
@@ -105,7 +105,7 @@ def is_like(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _cells(info: BranchInfo, *, here: str, details: int) -> Cells:
+def _cells(info: BranchComparison, *, here: str, details: int) -> Cells:
     head = info.head
     count = plural(head.height, "commit") if details > 1 else ""
     when = Span(age(head), "time") if details else ""
@@ -119,12 +119,12 @@ def _cells(info: BranchInfo, *, here: str, details: int) -> Cells:
     ]
 
 
-def _beside(info: BranchInfo) -> str:
+def _beside(info: BranchComparison) -> str:
     counts = ((info.ahead, "+"), (info.behind, "-"))
     return " ".join(f"{sign}{count:,}" for count, sign in counts if count)
 
 
-def _json(info: BranchInfo) -> dict[str, Any]:
+def _json(info: BranchComparison) -> dict[str, Any]:
     head = info.head
     return {
         "name": info.name,

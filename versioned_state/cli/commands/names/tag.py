@@ -66,13 +66,13 @@ def _list(output: Output, repository: Repository, patterns: Sequence[str], *, as
             output.json(_json(info))
             continue
         said = info.annotation
-        line: Line = [Span(padded(info.name, width), "ref"), "  ", Span(info.commit.short, "id"), "  "]
+        line: Line = [Span(padded(info.name, width), "ref"), "  ", Span(info.head.short, "id"), "  "]
         who: Line = [] if said is None or not said.author else ["  ", Span(said.author, "author")]
-        output.crop(*line, first_line(info.commit.message if said is None else said.message), *who)
+        output.crop(*line, first_line(info.head.message if said is None else said.message), *who)
 
 
 def _json(info: TagInfo) -> dict[str, Any]:
-    commit, said = info.commit, info.annotation
+    commit, said = info.head, info.annotation
     return {
         "name": info.name,
         "commit": commit.id,

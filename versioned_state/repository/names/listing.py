@@ -1,0 +1,275 @@
+"""Listing branches and tags: by name or by their last change, page by page, at the cost of the refs that are given. Layer: repository."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from versioned_state.errors import InvalidArgumentError, MissingObjectError
+from versioned_state.objects.address import Address
+from versioned_state.objects.keys import RECENT, RefKind, read_index_key, recent_key, ref_key
+from versioned_state.repository.arguments import count
+from versioned_state.repository.history.commit import Commit, read_commit
+from versioned_state.repository.refs.ref import WINDOW, Place, Ref, parse_ref
+from versioned_state.repository.refs.reflog import LogEntry, read_entry
+from versioned_state.values.encode.inline import InlineEncoder
+
+if TYPE_CHECKING:
+    from versioned_state.repository.database import Database
+
+Order = Literal["name", "changed"]
+
+_FIRST_PAGE: Final = 64
+_LARGEST_PAGE: Final = 1024
+_FEW: Final = 512
+"""Refs with the prefix of a listing by their last change up to which they are read and sorted, instead of going through the index."""
+
+_PLAIN: Final = (str, int, bool, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class RefInfo:
+    """A branch or a tag in a listing.
+
+    Attributes:
+        head: the commit that it points to.
+        changed: when it was pointed there, in microseconds since 1970, UTC.
+        cursor: ``after`` for the page that begins after it.
+    """
+
+    name: str
+    head: Commit
+    changed: int
+    cursor: str
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The meta of the head, decoded anew at each access."""
+        return self.head.meta
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A ref with its head, as it was read."""
+
+    ref: Ref
+    head: Commit
+    changed: int
+    entry: LogEntry | None
+
+    @property
+    def position(self) -> tuple[int, str]:
+        """Its place in the order by the last change."""
+        return self.changed, self.ref.name
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a listing asks for; see ``Branches.iter_info``. Raises ``InvalidArgumentError``."""
+
+    kind: RefKind
+    prefix: str = ""
+    after: str | None = None
+    limit: int | None = None
+    by: Order = "name"
+    reverse: bool = False
+    where: Mapping[str, Any] = field(default_factory=dict)
+    logs: bool = False
+
+    def __post_init__(self) -> None:
+        given: dict[str, Any] = {"prefix": self.prefix, "after": self.after}
+        for name, text in given.items():
+            if type(text) is not str and not (name == "after" and text is None):
+                raise InvalidArgumentError(f"{name} is a string, not {type(text).__name__}")
+        if self.by not in ("name", "changed"):
+            raise InvalidArgumentError(f'by is "name" or "changed", not {self.by!r:.80}')
+        if self.limit is not None:
+            count("limit", self.limit)
+        if not isinstance(self.where, Mapping):
+            raise InvalidArgumentError(f"where is a dict of keys and values of meta, not {type(self.where).__name__}")
+        if self.by == "changed" and self.after is not None:
+            read_cursor(self.after)
+
+    def run(self, database: Database) -> Iterator[Listed]:
+        """The refs, read a page at a time as they are taken."""
+        left = self.limit
+        if left == 0:
+            return
+        for listed in self._by_change(database) if self.by == "changed" else self._by_name(database):
+            yield listed
+            if left is not None:
+                left -= 1
+                if not left:
+                    return
+
+    def cursor(self, listed: Listed) -> str:
+        """``after`` for what comes after this one."""
+        return f"{listed.changed}/{listed.ref.name}" if self.by == "changed" else listed.ref.name
+
+    # By name
+
+    def _by_name(self, database: Database) -> Iterator[Listed]:
+        after = None if self.after is None else ref_key(self.kind, self.after)
+        read = _Heads(database, self)
+        for keys in self._pages(database, ref_key(self.kind, self.prefix), after, reverse=self.reverse):
+            yield from read(keys)
+
+    def _pages(self, database: Database, prefix: str, after: str | None, *, reverse: bool) -> Iterator[list[str]]:
+        """The keys with a prefix, a page at a time: few at first, so that the first ref is there at once."""
+        # One more by the last change: the next one tells that what comes before it is the newest.
+        size = _FIRST_PAGE if self.limit is None or self.where else min(self.limit + (self.by == "changed"), _LARGEST_PAGE)
+        while keys := database.store.page(prefix, after=after, limit=size, reverse=reverse):
+            yield keys
+            if len(keys) < size:
+                return
+            after = keys[-1]
+            size = min(size * 2, _LARGEST_PAGE)
+
+    # By the last change
+
+    def _by_change(self, database: Database) -> Iterator[Listed]:
+        """The newest first, or with ``reverse`` the oldest."""
+        limit = None if self.after is None else read_cursor(self.after)
+        found = self._few(database)
+        if found is None:
+            found = self._oldest(database, limit) if self.reverse else self._newest(database, limit)
+        for listed in found:
+            if limit is None or (listed.position > limit if self.reverse else listed.position < limit):
+                yield listed
+
+    def _few(self, database: Database) -> Iterator[Listed] | None:
+        """All refs with the prefix, in order; None if there are many, and the index has the order."""
+        indexed = self.kind == "branch" and database.fence.enabled
+        prefix = ref_key(self.kind, self.prefix)
+        read = _Heads(database, self)
+        if indexed:
+            keys = database.store.page(prefix, limit=_FEW + 1) if self.prefix else ()
+            if not self.prefix or len(keys) > _FEW:
+                return None
+            every = list(read(list(keys)))
+        else:
+            every = [listed for keys in self._pages(database, prefix, None, reverse=False) for listed in read(keys)]
+        every.sort(key=lambda listed: listed.position, reverse=not self.reverse)
+        return iter(every)
+
+    def _newest(self, database: Database, limit: tuple[int, str] | None) -> Iterator[Listed]:
+        """The newest first. In the index no branch is before the time of its last change, so whatever is later than the next there is."""
+        after = None if limit is None else recent_key(Place.at(limit[0] + WINDOW + 1).bound, "")
+        waiting: list[tuple[int, _Backwards, Listed]] = []
+        read = _Heads(database, self)
+        for keys in self._pages(database, RECENT, after, reverse=True):
+            entries = [(Place(bound), name) for bound, name in map(read_index_key, keys)]
+            # A branch that is exactly at a later time than the cursor is not read.
+            wanted = [name for place, name in entries if name.startswith(self.prefix) and (limit is None or place.earliest <= limit[0])]
+            for listed in read([ref_key("branch", name) for name in wanted]):
+                heapq.heappush(waiting, (-listed.changed, _Backwards(listed.ref.name), listed))
+            latest = entries[-1][0].latest
+            while waiting and -waiting[0][0] > latest:
+                yield heapq.heappop(waiting)[2]
+        while waiting:
+            yield heapq.heappop(waiting)[2]
+
+    def _oldest(self, database: Database, limit: tuple[int, str] | None) -> Iterator[Listed]:
+        """The oldest first. A branch may have changed up to ``WINDOW`` before its time in the index."""
+        after = None if limit is None else recent_key(Place.at(limit[0]).bound, "")
+        waiting: list[tuple[tuple[int, str], Listed]] = []
+        read = _Heads(database, self)
+        for keys in self._pages(database, RECENT, after, reverse=False):
+            entries = [(Place(bound), name) for bound, name in map(read_index_key, keys)]
+            wanted = [name for _, name in entries if name.startswith(self.prefix)]
+            for listed in read([ref_key("branch", name) for name in wanted]):
+                heapq.heappush(waiting, (listed.position, listed))
+            passed = entries[-1][0].latest - WINDOW
+            while waiting and waiting[0][0][0] < passed:
+                yield heapq.heappop(waiting)[1]
+        while waiting:
+            yield heapq.heappop(waiting)[1]
+
+
+class _Backwards(str):
+    """A name that sorts the other way round."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)
+
+
+class _Heads:
+    """Reads refs by their keys, with their heads: two calls of the store for a page. Leaves out those that are deleted or do not fit.
+
+    No ref is given twice: one that changes during a listing has two places in the index, one after the other.
+    """
+
+    def __init__(self, database: Database, listing: Listing) -> None:
+        self._database = database
+        self._listing = listing
+        self._start = len(ref_key(listing.kind, ""))
+        self._fits = _filter(listing.where)
+        self._given: set[str] = set()
+
+    def __call__(self, keys: Iterable[str]) -> Iterator[Listed]:
+        """The refs in the order of their keys."""
+        fresh = [key for key in keys if key not in self._given]
+        if self._listing.by == "changed":
+            self._given.update(fresh)
+        refs, raws = self._read(fresh)
+        graft = self._database.commits.shallow.graft
+        for ref in refs:
+            assert ref.head is not None
+            raw = raws[ref.head]
+            if not self._fits(ref.head, raw):
+                continue
+            commit = graft(read_commit(ref.head, raw))
+            entry = None if ref.log is None or ref.log not in raws else read_entry(ref.log, raws[ref.log])
+            yield Listed(ref, commit, ref.changed(commit), entry)
+
+    def _read(self, keys: list[str]) -> tuple[list[Ref], dict[Address, bytes]]:
+        """The live refs under some keys, and the objects that they name."""
+        store, kind = self._database.store, self._listing.kind
+        stored = store.get_many(keys) if keys else {}
+        while True:
+            refs = [parse_ref(kind, key[self._start :], stored[key]) for key in keys if key in stored]
+            refs = [ref for ref in refs if ref.head is not None]
+            wanted = [
+                address for ref in refs for address in ((ref.head, ref.log) if self._listing.logs else (ref.head,)) if address is not None
+            ]
+            try:
+                return refs, self._database.objects.read_many(dict.fromkeys(wanted)) if wanted else {}
+            except MissingObjectError:
+                again = store.get_many(keys)
+                if again == stored:
+                    raise
+                stored = again  # a ref was moved, and its old head collected, after it was read
+
+
+def read_cursor(cursor: str) -> tuple[int, str]:
+    """The time of the last change and the name in a cursor. Raises ``InvalidArgumentError``."""
+    time, _, name = cursor.partition("/")
+    try:
+        return int(time), name
+    except ValueError:
+        raise InvalidArgumentError(
+            f"{cursor!r:.80} is not the cursor of a listing by the last change",
+            hint="after=info.cursor, of the last one of the page before",
+        ) from None
+
+
+def _filter(where: Mapping[str, Any]) -> Callable[[Address, bytes], bool]:
+    """Whether the meta of a commit, given by its raw bytes, has these values. Most commits that do not fit are not even decoded."""
+    if not where:
+        return lambda _address, _raw: True
+    encoder = InlineEncoder()
+    marks = [
+        encoder.encode_inline(key, "where") + encoder.encode_inline(value, "where") for key, value in where.items() if type(value) in _PLAIN
+    ]
+
+    def fits(address: Address, raw: bytes) -> bool:
+        if any(mark not in raw for mark in marks):
+            return False
+        meta = read_commit(address, raw).meta
+        return all(key in meta and type(meta[key]) is type(value) and meta[key] == value for key, value in where.items())
+
+    return fits
