@@ -66,12 +66,14 @@ class Interrupt:
         self.place = ""
 
     def __enter__(self) -> Self:
+        gc.disable()  # an interrupt in the finalizer of another test's store would say nothing of this one
         self._before = sys.gettrace()
         sys.settrace(self._call)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(self._before)
+        gc.enable()
 
     def _call(self, frame: FrameType, event: str, argument: object) -> Any:
         return self._line if "versioned_state/storage" in frame.f_code.co_filename else None

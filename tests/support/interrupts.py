@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -47,11 +48,13 @@ class Trace:
 
     def run(self, call: Callable[[], object]) -> None:
         before = sys.gettrace()
+        gc.disable()  # an interrupt in a finalizer that the collector runs would say nothing of the call
         sys.settrace(self)
         try:
             call()
         finally:
             sys.settrace(before)
+            gc.enable()
 
 
 def in_finalizer(frame: FrameType | None) -> bool:
