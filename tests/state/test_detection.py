@@ -555,12 +555,15 @@ def test_a_value_that_cannot_be_stored_spoils_nothing():
     assert [str(change) for change in state.status()] == ["+ a[1] = 2"]
 
 
-def test_what_a_sequence_reads_before_the_commit_is_a_value_of_its_own():
+def test_changes_of_what_a_sequence_gives_are_seen():
     state = Versioned()
     log = state.sequence("log")
     log.extend([{"n": [1]}, {"n": [2]}])
-    for element in (log[0], log[-1], *log[:], *log):
-        element["n"].append("x")
-    assert list(log) == [{"n": [1]}, {"n": [2]}]
+    log[0]["n"].append("x")
     state.commit()
-    assert state["log"] == [{"n": [1]}, {"n": [2]}]
+    for element in (log[0], log[-1], *log[:1], *log):
+        element["n"].append("y")
+    assert [str(change.path) for change in state.status()] == ["log[0].n[2]", "log[0].n[3]", "log[0].n[4]", "log[1].n[1]", "log[1].n[2]"]
+    state.commit()
+    assert state.checkout("HEAD")["log"] == list(log) == [{"n": [1, "x", "y", "y", "y"]}, {"n": [2, "y", "y"]}]
+    assert state["log"] == log

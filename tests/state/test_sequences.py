@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.handles import two
 from versioned_state import StateSequence, Versioned
-from versioned_state.state.worktree.worktree import Worktree
+from versioned_state.state.worktree.lists.unloaded import UnloadedLists
 from versioned_state.storage import Counting
 
 SIZES = (0, 1, 5, 100, 3000)
@@ -55,13 +55,18 @@ def test_a_sequence_is_searched_in_batches(search, monkeypatch):
     first["list"] = list(range(3000))
     first.commit()
     reads: list[int] = []
-    read = Worktree.stored_elements
+    read, peek = UnloadedLists.read, UnloadedLists.peek
 
-    def count(worktree: Worktree, key: bytes, start: int, end: int) -> list[Any]:
+    def count(lists: UnloadedLists, key: bytes, picked: range) -> list[Any]:
+        reads.append(len(picked))
+        return read(lists, key, picked)
+
+    def count_peeks(lists: UnloadedLists, key: bytes, start: int, end: int) -> list[Any]:
         reads.append(end - start)
-        return read(worktree, key, start, end)
+        return peek(lists, key, start, end)
 
-    monkeypatch.setattr(Worktree, "stored_elements", count)
+    monkeypatch.setattr(UnloadedLists, "read", count)
+    monkeypatch.setattr(UnloadedLists, "peek", count_peeks)
     assert SEARCHES[search](Versioned(first.repository).sequence("list"))
     assert 1 <= len(reads) <= 13
     assert sum(reads) <= 3000

@@ -11,12 +11,13 @@ from versioned_state.repository.arguments import count
 from versioned_state.repository.history.commit import Commit, read_commit
 from versioned_state.repository.views.preview import Preview
 from versioned_state.repository.views.render import escape, one_line
+from versioned_state.repository.views.sequence import BATCH
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
-from versioned_state.state.sequence import StateSequence
 from versioned_state.state.versioned import Versioned
+from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.cells import Code, code_of, is_array
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.containers import sequence_of
@@ -180,15 +181,21 @@ def _handle_parts(state: Versioned, prefix: bytes, focus: Focus) -> Iterator[_Pa
     for key in keys:
         if worktree.is_live(key):
             text = _value_text(worktree.get(key))
-        elif (cell := worktree.cell(key)) is not None and not worktree.tail(key):
+        elif (cell := worktree.cell(key)) is not None and not worktree.is_edited(key):
             text = _cell_text(nodes, cell)
         else:
-            text = _sequence_text(StateSequence(state, key))
+            text = _edited_list_text(worktree, key)
         yield _Part(str(path_of(key[len(prefix) :])), text)
 
 
-def _sequence_text(sequence: StateSequence) -> Text:
-    return lambda width: _newest((one_line(part, width=width) for part in reversed(sequence)), len(sequence), width)
+def _edited_list_text(worktree: Worktree, key: bytes) -> Text:
+    return lambda width: _newest((one_line(part, width=width) for part in _newest_first(worktree, key)), worktree.lists.length(key), width)
+
+
+def _newest_first(worktree: Worktree, key: bytes) -> Iterator[Any]:
+    """The elements of a list that is not loaded, from the last one back."""
+    for end in range(worktree.lists.length(key), 0, -BATCH):
+        yield from reversed(worktree.lists.peek(key, max(end - BATCH, 0), end))
 
 
 def _by_recency(nodes: Nodes, head: Commit, first: list[bytes], keys: Collection[bytes]) -> Iterator[bytes]:

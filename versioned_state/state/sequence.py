@@ -1,13 +1,13 @@
-"""``StateSequence``: a list of a state that is read and appended to without being loaded. Layer: state."""
+"""``StateSequence``: a list of a state that is read and edited without being loaded. Layer: state."""
 
 from __future__ import annotations
 
-import copy
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, overload
+import operator
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from typing import TYPE_CHECKING, Any, Self, overload
 
-from versioned_state.state.aio.caller import ready
+from versioned_state.repository.views.sequence import BATCH, PartialSequence, position
+from versioned_state.state.state import locked
 
 if TYPE_CHECKING:
     from versioned_state.state.aio.twins import SequenceAio
@@ -15,16 +15,13 @@ if TYPE_CHECKING:
     from versioned_state.state.live import Live
     from versioned_state.state.worktree.worktree import Worktree
 
-_BATCH: Final = 256
-"""Elements that an iteration reads at once: one path down the tree for all of them."""
 
+class StateSequence(PartialSequence, MutableSequence[Any]):
+    """A list under a key of a state, with all that a list has.
 
-class StateSequence(Sequence[Any]):
-    """A list under a key of a state: append, extend, length, items, slices and iteration.
-
-    The cost is O(log n) and the elements that are read, whatever the length. Reads give copies: the state does not see changes to
-    them. An appended value is stored as it is at the next commit; until then, reads give deep copies of it. While the list is loaded as
-    well (``state[key]``), this is a view of the loaded list.
+    A call costs O(log n) and the elements that it touches, whatever the length; only ``sort`` and ``reverse`` load the list. Elements
+    that were read, and values that were put in, are those of the state: changes to them are seen, as long as anybody holds them. While
+    the list is loaded as well (``state[key]``), this is a view of the loaded list. A key that is not there is an empty list.
 
     Raises:
         TypeError: the key holds something else than a list.
@@ -34,21 +31,23 @@ class StateSequence(Sequence[Any]):
         self._space = space
         self._key = key
         self._lock = space._lock
-        self._stored()
+        self._check()
+
+    def _check_open(self) -> None:
+        self._space._check_open()
+
+    @locked
+    def _check(self) -> None:
+        self._live()
 
     @property
     def _worktree(self) -> Worktree:
-        self._space._check_open()
         return self._space._worktree
 
     def _live(self) -> list[Any] | None:
         """The list itself if it is loaded."""
-        if not self._worktree.is_live(self._key):
-            return None
-        return _as_list(self._worktree.get(self._key))
-
-    def _stored(self) -> int:
-        return 0 if self._live() is not None else self._worktree.stored_length(self._key)
+        found = self._worktree.loaded_list(self._key)
+        return None if found is None and not self._worktree.is_live(self._key) else _as_list(found)
 
     @property
     def aio(self) -> SequenceAio:
@@ -57,79 +56,208 @@ class StateSequence(Sequence[Any]):
 
         return SequenceAio(self, self._lock)
 
-    def append(self, value: Any) -> None:
-        """Put a value at the end. A key that is not there becomes a list."""
-        self.extend([value])
+    # Reading
 
-    def extend(self, values: Iterable[Any]) -> None:
-        """Put values at the end. A key that is not there becomes a list."""
-        added = list(values)
-        with ready(self._lock):
-            self._stored()  # raises if the key holds something else by now
-            self._worktree.extend(self._key, added)
-
+    @locked
     def __len__(self) -> int:
-        with ready(self._lock):
-            live = self._live()
-            return len(live) if live is not None else self._stored() + len(self._worktree.tail(self._key))
+        live = self._live()
+        return self._worktree.lists.length(self._key) if live is None else len(live)
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        with ready(self._lock):
-            live = self._live()
-            if live is not None:
-                return live[index]
-            if isinstance(index, slice):
-                start, stop, step = index.indices(len(self))
-                if step < 0:
-                    picked = range(start, stop, step)
-                    if not picked:
-                        return []
-                    span = self._range(picked[-1], picked[0] + 1)
-                    return span[::-1][::-step]
-                return self._range(start, stop)[::step]
-            position = index + len(self) if index < 0 else index
-            if not 0 <= position < len(self):
-                raise IndexError("sequence index out of range")
-            return self._range(position, position + 1)[0]
+    @locked
+    def __getitem__(self, index: Any) -> Any:
+        live = self._live()
+        return super().__getitem__(index) if live is None else live[index]
 
-    def _range(self, start: int, stop: int) -> list[Any]:
-        stored = self._stored()
-        values = self._worktree.stored_elements(self._key, start, min(stop, stored)) if start < stored else []
-        if stop > stored:
-            values += map(_copy, self._worktree.tail(self._key)[max(start - stored, 0) : stop - stored])
-        return values
+    @locked
+    def _read(self, picked: range) -> list[Any]:
+        live = self._live()
+        return self._worktree.lists.read(self._key, picked) if live is None else live[picked.start : picked.stop : picked.step]
+
+    @locked
+    def _compare(self, start: int, end: int) -> list[Any]:
+        live = self._live()
+        return self._worktree.lists.peek(self._key, start, end) if live is None else live[start:end]
 
     def __iter__(self) -> Iterator[Any]:
-        start = 0
-        while batch := self[start : start + _BATCH]:
-            yield from batch
-            start += len(batch)
+        index = 0
+        while True:
+            batch, version = self._batch(index, index + BATCH)
+            if not batch:
+                return
+            for value in batch:
+                yield value
+                index += 1
+                if self._version() != version:
+                    break  # elements were put in or removed meanwhile: as the iterator of a list, it goes on by index
 
     def __reversed__(self) -> Iterator[Any]:
-        end = len(self)
-        while end > 0:
-            start = max(end - _BATCH, 0)
-            yield from reversed(self[start:end])
-            end = start
+        index = len(self)
+        while index > 0:
+            batch, version = self._batch(max(index - BATCH, 0), index)
+            index = min(index, len(self))
+            for value in reversed(batch):
+                yield value
+                index -= 1
+                if self._version() != version:
+                    break
 
-    def index(self, value: Any, start: int = 0, stop: int = sys.maxsize) -> int:
-        """The first index at which an element equals ``value``. Raises ``ValueError`` if there is none. Cost: the elements before it."""
-        first, end, _ = slice(start, stop).indices(len(self))
-        while first < end:
-            batch = self[first : min(first + _BATCH, end)]
-            if value in batch:
-                return first + batch.index(value)
-            if not batch:
-                break
-            first += len(batch)
-        raise ValueError("no element of the sequence equals the value")
+    @locked
+    def _batch(self, start: int, end: int) -> tuple[list[Any], object]:
+        """The elements [start, end), as far as they are there, and the version of the list."""
+        return self._read(range(start, min(end, len(self)))), self._version()
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self)}>"
+    @locked
+    def _version(self) -> object:
+        """Differs from an earlier one if elements may have been put in or removed since."""
+        return self._worktree.lists.version(self._key) if self._live() is None else object()
+
+    # Writing
+
+    @overload
+    def __setitem__(self, index: int, value: Any) -> None: ...
+    @overload
+    def __setitem__(self, index: slice, value: Iterable[Any]) -> None: ...
+    def __setitem__(self, index: int | slice, value: Any) -> None:
+        """Put a value in the place of another, or the elements of an iterable in the place of those of a slice."""
+        if isinstance(index, slice):
+            try:
+                value = list(value)
+            except TypeError:
+                raise TypeError("can only assign an iterable" if index.step is None else "must assign iterable to extended slice") from None
+        self._set(index, value)
+
+    @locked
+    def _set(self, index: int | slice, value: Any) -> None:
+        live = self._live()
+        if live is not None:
+            self._on_loaded(live, list.__setitem__, index, value)
+            return
+        length = len(self)
+        if not isinstance(index, slice):
+            at = position(index, length, "list assignment index out of range")
+            self._replace([(at, at + 1, [value])])
+            return
+        start, stop, step = index.indices(length)
+        if step == 1:
+            self._replace([(start, max(start, stop), value)])
+            return
+        picked = range(start, stop, step)
+        if len(picked) != len(value):
+            raise ValueError(f"attempt to assign sequence of size {len(value)} to extended slice of size {len(picked)}")
+        pairs = zip(picked, value, strict=True)
+        self._replace([(at, at + 1, [each]) for at, each in (pairs if step > 0 else reversed(list(pairs)))])
+
+    @locked
+    def __delitem__(self, index: int | slice) -> None:
+        """Remove an element, or those of a slice."""
+        live = self._live()
+        if live is not None:
+            self._on_loaded(live, list.__delitem__, index)
+            return
+        length = len(self)
+        if not isinstance(index, slice):
+            at = position(index, length, "list assignment index out of range")
+            self._replace([(at, at + 1, [])])
+            return
+        picked = range(length)[index]
+        if picked.step == 1:
+            self._replace([(picked.start, picked.stop, [])] if picked else [])
+        else:
+            self._replace([(at, at + 1, []) for at in (picked if picked.step > 0 else picked[::-1])])
+
+    def _on_loaded(self, live: list[Any], change: Callable[..., Any], *arguments: Any) -> Any:
+        """Change the list, which is loaded."""
+        return change(live, *arguments)
+
+    def _replace(self, replacements: list[tuple[int, int, list[Any]]]) -> None:
+        replacements = [each for each in replacements if each[0] < each[1] or each[2]]
+        if replacements:
+            self._worktree.lists.replace(self._key, replacements)
+
+    @locked
+    def insert(self, index: int, value: Any) -> None:
+        """Put a value in front of the element at an index. A key that is not there becomes a list."""
+        live = self._live()
+        if live is not None:
+            self._on_loaded(live, list.insert, index, value)
+            return
+        at, length = operator.index(index), len(self)
+        at = min(max(at + length, 0) if at < 0 else at, length)
+        self._replace([(at, at, [value])])
+
+    def append(self, value: Any) -> None:
+        """Put a value at the end. A key that is not there becomes a list."""
+        self._extend([value])
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Put values at the end, all of them or none. A key that is not there becomes a list."""
+        self._extend(list(values))
+
+    @locked
+    def _extend(self, values: list[Any]) -> None:
+        live = self._live()
+        if live is not None:
+            self._on_loaded(live, list.extend, values)
+            return
+        length = len(self)
+        self._replace([(length, length, values)])
+
+    @locked
+    def pop(self, index: int = -1) -> Any:
+        """Remove the element at an index and return it."""
+        live = self._live()
+        if live is not None:
+            return self._on_loaded(live, list.pop, index)
+        length = len(self)
+        if not length:
+            raise IndexError("pop from empty list")
+        at = position(index, length, "pop index out of range")
+        (value,) = self._read(range(at, at + 1))
+        self._replace([(at, at + 1, [])])
+        return value
+
+    @locked
+    def remove(self, value: Any) -> None:
+        """Remove the first element that equals ``value``. Raises ``ValueError`` if there is none. Cost: the elements before it."""
+        try:
+            at = self.index(value)
+        except ValueError:
+            raise ValueError("list.remove(x): x not in list") from None
+        del self[at]
+
+    @locked
+    def clear(self) -> None:
+        """Remove all elements; the key keeps an empty list. Reads none of them."""
+        del self[:]
+
+    @locked
+    def reverse(self) -> None:
+        """Reverse the order of the elements. Loads the list."""
+        loaded = self._load()
+        if loaded is not None:
+            loaded.reverse()
+
+    @locked
+    def sort(self, *, key: Any = None, reverse: bool = False) -> None:
+        """Sort the elements, as ``list.sort``. Loads the list."""
+        loaded = self._load()
+        if loaded is not None:
+            loaded.sort(key=key, reverse=reverse)
+
+    def _load(self) -> list[Any] | None:
+        """The list, loaded from now on; None if the key is not there."""
+        self._live()
+        return _as_list(self._worktree.get(self._key)) if self._key in self._worktree else None
+
+    @locked
+    def __imul__(self, times: int) -> Self:
+        """Repeat the elements. Reads them all."""
+        times = operator.index(times)
+        if times < 1:
+            self.clear()
+        elif times > 1:
+            self._extend(list(self) * (times - 1))
+        return self
 
 
 class LiveSequence(StateSequence):
@@ -139,25 +267,25 @@ class LiveSequence(StateSequence):
         self._state = state
         self._name = key
         self._lock = state._lock
-        self._live()
+        self._check()
+
+    def _check_open(self) -> None:
+        self._state._check_open()
 
     def _live(self) -> list[Any]:
         return _as_list(self._state.get(self._name, []))
 
-    def extend(self, values: Iterable[Any]) -> None:
-        added = list(values)
-        with ready(self._lock):
-            _as_list(self._state.setdefault(self._name, [])).extend(added)
+    def _on_loaded(self, live: list[Any], change: Callable[..., Any], *arguments: Any) -> Any:
+        result = change(live, *arguments)
+        if live and self._name not in self._state:
+            self._state[self._name] = live
+        return result
+
+    def _load(self) -> list[Any]:
+        return self._live()
 
 
 def _as_list(value: Any) -> list[Any]:
     if type(value) is not list:
         raise TypeError(f"sequence() takes the key of a list, not of {type(value).__name__}")
     return value
-
-
-def _copy(value: Any) -> Any:
-    try:
-        return copy.deepcopy(value)
-    except Exception:  # noqa: BLE001 - its type's own code; the next commit tells whether it can be stored
-        return value

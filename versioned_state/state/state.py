@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from contextlib import suppress
 from functools import wraps
 from itertools import islice
-from typing import Any, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from versioned_state.errors import StateError, UnknownPathError
 from versioned_state.state.aio.caller import HandleLock, ready
-from versioned_state.state.sequence import StateSequence
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.keys import user_key
 from versioned_state.values.paths.path import Key, Namespace, StatePath, Step, as_path
 from versioned_state.values.typed.registry import fields_of
 from versioned_state.values.typed.tagged import Tagged
+
+if TYPE_CHECKING:
+    from versioned_state.state.sequence import StateSequence
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -77,7 +79,7 @@ class State(MutableMapping[str, Any]):
 
     @abstractmethod
     def sequence(self, key: str) -> StateSequence:
-        """The list under a key, to read and append to without loading it: O(log n), whatever its length."""
+        """The list under a key, to read and edit without loading it: a call costs O(log n) and what it touches."""
 
     @abstractmethod
     def release(self, key: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import islice
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,15 +15,17 @@ from versioned_state.repository.views.render import WIDTH
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.containers import container_of, order_keys
 from versioned_state.values.decode.decoder import Decoder
+from versioned_state.values.encode.splices import elements_of
 from versioned_state.values.keys import USER, namespace_prefix, path_of, root_key_of, user_key
 from versioned_state.values.paths.lookup import find_part
 from versioned_state.values.paths.path import StatePath, as_path
 from versioned_state.values.series import Series
 from versioned_state.values.trees.nodes import NodeCache, Nodes, Shape
-from versioned_state.values.trees.tree import Tree, find, iter_items, rank
+from versioned_state.values.trees.tree import Tree, cells_at, find, iter_items, rank
 
 if TYPE_CHECKING:
     from versioned_state.repository.views.diff import Diff
+    from versioned_state.repository.views.sequence import SnapshotSequence
     from versioned_state.repository.views.snapshot_aio import SnapshotAio
 
 
@@ -197,6 +200,28 @@ class Snapshot(Mapping[str, Any]):
         nodes = Nodes(self._reader, cache=self._cache)
         decoder = Decoder(nodes, None if describe or self._describe else self._policy)
         return Series(nodes, find(nodes, self._tree, key), decoder)
+
+    def sequence(self, key: str) -> SnapshotSequence:
+        """The list under a key, to read without loading it: a call costs O(log n) and the elements that it reads.
+
+        A key that is not there is an empty list, as with ``state.sequence``. Raises ``TypeError`` if the key holds something else.
+        """
+        from versioned_state.repository.views.sequence import SnapshotSequence
+
+        with self._lock:
+            cell = self._cell(key)
+            tree = elements_of(self._nodes, cell)
+            if tree is not None:
+                return SnapshotSequence(partial(self._elements, tree), tree.count)
+            value = self[key]
+            if type(value) is not list:
+                raise TypeError(f"sequence() takes the key of a list, not of {type(value).__name__}")
+            # A list that is stored as one object: something in it is at two places.
+            return SnapshotSequence(lambda picked: self[key][picked.start : picked.stop : picked.step], len(value))
+
+    def _elements(self, tree: Tree, picked: range) -> list[Any]:
+        with self._lock:
+            return [self._decoder.decode(cell) for cell in cells_at(self._nodes, tree, picked)]
 
     def copy(self) -> dict[str, Any]:
         """All keys and values as a dict of your own."""

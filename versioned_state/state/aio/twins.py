@@ -34,8 +34,15 @@ class SequenceAio(HandleAio["StateSequence"]):
     """The awaitable twins of a ``StateSequence``."""
 
     append = awaitable(lambda: StateSequence.append)
+    clear = awaitable(lambda: StateSequence.clear)
+    count = awaitable(lambda: StateSequence.count)
     extend = awaitable(lambda: StateSequence.extend)
     index = awaitable(lambda: StateSequence.index)
+    insert = awaitable(lambda: StateSequence.insert)
+    pop = awaitable(lambda: StateSequence.pop)
+    remove = awaitable(lambda: StateSequence.remove)
+    reverse = awaitable(lambda: StateSequence.reverse)
+    sort = awaitable(lambda: StateSequence.sort)
 
     async def length(self) -> int:
         """The number of elements."""
@@ -45,11 +52,25 @@ class SequenceAio(HandleAio["StateSequence"]):
         """The element at an index, or those of a slice."""
         return await self.run(partial(self.of.__getitem__, index))
 
+    async def set(self, index: int | slice, value: Any) -> None:
+        """Put a value in the place of another, or the elements of an iterable in the place of those of a slice."""
+        await self.run(lambda: self.of.__setitem__(index, value))
+
+    async def delete(self, index: int | slice) -> None:
+        """Remove an element, or those of a slice."""
+        await self.run(partial(self.of.__delitem__, index))
+
     def __aiter__(self) -> AsyncIterator[Any]:
         """The elements, which are read in batches."""
+        return self._stream(iter)
 
+    def reversed(self) -> AsyncIterator[Any]:
+        """The elements from the last one back, which are read in batches."""
+        return self._stream(reversed)
+
+    def _stream(self, walk: Callable[[StateSequence], Iterator[Any]]) -> AsyncIterator[Any]:
         async def begin() -> Iterator[Any]:
-            return iter(self.of)
+            return walk(self.of)
 
         return Stream(begin, self.run)
 

@@ -277,7 +277,7 @@ class BranchHandle:
 
     def _record_move(self, target: Commit, position: HandlePosition) -> None:
         """Record a move that drops uncommitted changes before the live values are updated."""
-        self.unfinished.move = Move(target.tree, target.tree, journal=0, tails={}, position=position)
+        self.unfinished.move = Move(target.tree, target.tree, journal=0, position=position)
         self.unfinished.question = None
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""The records of a worktree: entries of live values, packs of small ones, unloaded tails, staged changes, savepoints. Layer: state."""
+"""The records of a worktree: entries of live values, packs of small ones, staged changes, savepoints. Layer: state."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from uuid import UUID
 
 from versioned_state.errors import LimitExceededError, PickleRefusedError, UnserializableValueError
 from versioned_state.objects.store import Staging
+from versioned_state.state.worktree.lists.pieces import StagedList
 from versioned_state.values.detection.baselines import Baseline
 from versioned_state.values.detection.groups import Fingerprint
 from versioned_state.values.trees.tree import Tree
@@ -61,26 +62,17 @@ class Repacking(NamedTuple):
     packs: list[Pack]
 
 
-class LazyTail:
-    """Elements appended to a list that is not loaded. ``cell`` is the cell of the list in the head, None for a new list.
-
-    The commit stores the elements as they are then; it does not detect changes to them.
-    """
-
-    __slots__ = ("cell", "tail")
-
-    def __init__(self, cell: bytes | None, tail: list[Any] | None = None) -> None:
-        self.cell = cell
-        self.tail: list[Any] = [] if tail is None else tail
-
-
 @dataclass(slots=True)
 class Update:
-    """The new cell of a key (None if removed), the baseline, and whether the value is known to consist of JSON types."""
+    """The new cell of a key (None if removed), the baseline, and whether the value is known to consist of JSON types.
+
+    ``staged_list`` is set for a list that is not loaded.
+    """
 
     cell: bytes | None
     base: Baseline | None = None
     plain: bool = False
+    staged_list: StagedList | None = None
 
 
 @dataclass(slots=True)
@@ -93,8 +85,6 @@ class Staged:
         unchanged: by root key, the values that were assigned or suspected, and proved equal.
         broken: the packs whose fingerprint differs.
         series: by engine key, the series in ``tree`` that have new entries.
-        tails: by root key of a list that is not loaded, the number of appended elements in ``tree``.
-        lists: by the same keys, the tails themselves.
         failed: by root key, the changes that are not in ``tree``: the error of a value that cannot be stored, or None for a key that was
             not to be staged.
         replaced: the keys of ``failed`` whose values a merge replaced.
@@ -106,8 +96,6 @@ class Staged:
     changes: dict[bytes, Update]
     unchanged: dict[bytes, Update]
     broken: list[Pack]
-    tails: dict[bytes, int]
-    lists: dict[bytes, LazyTail] = field(default_factory=dict)
     failed: dict[bytes, Unstorable | None] = field(default_factory=dict)
     series: dict[bytes, bytes] = field(default_factory=dict)
     replaced: set[bytes] = field(default_factory=set)

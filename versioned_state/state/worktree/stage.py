@@ -6,17 +6,19 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
-from versioned_state.errors import InvalidArgumentError, MissingObjectError
+from versioned_state.errors import MissingObjectError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository.history.reach import iter_new, references_of_cell
 from versioned_state.state.aio.caller import current_caller, run_still
 from versioned_state.state.worktree.entries import UNSTORABLE, NewEntries, Pack, Staged, Unstorable, Update
+from versioned_state.state.worktree.lists.pieces import Element, ListEdits, Piece, add_piece
+from versioned_state.state.worktree.lists.unloaded import UnloadedLists
 from versioned_state.state.worktree.tracked import TrackedKeys
-from versioned_state.values.cells import ELEMENT_INLINE, Code, code_of
+from versioned_state.values.cells import ELEMENT_INLINE
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.encode.encoder import Encoder
-from versioned_state.values.keys import path_of
+from versioned_state.values.encode.splices import elements_of
 from versioned_state.values.series import Parts, extend_series, parts_of
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.tree import Tree, find
@@ -36,9 +38,10 @@ def _joined(outside: Mapping[bytes, V], inside: Mapping[bytes, V], within: bytes
 class Stager:
     """Encodes the values that may differ from the head. It does not change the tracked keys; new objects go to a new staging."""
 
-    def __init__(self, objects: ObjectStore, tracked: TrackedKeys, encoder: Encoder, decoder: LiveDecoder) -> None:
+    def __init__(self, objects: ObjectStore, tracked: TrackedKeys, lists: UnloadedLists, encoder: Encoder, decoder: LiveDecoder) -> None:
         self._objects = objects
         self._tracked = tracked
+        self._lists = lists
         self._nodes = encoder.nodes
         self._encoder = encoder
         self._decoder = decoder
@@ -68,16 +71,16 @@ class Stager:
     def is_clean(self) -> bool:
         """Whether nothing differs from the head. If a value only seems to, or cannot be stored, it is False. Encodes and reads nothing."""
         tracked, fingerprinter = self._tracked, self._encoder.fingerprinter
-        if tracked.assigned or tracked.tails or tracked.stale:
+        if tracked.assigned or tracked.stale:
             return False
         try:
             for key in tracked.suspects.find([]):
                 entry = tracked.entries[key]
                 if entry.base is None or not fingerprinter.is_unchanged(entry.value, entry.base):
                     return False
+            return all(map(self._lists.is_unchanged, tracked.lists.values()))
         except UNSTORABLE:
             return False
-        return True
 
     def nothing(self, tree: Tree) -> Staged:
         """The staged state without changes since a head of this root."""
@@ -106,14 +109,13 @@ class Stager:
                 continue
             if update.cell != old:
                 changes[key] = update
-            elif key in tracked.assigned or update.base is not tracked.entries[key].base or update.base is None:
+            elif key in tracked.assigned or update.base is None or update.base is not tracked.entries[key].base:
                 unchanged[key] = update
         cells: dict[bytes, bytes | None] = {key: update.cell for key, update in changes.items()}
         series = self._extend(pending) if pending else {}
         cells.update(series)
         tree = edit_map(self._nodes, tracked.tree, cells) if cells else tracked.tree
-        tails = {key: len(lazy.tail) for key, lazy in tracked.tails.items() if lazy.tail}
-        staged = Staged(tree, staging, changes, unchanged, broken, tails, dict(tracked.tails), failed, series)
+        staged = Staged(tree, staging, changes, unchanged, broken, failed, series)
         if adopting:
             tracked.repack(staged)
         return staged
@@ -142,14 +144,13 @@ class Stager:
     def stage_within(self, within: bytes, before: Staged | None) -> Staged:
         """Stage the live values, but under root keys that begin with ``within`` those of ``before``, or of the head."""
         now = self.stage(lenient=True)
-        tree, tails, failed = (self._tracked.tree, {}, {}) if before is None else (before.tree, before.tails, before.failed)
+        tree, failed = (self._tracked.tree, {}) if before is None else (before.tree, before.failed)
         if before is not None:
             now.staging.include(before.staging)
         self._nodes.bind(now.staging)
         cells = {key: cell for key, _, cell in diff_maps(self._nodes, now.tree, tree) if key.startswith(within)}
         if cells:
             now.tree = edit_map(self._nodes, now.tree, cells)
-        now.tails = _joined(now.tails, tails, within)
         now.failed = _joined(now.failed, failed, within)
         return now
 
@@ -170,11 +171,13 @@ class Stager:
         for key in list(self._suspects(broken)):
             entry = tracked.entries.get(key)
             theirs = find(self._nodes, head, key)
-            lazy = tracked.tails.get(key)
+            edits = tracked.lists.get(key)
             if entry is None:
-                bases[key] = tracked.removed.get(key) if lazy is None else lazy.cell
-                old = theirs if lazy is None or not self._is_whole(lazy.cell) else lazy.cell
-                ours[key] = None if lazy is None else self._append(key, None if key in tracked.removed else old, lazy.tail)
+                bases[key] = tracked.removed.get(key) if edits is None or key in tracked.removed else edits.cell
+                try:
+                    ours[key] = None if edits is None else self._list_over(key, edits, theirs)
+                except UNSTORABLE as error:
+                    failed[key] = error
             elif key in tracked.assigned or entry.base is None or not self._encoder.fingerprinter.is_unchanged(entry.value, entry.base):
                 try:
                     ours[key] = self._encoder.encode(entry.value, None, key)[0]
@@ -184,7 +187,7 @@ class Stager:
                 bases[key] = _NIL
         base = edit_map(self._nodes, head, bases)
         changes = {key: Update(cell) for key, cell in ours.items()}
-        return Staged(edit_map(self._nodes, base, ours), staging, changes, {}, broken, {}, {}, failed), base
+        return Staged(edit_map(self._nodes, base, ours), staging, changes, {}, broken, failed), base
 
     def _is_whole(self, cell: bytes | None) -> bool:
         """Whether the store has every object of a cell. Decodes nothing. Cost: reading the value."""
@@ -203,9 +206,11 @@ class Stager:
         tracked, fingerprinter = self._tracked, self._encoder.fingerprinter
         found = set()
         for key in self._suspects([]):
-            entry = tracked.entries.get(key)
+            entry, edits = tracked.entries.get(key), tracked.lists.get(key)
             try:
                 if entry is not None and entry.base is not None and fingerprinter.is_unchanged(entry.value, entry.base):
+                    continue
+                if entry is None and edits is not None and self._lists.is_unchanged(edits):
                     continue
             except UNSTORABLE:
                 pass  # it became something that cannot be stored
@@ -216,9 +221,7 @@ class Stager:
         """The keys whose values may differ from the head. A pack whose fingerprint differs goes to ``broken``."""
         tracked = self._tracked
         yield from tracked.assigned
-        for key, lazy in tracked.tails.items():
-            if lazy.tail and key not in tracked.assigned:
-                yield key
+        yield from [key for key in tracked.lists if key not in tracked.assigned]
         yield from tracked.suspects.find(broken)
 
     def encode(self, key: bytes) -> tuple[Update, bytes | None]:
@@ -231,16 +234,22 @@ class Stager:
                 return Update(small, plain=True), entry.cell
             cell, base = self._encoder.encode(entry.value, entry.base, key)
             return Update(cell, base), entry.cell
-        old = tracked.cell(key)
-        lazy = tracked.tails.get(key)
-        if lazy is None:
-            return Update(None), old
-        return Update(self._append(key, None if key in tracked.removed else old, lazy.tail)), old
+        edits, old = tracked.lists.get(key), tracked.cell(key)
+        if edits is not None:
+            return self._lists.encode(key, edits), old
+        return Update(None if key in tracked.removed else old), old
 
-    def _append(self, key: bytes, old: bytes | None, tail: list[object]) -> bytes:
-        if old is not None and code_of(old) == Code.LIST_TREE:
-            return self._encoder.append(old, tail, key)
-        values = [] if old is None else self._decoder.decode(old)
-        if type(values) is not list:
-            raise InvalidArgumentError(f"{path_of(key)} is of type {type(values).__name__} now, so nothing can be appended to it")
-        return self._encoder.encode([*values, *tail], None, key)[0]
+    def _list_over(self, key: bytes, edits: ListEdits, theirs: bytes | None) -> bytes | None:
+        """The cell of a list that is not loaded, over another head. If gc has collected ours, the edits are made in that one."""
+        if self._is_whole(edits.cell):
+            return self._lists.encode(key, edits).cell
+        tree = elements_of(self._nodes, theirs)
+        if tree is None:
+            return theirs
+        pieces: list[Piece] = []
+        for piece in edits.pieces:
+            if isinstance(piece, range):
+                add_piece(pieces, range(piece.start, tree.count if piece.stop == edits.stored else min(piece.stop, tree.count)))
+            else:
+                add_piece(pieces, [Element(element.value) for element in piece])
+        return self._lists.encode(key, ListEdits(theirs, tree.count, pieces)).cell

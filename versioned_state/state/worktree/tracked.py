@@ -5,18 +5,20 @@
     as in the head   not loaded: nothing is kept; loaded: an entry, whose value is compared by fingerprint
     assigned         an entry, and in ``assigned``; in ``added`` if the head does not have the key
     removed          no entry, and in ``removed``
-    appended to      a tail, and no entry; in ``added`` if there is no list to append to
+    edited           a list that is not loaded: in ``lists``, and no entry; in ``added`` if the head does not have the list
 
 Keys are root keys throughout (see ``values.keys``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from versioned_state.state.worktree.entries import IMMUTABLE, Entry, LazyTail, Staged
+from versioned_state.state.worktree.entries import IMMUTABLE, Entry, Staged, Update
 from versioned_state.state.worktree.key_order import OrderedKeyDict, OrderedKeySet
+from versioned_state.state.worktree.lists.pieces import Element, ListEdits
 from versioned_state.state.worktree.suspects import Suspects
 from versioned_state.state.worktree.unfinished import Unfinished
 from versioned_state.values.detection.fingerprinter import Fingerprinter
@@ -26,23 +28,27 @@ from versioned_state.values.trees.tree import Tree, find
 
 T = TypeVar("T")
 
+ABSENT: Final = object()
+
 
 class TrackedKeys:
     """The tracked keys over the root of the head. Only the methods here change the status of a key.
 
-    The tree, ``entries`` (live values with the cells that they are relative to), ``tails`` and ``removed`` are facts. All else follows from
+    The tree, ``entries`` (live values with the cells that they are relative to), ``lists`` and ``removed`` are facts. All else follows from
     them, and ``rebuild`` derives it anew.
 
     Attributes:
         tree: the root of the head.
         entries: values that were loaded or assigned.
-        tails: elements to append to lists that are not loaded.
+        lists: lists that are not loaded, with elements in memory or other edits.
         removed: keys of the head that were deleted, with their cells there.
         assigned: keys that the next staging encodes in any case, in the caller's order, which summaries follow.
         added: keys that the head does not have.
         stale: keys whose new value in the head could not be read when the head moved.
         suspects: finds the values that were equal to the head's and may have changed in place.
         unfinished: the records of interrupted steps.
+        journal: by key, the values that assignments and deletions replaced (``ABSENT`` if there was none), in order.
+        changes: counts the calls that changed anything here.
     """
 
     def __init__(self, nodes: Nodes, fingerprinter: Fingerprinter, tree: Tree) -> None:
@@ -51,12 +57,19 @@ class TrackedKeys:
         self.unfinished = Unfinished()
         self.tree = tree
         self.entries: dict[bytes, Entry] = {}
-        self.tails: dict[bytes, LazyTail] = {}
+        self.lists: dict[bytes, ListEdits] = {}
         self.assigned: dict[bytes, None] = {}
         self.removed: OrderedKeyDict[bytes] = OrderedKeyDict()
         self.added = OrderedKeySet()
         self.stale: set[bytes] = set()
         self.suspects = Suspects(fingerprinter, self.entries)
+        self.journal: list[tuple[bytes, Any]] = []
+        self.changes = 0
+
+    def begin(self, key: bytes) -> None:
+        """Record the state of a key before a call changes it. ``unfinished.edit`` is cleared after the last step."""
+        self.changes += 1
+        self.unfinished.edit = (key, self.entries.get(key), self.lists.get(key), self.removed.get(key), len(self.journal))
 
     def cell(self, key: bytes) -> bytes | None:
         """The cell of a key as of the head."""
@@ -64,32 +77,35 @@ class TrackedKeys:
             return None
         return find(self._nodes, self.tree, key)
 
-    def append(self, key: bytes, values: list[object]) -> None:
-        """Append to a list that is not loaded."""
-        if not values:
-            return
-        if key not in self.tails:
-            cell = self.cell(key)
-            if cell is None or key in self.removed:
-                self.added.add(key)
-            self.tails[key] = LazyTail(cell)
-        self.tails[key].tail.extend(values)
+    def list_cell(self, key: bytes) -> bytes | None:
+        """The cell of the head to which the edits of a list are relative: none if the key was removed and the list begun anew."""
+        return None if key in self.removed else self.cell(key)
 
-    def shorten_tails(self, lengths: Mapping[bytes, int]) -> None:
-        """Keep the given number of appended elements under each key; none by default."""
-        for key, lazy in list(self.tails.items()):
-            del lazy.tail[lengths.get(key, 0) :]
-            if not lazy.tail:
-                del self.tails[key]
-                if key in self.added:
-                    self.added.discard(key)
+    def track_list(self, key: bytes, edits: ListEdits) -> None:
+        """Track a list that is not loaded."""
+        self.lists[key] = edits
+        if edits.cell is None:
+            self.added.add(key)
+
+    def replace_list(self, key: bytes, edits: ListEdits) -> None:
+        """Track a list that is not loaded, relative to the head, whatever the status of the key was."""
+        if edits.is_idle:
+            self.untrack(key)
+            return
+        self.lists[key] = edits
+        self.entries.pop(key, None)
+        self.removed.pop(key)
+        self.assigned.pop(key, None)
+        self._forget(key)
+        if edits.cell is None:
+            self.added.add(key)
 
     # The status of a key
 
     def track_unchanged(self, key: bytes, entry: Entry, fingerprint: Fingerprint) -> None:
         """Track a value that is equal to the head's and has this fingerprint."""
         self.entries[key] = entry  # first: a value that a caller refers to always has its key
-        self.tails.pop(key, None)  # it is empty
+        self.lists.pop(key, None)
         self.removed.pop(key, None)
         self.assigned.pop(key, None)
         self._forget(key)
@@ -98,7 +114,7 @@ class TrackedKeys:
     def track_assigned(self, key: bytes, entry: Entry) -> None:
         """Track a value that may differ from the head's. A stale key stays stale."""
         self.entries[key] = entry
-        self.tails.pop(key, None)
+        self.lists.pop(key, None)
         self.suspects.forget(key)
         if key in self.removed:
             del self.removed[key]
@@ -119,7 +135,7 @@ class TrackedKeys:
         """Stop tracking a key: its value is the head's."""
         self._forget(key)
         self.entries.pop(key, None)
-        self.tails.pop(key, None)
+        self.lists.pop(key, None)
         if key in self.removed:
             del self.removed[key]
         self.assigned.pop(key, None)
@@ -140,7 +156,7 @@ class TrackedKeys:
         for key, entry in entries.items():
             entry.pack = None
             self.removed.pop(key, None)
-            self.tails.pop(key, None)
+            self.lists.pop(key, None)
             if rebase and key not in keep:
                 entry.cell = self.cell(key)
         if rebase:
@@ -151,21 +167,25 @@ class TrackedKeys:
                     self.removed[key] = cell
             self.stale.clear()
         else:
-            self.stale = {key for key, entry in entries.items() if entry.cell != self.cell(key)}
+            self.stale = {key for key, entry in entries.items() if entry.cell != self.cell(key)} | self.stale_lists()
         self.added = OrderedKeySet()
         for key, entry in entries.items():
             if entry.cell is None:
                 self.added.add(key)
-        for key, lazy in self.tails.items():
-            if lazy.tail and (key in self.removed or self.cell(key) is None):
+        for key, edits in self.lists.items():
+            if edits.cell is None:
                 self.added.add(key)
         self.assigned = dict.fromkeys([*(key for key in self.assigned if key in entries or key in self.removed), *entries, *self.removed])
         self.suspects = Suspects(self._fingerprinter, entries)
 
-    def undo(self, key: bytes, entry: Entry | None, lazy: LazyTail | None, cell: bytes | None) -> None:
+    def stale_lists(self) -> set[bytes]:
+        """The keys of lists whose edits are relative to another list than the head's."""
+        return {key for key, edits in self.lists.items() if edits.cell != self.list_cell(key)}
+
+    def undo(self, key: bytes, entry: Entry | None, edits: ListEdits | None, cell: bytes | None) -> None:
         """Restore the record of a key from an ``unfinished.Edit``. Call ``rebuild`` afterwards."""
         _put(self.entries, key, entry)
-        _put(self.tails, key, lazy)
+        _put(self.lists, key, edits)
         _put(self.removed, key, cell)
 
     def distrust(self) -> None:
@@ -175,6 +195,9 @@ class TrackedKeys:
                 entry.base = None
                 self.suspects.forget(key)
                 self.assigned[key] = None
+        for edits in self.lists.values():
+            for element in edits.elements():
+                element.base = None
 
     def repack(self, staged: Staged) -> None:
         """Form the packs for the head that has the staged changes, from the values as they are now."""
@@ -203,41 +226,51 @@ class TrackedKeys:
                     del self.removed[key]
                 self.assigned.pop(key, None)
                 if entry is None:
-                    lazy = self.tails.get(key)
-                    if lazy is not None:
-                        self.tails[key] = LazyTail(update.cell)
+                    if update.staged_list is None or update.staged_list.edits.is_idle:
+                        self.lists.pop(key, None)
+                    else:
+                        self.lists[key] = update.staged_list.edits
                     continue
                 entry.cell, entry.base = update.cell, update.base
                 if update.base is not None:
                     self.suspects.add(key, entry, None)
         self.suspects.install(staged.repacking)
 
-    def adopt_late(self, staged: Staged) -> None:
-        """Make changes staged in an earlier call part of the head. Values may have changed since, so their keys are encoded again."""
+    def adopt_late(self, staged: Staged, recall: Callable[[bytes | None, int], Element]) -> None:
+        """Make changes staged in an earlier call part of the head. Values may have changed since, so their keys are encoded again.
+
+        Args:
+            recall: reads an element of the list that a cell stands for.
+        """
         for updates in (staged.changes, staged.unchanged):
             for key, update in updates.items():
-                entry = self.entries.get(key)
-                lazy = self.tails.get(key)
-                if update.cell is None:
-                    if key in self.removed:
-                        del self.removed[key]
+                if update.staged_list is not None and key not in self.entries and (edits := self.lists.get(key)) is not None:
+                    if edits.cell != update.cell:  # else this was done before an interrupt
+                        self.lists[key] = update.staged_list.rebase(edits, partial(recall, edits.cell))
+                    self.added.discard(key)
+                    self.removed.pop(key)
                     self.assigned.pop(key, None)
-                else:
-                    if key in self.added:
-                        self.added.discard(key)
-                    self.assigned[key] = None
-                if entry is not None:
-                    entry.cell, entry.base = update.cell, update.base
-                    self.suspects.forget(key)
-                    if update.cell is None:
-                        self.added.add(key)
-                        self.assigned[key] = None
-                elif lazy is not None:
-                    if lazy is staged.lists.get(key):  # else this was done before an interrupt
-                        self.tails[key] = LazyTail(update.cell, lazy.tail[staged.tails.get(key, 0) :])
-                    self.assigned.pop(key, None)
-                elif update.cell is not None:
-                    self.removed[key] = update.cell
+                elif update.staged_list is None or updates is staged.changes or key in self.entries or key in self.removed:
+                    self._adopt_late(key, update)  # else it was read, and let go of
+
+    def _adopt_late(self, key: bytes, update: Update) -> None:
+        entry = self.entries.get(key)
+        if update.cell is None:
+            if key in self.removed:
+                del self.removed[key]
+            self.assigned.pop(key, None)
+        else:
+            if key in self.added:
+                self.added.discard(key)
+            self.assigned[key] = None
+        if entry is not None:
+            entry.cell, entry.base = update.cell, update.base
+            self.suspects.forget(key)
+            if update.cell is None:
+                self.added.add(key)
+                self.assigned[key] = None
+        elif update.cell is not None:
+            self.removed[key] = update.cell
 
 
 def _put(mapping: dict[bytes, T], key: bytes, value: T | None) -> None:

@@ -12,7 +12,7 @@ the KeyboardInterrupt of Ctrl-C, leaves the record, and the next call finishes t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Final
 
 from versioned_state.objects.store import Staging
@@ -29,16 +29,15 @@ class Move:
         head: the root of the head after the move.
         keep: keys that keep a value that cannot be stored.
         journal: the length to which the journal is undone: later replaced values come back. None: the journal stays.
-        tails: by key, the number of elements that stay appended to lists that are not loaded; only with ``journal``.
         within: the values under root keys that begin with this are those that come back; only with ``journal``.
         commits: whether the move ends a commit, so that the journal is cleared.
         position: the position of the handle after the move, if that changes.
         key: the one key that moves; None: all of them.
     """
 
-    __slots__ = ("commits", "expected", "head", "journal", "keep", "key", "position", "staging", "tails", "within")
+    __slots__ = ("commits", "expected", "head", "journal", "keep", "key", "position", "staging", "within")
 
-    def __init__(  # noqa: PLR0913 - a record
+    def __init__(
         self,
         expected: Tree,
         head: Tree,
@@ -46,7 +45,6 @@ class Move:
         *,
         keep: Collection[bytes] = (),
         journal: int | None = None,
-        tails: Mapping[bytes, int] | None = None,
         within: bytes = b"",
         commits: bool = False,
         position: Any = None,
@@ -57,7 +55,6 @@ class Move:
         self.staging = staging
         self.keep = keep
         self.journal = journal
-        self.tails = tails
         self.within = within
         self.commits = commits
         self.position = position
@@ -65,7 +62,7 @@ class Move:
 
 
 Edit = tuple[bytes, Any, Any, bytes | None, int]
-"""A key, and its entry, tail and removed cell before the call that changes it, and the length of the journal."""
+"""A key, and its entry, list and removed cell before the call that changes it, and the length of the journal."""
 
 DERIVED: Final = ()
 """The record of an edit that changes derived data only: there is nothing to undo."""

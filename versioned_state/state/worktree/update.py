@@ -12,13 +12,16 @@ from versioned_state.repository.history.reach import iter_new, references_of_cel
 from versioned_state.state.aio.caller import current_caller
 from versioned_state.state.worktree.entries import UNSTORABLE, Entry, Staged
 from versioned_state.state.worktree.in_place import Claims, replace_content
+from versioned_state.state.worktree.lists.follow import Following, ListFollower
+from versioned_state.state.worktree.lists.unloaded import UnloadedLists
 from versioned_state.state.worktree.stage import Stager
 from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.state.worktree.unfinished import Move
-from versioned_state.values.changes.diff import diff_maps
+from versioned_state.values.changes.diff import diff_maps, diff_sequences
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.detection.baselines import Baseline
 from versioned_state.values.encode.encoder import Encoder
+from versioned_state.values.encode.splices import elements_of
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import Tree, empty, find
@@ -34,7 +37,14 @@ class Updater:
     """
 
     def __init__(
-        self, objects: ObjectStore, tracked: TrackedKeys, stager: Stager, encoder: Encoder, decoder: LiveDecoder, merge: MergeRoots
+        self,
+        objects: ObjectStore,
+        tracked: TrackedKeys,
+        lists: UnloadedLists,
+        stager: Stager,
+        encoder: Encoder,
+        decoder: LiveDecoder,
+        merge: MergeRoots,
     ) -> None:
         self._objects = objects
         self._tracked = tracked
@@ -43,6 +53,7 @@ class Updater:
         self._fingerprinter = encoder.fingerprinter
         self._decoder = decoder
         self._merge = merge
+        self._follower = ListFollower(tracked, lists, encoder.nodes, decoder, encoder.fingerprinter)
 
     def update(
         self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None, also: Collection[bytes] = ()
@@ -50,7 +61,7 @@ class Updater:
         """See ``Worktree.update``."""
         tracked = self._tracked
         head = expected if head is None else head
-        if not (tracked.entries or tracked.tails or tracked.assigned):
+        if not (tracked.entries or tracked.lists or tracked.assigned):
             tracked.tree = head
             return
         staging = self._nodes.staging
@@ -62,25 +73,27 @@ class Updater:
                 cells |= {key: find(self._nodes, expected, key) for key, _, _ in diff_maps(self._nodes, base, head) if key not in cells}
             own = {} if head is expected else {key: cell for key, cell, _ in diff_maps(self._nodes, expected, head)}
             heads = {key: cell if key not in own else find(self._nodes, head, key) for key, cell in cells.items()}
-            decoded = {} if base is None else self._decode(cells, own)
+            following = {} if base is None else self._plan(cells, heads)
+            decoded = {} if base is None else self._decode(cells, own, following)
         except StorageError:
             if base is not None:
                 raise
             # The head has moved all the same: as below.
             tracked.tree = head
-            tracked.stale.update(tracked.entries)
+            tracked.stale.update(tracked.entries, tracked.stale_lists())
             return
         tracked.tree = head
         # Uncommitted changes first; they have been read already.
         pending = dict.fromkeys(sorted(cells, key=lambda key: key not in own))
         try:
             for key in list(pending):
-                self._patch(key, cells[key], heads[key], claimed, decoded.get(key))
+                self._patch(key, cells[key], heads[key], claimed, decoded.get(key), following.get(key))
                 del pending[key]
             self._mend(expected, staging, claimed)
         except BaseException as error:
             # A value that could not be read is patched at its next use; so is one that an interrupt left, which would pass for the head's.
             tracked.stale.update(key for key in tracked.entries if key in pending or key not in own)
+            tracked.stale |= tracked.stale_lists()
             if not isinstance(error, StorageError):
                 raise
 
@@ -98,12 +111,33 @@ class Updater:
             for key, _, cell in diff_maps(nodes, now, tree):
                 if cell is not None and key in self._tracked.entries:
                     deque(iter_new(nodes.reader, (), references_of_cell(cell)), maxlen=0)
+                elif cell is not None and key in self._tracked.lists:
+                    sides = [elements_of(nodes, each) for each in (self._tracked.lists[key].cell, cell)]
+                    if sides[0] is not None and sides[1] is not None:
+                        deque(diff_sequences(nodes, sides[0], sides[1]), maxlen=0)
 
-    def _decode(self, cells: dict[bytes, bytes | None], own: Collection[bytes]) -> dict[bytes, tuple[Any, Baseline | None]]:
+    def _plan(self, cells: dict[bytes, bytes | None], heads: dict[bytes, bytes | None]) -> dict[bytes, Following]:
+        """What becomes of the lists that are not loaded, as far as it can be read. Called before anything is changed."""
+        plans = {}
+        for key, cell in cells.items():
+            if cell is not None and key not in self._tracked.entries and (key in self._tracked.lists or cell != heads[key]):
+                try:
+                    plan = self._follower.plan(key, cell, heads[key])
+                except StorageError:
+                    raise
+                except StateError:
+                    continue  # it cannot be decoded in this process
+                if plan is not None:
+                    plans[key] = plan
+        return plans
+
+    def _decode(
+        self, cells: dict[bytes, bytes | None], own: Collection[bytes], following: Collection[bytes]
+    ) -> dict[bytes, tuple[Any, Baseline | None]]:
         """The new live values, uncommitted changes among them, as far as they can be read. Called before anything is changed."""
         decoded = {}
         for key, cell in cells.items():
-            if cell is not None and (key in self._tracked.entries or key in own):
+            if cell is not None and key not in following and (key in self._tracked.entries or key in own):
                 try:
                     decoded[key] = self._decoder.decode_live(cell)
                 except StorageError:
@@ -130,6 +164,8 @@ class Updater:
             staging = now.staging
         both = over(self._nodes, now.staging, staging)
         differing = {key: cell for key, _, cell in diff_maps(both, now.tree, expected) if key not in keep}
+        for key in self._tracked.stale_lists().difference(keep):
+            differing.setdefault(key, find(both, expected, key))
         for key in now.failed:
             if key not in keep:
                 differing.setdefault(key, find(both, expected, key))
@@ -160,17 +196,19 @@ class Updater:
         tracked = self._tracked
         self._nodes.bind(Staging(self._objects))
         entry, cell = tracked.entries.get(key), tracked.cell(key)
-        if entry is None or entry.cell == cell:  # it was released, or patched before the store failed
+        edits = tracked.lists.get(key) if entry is None else None
+        old = entry.cell if entry is not None else edits.cell if edits is not None else cell
+        if old == (cell if edits is None else tracked.list_cell(key)):  # it was released, or patched before the store failed
             tracked.stale.discard(key)
             return
         try:
             mine = self._stager.encode(key)[0].cell
         except UNSTORABLE:
             return  # the next commit raises for it; until then there is nothing to merge
-        if mine == entry.cell:
+        if mine == old:
             expected = edit_map(self._nodes, empty(Shape.MAP), {key: cell})
         else:
-            roots = [edit_map(self._nodes, empty(Shape.MAP), {key: side}) for side in (entry.cell, mine, cell)]
+            roots = [edit_map(self._nodes, empty(Shape.MAP), {key: side}) for side in (old, mine, cell)]
             expected = self._merge(self._nodes, *roots)
         unfinished = tracked.unfinished
         outermost = unfinished.move is None
@@ -217,6 +255,7 @@ class Updater:
         head_cell: bytes | None,
         claimed: Claims,
         decoded: tuple[Any, Baseline | None] | None = None,
+        following: Following | None = None,
     ) -> None:
         """Give a live value the content of ``cell``. The head has ``head_cell``."""
         tracked = self._tracked
@@ -224,9 +263,17 @@ class Updater:
         if cell is None:
             tracked.remove(key, head_cell)
             return
-        if entry is None and cell == head_cell:
+        if entry is None and cell == head_cell and key not in tracked.lists:
             tracked.untrack(key)
             return
+        if entry is None and decoded is None:
+            following = self._follower.plan(key, cell, head_cell) if following is None else following
+            if following is not None:
+                self._follower.apply(key, following, claimed)
+                return
+            if cell == head_cell:
+                tracked.untrack(key)
+                return
         try:
             fresh, base = self._decoder.decode_live(cell) if decoded is None else decoded
         except StateError as error:

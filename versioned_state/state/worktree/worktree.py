@@ -2,11 +2,12 @@
 
 ::
 
-    Worktree ──┬── Stager ───┬── TrackedKeys ──┬── Suspects
-               └── Updater ──┘                 └── Unfinished
+    Worktree ──┬── Stager ───┬── UnloadedLists ── TrackedKeys ──┬── Suspects
+               └── Updater ──┘                                  └── Unfinished
 
-``Stager`` finds and encodes the changes, ``Updater`` gives live values another content. ``TrackedKeys`` has the entries, the removed
-keys and the tails; ``Suspects`` the fingerprints of values that may change in place; ``Unfinished`` the records of interrupted steps.
+``Stager`` finds and encodes the changes, ``Updater`` gives live values another content. ``UnloadedLists`` reads and edits lists that are
+not loaded. ``TrackedKeys`` has the status of each key; ``Suspects`` the fingerprints of values that may change in place; ``Unfinished`` the
+records of interrupted steps.
 Keys are root keys throughout (see ``values.keys``). Not for two threads at once.
 """
 
@@ -20,12 +21,12 @@ from versioned_state.errors import StateError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.state.aio.caller import current_caller, hold_still
 from versioned_state.state.worktree.entries import IMMUTABLE, UNSTORABLE, Entry, NewEntries, Savepoint, Staged
+from versioned_state.state.worktree.lists.unloaded import UnloadedLists
 from versioned_state.state.worktree.root_keys import RootKeys
 from versioned_state.state.worktree.stage import Stager
-from versioned_state.state.worktree.tracked import TrackedKeys
+from versioned_state.state.worktree.tracked import ABSENT, TrackedKeys
 from versioned_state.state.worktree.unfinished import DERIVED, Adoption, Move
 from versioned_state.state.worktree.update import MergeRoots, Updater
-from versioned_state.values.cells import Code
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.decode.live import LiveDecoder
@@ -33,15 +34,15 @@ from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.inline import InlineEncoder
 from versioned_state.values.keys import is_internal, path_of
 from versioned_state.values.trees.nodes import Nodes
-from versioned_state.values.trees.references import tree_of
-from versioned_state.values.trees.tree import Tree, iter_cells, same
+from versioned_state.values.trees.tree import Tree, same
 from versioned_state.values.typed.older import OlderForms
 from versioned_state.values.typed.why import ObjectReason, iter_objects
 
 _FLUSH_AT: Final = 1 << 21
 """Raw bytes of staged objects from which a commit stores them ahead."""
 
-_ABSENT: Final = object()
+_PREVIEWED: Final = 256
+"""Elements of an edited list that a preview looks at: more than fit on its line."""
 
 
 class Worktree:
@@ -63,11 +64,10 @@ class Worktree:
         self._entries = self._tracked.entries
         self.keys = RootKeys(self._nodes, self._tracked)
         self.unfinished = self._tracked.unfinished
-        self._stager = Stager(objects, self._tracked, self._encoder, self._decoder)
-        self._updater = Updater(objects, self._tracked, self._stager, self._encoder, self._decoder, merge)
+        self.lists = UnloadedLists(self._tracked, self._encoder, self._decoder)
+        self._stager = Stager(objects, self._tracked, self.lists, self._encoder, self._decoder)
+        self._updater = Updater(objects, self._tracked, self.lists, self._stager, self._encoder, self._decoder, merge)
         self._adopted_late: Staged | None = None
-        self._journal: list[tuple[bytes, Any]] = []  # the values that assignments and deletions replaced, in order
-        self._edits = 0  # calls that changed the bookkeeping
         self._ahead: tuple[int, bool, NewEntries | None, Staged] | None = None
 
     @property
@@ -105,29 +105,23 @@ class Worktree:
 
     def _load(self, key: bytes) -> Entry:
         tracked = self._tracked
+        edits = tracked.lists.get(key)
         head_cell = tracked.cell(key)
-        cell = None if key in tracked.removed else head_cell
-        lazy = tracked.tails.get(key)
-        if cell is None and (lazy is None or not lazy.tail):
+        cell = tracked.list_cell(key) if edits is None else edits.cell
+        if cell is None and edits is None:
             raise KeyError(key)
         value, base = self._decoder.decode_live(cell) if cell is not None else ([], None)
-        entry = Entry(value, head_cell, base)
-        if lazy is not None and lazy.tail:
-            value.extend(lazy.tail)
-            self._begin(key)
+        if edits is not None:
+            entry = Entry(self.lists.materialize(key, value), head_cell, base)
+            self._tracked.begin(key)
             tracked.track_assigned(key, entry)
         else:
+            entry = Entry(value, head_cell, base)
             fingerprint = None if base is not None else tracked.suspects.fingerprint(value)
-            self._begin(key)
+            self._tracked.begin(key)
             tracked.track_unchanged(key, entry, fingerprint)
         self.unfinished.edit = None
         return entry
-
-    def _begin(self, key: bytes) -> None:
-        """Record the state of a key before the call changes it."""
-        tracked = self._tracked
-        self._edits += 1
-        self.unfinished.edit = (key, tracked.entries.get(key), tracked.tails.get(key), tracked.removed.get(key), len(self._journal))
 
     def set(self, key: bytes, value: Any) -> None:
         tracked = self._tracked
@@ -145,9 +139,9 @@ class Worktree:
             new = Entry(value, tracked.cell(key), None)  # it replaces both the stale value and the head's
         else:
             new = Entry(value, entry.cell, entry.base)
-        self._begin(key)
+        self._tracked.begin(key)
         if entry is None or entry.value is not value:
-            self._journal.append((key, _ABSENT if entry is None else entry.value))
+            self._tracked.journal.append((key, ABSENT if entry is None else entry.value))
         tracked.stale.discard(key)
         tracked.track_assigned(key, new)
         self.unfinished.edit = None
@@ -158,8 +152,8 @@ class Worktree:
             raise KeyError(key)
         entry = self._entries.get(key)
         cell = self.cell(key) if entry is None or key in self._tracked.stale else entry.cell
-        self._begin(key)
-        self._journal.append((key, _ABSENT if entry is None else entry.value))
+        self._tracked.begin(key)
+        self._tracked.journal.append((key, ABSENT if entry is None else entry.value))
         self._tracked.remove(key, cell)
         self.unfinished.edit = None
 
@@ -174,7 +168,7 @@ class Worktree:
         tracked = self._tracked
         entry = self._entries.get(key)
         if entry is None:
-            return not self.tail(key)
+            return self._release_list(key)
         if key in tracked.assigned or key in tracked.added:
             return False
         try:
@@ -185,8 +179,20 @@ class Worktree:
                 return False
         except UNSTORABLE:
             return False  # it changed to something that cannot be stored
-        self._begin(key)
+        self._tracked.begin(key)
         tracked.untrack(key)
+        self.unfinished.edit = None
+        return True
+
+    def _release_list(self, key: bytes) -> bool:
+        """The same for a list that is not loaded, of which elements may be in memory."""
+        edits = self._tracked.lists.get(key)
+        if edits is None:
+            return True
+        if key in self._tracked.stale or not self.lists.is_unchanged(edits):
+            return False
+        self._tracked.begin(key)
+        del self._tracked.lists[key]
         self.unfinished.edit = None
         return True
 
@@ -198,9 +204,10 @@ class Worktree:
         entry = self._entries.get(key)
         if entry is not None:
             return one_line(entry.value)
+        if key in self._tracked.lists:
+            return one_line(list(self.lists.peek(key, 0, min(self.lists.length(key), _PREVIEWED))))
         cell = self.cell(key)
-        if cell is None:
-            return one_line(self.tail(key))
+        assert cell is not None, "the key is there"
         return Preview(self._nodes, Decoder(self._nodes)).one_line(cell)
 
     def are_same(self, a: Any, b: Any) -> bool:
@@ -209,53 +216,25 @@ class Worktree:
 
     # Lists that are not loaded
 
-    def extend(self, key: bytes, values: list[Any]) -> None:
-        """Append to a list: in place if it is loaded, otherwise without loading it."""
-        if key in self._entries:
-            self._entries[key].value.extend(values)
-        else:
-            self._tracked.cell(key)  # raises before anything is changed
-            self._begin(key)
-            self._tracked.append(key, values)
-            self.unfinished.edit = None
-
-    def tail(self, key: bytes) -> list[Any]:
-        """The uncommitted elements appended to a list that is not loaded."""
-        lazy = self._tracked.tails.get(key)
-        return [] if lazy is None else lazy.tail
+    def loaded_list(self, key: bytes) -> Any:
+        """The value under a key if it is loaded, or is not a list that can be read in part; else None."""
+        if key in self._tracked.stale:
+            with hold_still():
+                self._updater.update_stale(key)
+        return self.get(key) if key in self._entries or not self.lists.has(key) else None
 
     def is_live(self, key: bytes) -> bool:
         return key in self._entries
 
-    def stored_elements(self, key: bytes, start: int, end: int) -> list[Any]:
-        """The elements [start, end) of the list that the head has under a key. Cost: one path, and the elements."""
-        cell = None if key in self._tracked.removed else self.cell(key)
-        if cell is None:
-            return []
-        tree = tree_of(cell, Code.LIST_TREE)
-        if tree is None:
-            values: list[Any] = self._decoder.decode(cell)[start:end]
-            return values
-        return [self._decoder.decode(part) for part in iter_cells(self._nodes, tree, start, end)]
-
-    def stored_length(self, key: bytes) -> int:
-        """The length of the list that the head has under a key; 0 if it has no such key. Raises ``TypeError`` if it is not a list."""
-        cell = None if key in self._tracked.removed else self.cell(key)
-        if cell is None:
-            return 0
-        tree = tree_of(cell, Code.LIST_TREE)
-        if tree is not None:
-            return tree.count
-        value = self._decoder.decode(cell)
-        if type(value) is not list:
-            raise TypeError(f"{path_of(key)} is of type {type(value).__name__}, not a list")
-        return len(value)
+    def is_edited(self, key: bytes) -> bool:
+        """Whether a list that is not loaded has elements in memory, or other edits."""
+        return key in self._tracked.lists
 
     # Changes
 
     def touched_keys(self) -> list[bytes]:
-        """The keys that were assigned, removed or appended to since the head, in order. Compares and reads nothing."""
-        return sorted({*self._tracked.assigned, *(key for key, lazy in self._tracked.tails.items() if lazy.tail)})
+        """The keys that were assigned or removed since the head, and the lists that were edited, in order. Compares and reads nothing."""
+        return sorted({*self._tracked.assigned, *(key for key, edits in self._tracked.lists.items() if not edits.is_as_stored)})
 
     def changed_keys(self) -> list[bytes]:
         """The keys with uncommitted changes, in order; if the store fails, those that seem changed without reading it."""
@@ -284,7 +263,7 @@ class Worktree:
             pending: new entries of the engine's series, to be staged too.
         """
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and adopting and keys is None and ahead[:3] == (self._edits, lenient, pending):
+        if ahead is not None and adopting and keys is None and ahead[:3] == (self._tracked.changes, lenient, pending):
             return ahead[3]
         if self._tracked.stale:
             with hold_still():
@@ -297,7 +276,7 @@ class Worktree:
         if not self._tracked.stale:
             with suppress(*UNSTORABLE):
                 staged = self.stage(lenient=lenient, adopting=True, pending=pending)
-                self._ahead = self._edits, lenient, pending, staged
+                self._ahead = self._tracked.changes, lenient, pending, staged
 
     def holds(self, staged: Staged) -> bool:
         """Whether the live values are still as they were staged."""
@@ -319,7 +298,7 @@ class Worktree:
 
     def distrust(self) -> None:
         """Have the next staging encode every loaded value anew, because gc may have collected objects of the head."""
-        self._edits += 1
+        self._tracked.changes += 1
         self.unfinished.edit = DERIVED
         self._tracked.distrust()
         self.unfinished.edit = None
@@ -328,13 +307,13 @@ class Worktree:
 
     def adopt(self, staged: Staged, tree: Tree) -> None:
         """Make the staged changes part of the head, after a commit whose root is ``tree``, or after they proved to be none."""
-        self._edits += 1
+        self._tracked.changes += 1
         self.unfinished.edit = DERIVED
         self.tree = tree
         self._tracked.adopt(staged)
         # A value that could not be stored is still uncommitted, so a rollback may restore the value that it replaced.
-        if self._journal:
-            self._journal = [(key, value) for key, value in self._journal if key in staged.failed]
+        if self._tracked.journal:
+            self._tracked.journal = [(key, value) for key, value in self._tracked.journal if key in staged.failed]
         self.unfinished.edit = None
 
     def adopt_late(self, staged: Staged) -> None:
@@ -344,15 +323,15 @@ class Worktree:
         """
         if staged is self._adopted_late:
             return  # done before an interrupt
-        self._edits += 1
+        self._tracked.changes += 1
         self.unfinished.edit = Adoption(staged)
         self._adopt_late(staged)
         self.unfinished.edit = None
 
     def _adopt_late(self, staged: Staged) -> None:
         self.tree = staged.tree
-        self._tracked.adopt_late(staged)
-        self._journal.clear()
+        self._tracked.adopt_late(staged, self.lists.recall)
+        self._tracked.journal.clear()
         self._adopted_late = staged
 
     def update(
@@ -370,7 +349,7 @@ class Worktree:
         Raises:
             StorageError: an uncommitted change could not be read. Nothing was changed.
         """
-        self._edits += 1
+        self._tracked.changes += 1
         with hold_still():
             self._updater.update(now, expected, base=base, head=head, also=also)
 
@@ -378,7 +357,7 @@ class Worktree:
         """Drop uncommitted changes and take the content of another head, without reading our own, which gc may have collected."""
         with hold_still():
             staged, base = self.stage_over(head)
-            self._journal.clear()
+            self._tracked.journal.clear()
             self.update(staged.tree, head, base=base, head=head, also=staged.failed)
 
     # Rollback
@@ -386,7 +365,7 @@ class Worktree:
     def save(self) -> Savepoint:
         """Make a savepoint of the current state, for ``restore``. Cost: a detection, and encoding the changes that there are."""
         staged = None if current_caller() is None and self._stager.is_clean() else self.stage(lenient=True)
-        return Savepoint(staged, len(self._journal), self.tree)
+        return Savepoint(staged, len(self._tracked.journal), self.tree)
 
     def saved(self, savepoint: Savepoint) -> Staged:
         """The staged state of a savepoint."""
@@ -402,7 +381,7 @@ class Worktree:
         if current_caller() is not None:
             target, staging = (self.tree, None) if staged is None else (staged.tree, staged.staging)
             self.read_ahead(self.stage(lenient=True).tree, target, staging=staging)
-        self._edits += 1
+        self._tracked.changes += 1
         with hold_still():
             if within:
                 staged = self._stager.stage_within(within, staged)
@@ -413,13 +392,12 @@ class Worktree:
         outermost = unfinished.move is None
         if outermost:
             unfinished.move = (
-                Move(self.tree, self.tree, journal=0, tails={})
+                Move(self.tree, self.tree, journal=0)
                 if staged is None
-                else Move(staged.tree, self.tree, staged.staging, keep=staged.failed, journal=journal, tails=staged.tails, within=within)
+                else Move(staged.tree, self.tree, staged.staging, keep=staged.failed, journal=journal, within=within)
             )
         try:
             self._put_back_from(journal, within)
-            self._tracked.shorten_tails({} if staged is None else staged.tails)
             self._updater.restore(staged, within)
             if staged is None:
                 now = self.stage(adopting=True)
@@ -434,7 +412,7 @@ class Worktree:
 
     def finish(self) -> Move | None:
         """Undo an interrupted edit, or complete an interrupted move. Returns the move. Idempotent."""
-        self._edits += 1
+        self._tracked.changes += 1
         with hold_still():
             return self._finish()
 
@@ -444,9 +422,9 @@ class Worktree:
         if isinstance(edit, Adoption):
             self._adopt_late(edit.staged)
         elif edit:
-            key, entry, lazy, cell, journal = edit
-            tracked.undo(key, entry, lazy, cell)
-            del self._journal[journal:]
+            key, entry, edits, cell, journal = edit
+            tracked.undo(key, entry, edits, cell)
+            del self._tracked.journal[journal:]
         if move is None or move.key is not None:
             tracked.rebuild()
             unfinished.edit = None
@@ -456,27 +434,27 @@ class Worktree:
         tracked.tree = move.head
         if move.journal is not None:
             self._put_back_from(move.journal, move.within)
-            tracked.shorten_tails(move.tails or {})
         tracked.rebuild(rebase=True, keep=move.keep)
         unfinished.edit = None
         self._updater.conform(move.expected, move.staging, move.keep)
         if move.commits or (move.journal == 0 and not move.within):
-            self._journal = [(key, value) for key, value in self._journal if key in move.keep]
+            self._tracked.journal = [(key, value) for key, value in self._tracked.journal if key in move.keep]
         return move
 
     def _put_back_from(self, journal: int, within: bytes) -> None:
         """Put back the values that were replaced since the journal had length ``journal``, under root keys that begin with ``within``."""
+        replaced = self._tracked.journal
         if within:  # the journal stays: savepoints count its entries, and each of these is put back before an earlier one of its key
-            for key, value in reversed(self._journal[journal:]):
+            for key, value in reversed(replaced[journal:]):
                 if key.startswith(within):
                     self._put_back(key, value)
             return
-        while len(self._journal) > journal:
-            self._put_back(*self._journal[-1])
-            self._journal.pop()
+        while len(replaced) > journal:
+            self._put_back(*replaced[-1])
+            replaced.pop()
 
     def _put_back(self, key: bytes, value: Any) -> None:
-        if value is _ABSENT:
+        if value is ABSENT:
             self._tracked.untrack(key)
             return
         entry = self._entries.get(key)

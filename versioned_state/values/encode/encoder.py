@@ -5,10 +5,9 @@ A cell is a function of the value alone, so encoding with a baseline gives the v
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
-
-import msgpack
 
 from versioned_state.errors import LimitExceededError
 from versioned_state.values.cells import (
@@ -21,7 +20,6 @@ from versioned_state.values.cells import (
     extension,
     fits,
     pack_text,
-    payload_of,
     typed_cell,
 )
 from versioned_state.values.codec import arrays
@@ -37,9 +35,8 @@ from versioned_state.values.encode.lists import cells_of, edit_list, encode_list
 from versioned_state.values.encode.walks import CONTAINERS, exceeds, is_surely_large
 from versioned_state.values.keys import path_of
 from versioned_state.values.trees.blob import write_bytes
-from versioned_state.values.trees.edit import Edit, splice
-from versioned_state.values.trees.nodes import Nodes, Shape
-from versioned_state.values.trees.references import read_tree, tree_cell
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.references import tree_cell
 from versioned_state.values.typed.tagged import Notes
 
 _SIZED: Final = frozenset({str, bytes, bytearray})
@@ -60,13 +57,16 @@ class Encoder(InlineEncoder):
         self.nodes = nodes
         self.fingerprinter = Fingerprinter()
 
-    def encode(self, value: Any, base: Baseline | None, path: str | bytes) -> tuple[bytes, Baseline | None]:
+    def encode(
+        self, value: Any, base: Baseline | None, path: str | bytes | Callable[[], str], *, limit: int = ENTRY_INLINE
+    ) -> tuple[bytes, Baseline | None]:
         """The cell of a value at ``path`` (a string or a root key), and the baseline to compare it with next time.
 
         The baseline of a small value is None.
 
         Args:
             base: what the value was when it was last encoded, if that is known. The cost is then that of the change.
+            limit: bytes up to which the value is inline.
 
         Raises:
             UnserializableValueError: a value inside cannot be pickled; the error names its path and type.
@@ -75,13 +75,14 @@ class Encoder(InlineEncoder):
         """
         self.begin(value)
         try:
-            return self.update(value, base, ENTRY_INLINE)
+            return self.update(value, base, limit)
         except (TooDeepError, RecursionError, NotStorableError, RestartError):
             pass  # again, to find the path, or with a part as an object since something in it is at two places
         finally:
+            self._root = None  # the value may be let go of
             if self._pickled:
                 self._pickled.clear()
-        return self.guarded(partial(self.update, value, base, ENTRY_INLINE), value, partial(_show, path))
+        return self.guarded(partial(self.update, value, base, limit), value, path if callable(path) else partial(_show, path))
 
     def encode_small(self, value: Any) -> bytes | None:
         """The cell of a small value of JSON types, as most values of a state are, at half the cost of ``encode``. None for any other."""
@@ -96,12 +97,6 @@ class Encoder(InlineEncoder):
     def encode_at(self, value: Any, limit: int, path: str = "a value") -> bytes:
         """The cell of a value where up to ``limit`` bytes are inline. Raises the same as ``encode``."""
         return self.guarded(partial(self.update, value, None, limit), value, partial(_show, path))[0]
-
-    def append(self, cell: bytes, tail: list[Any], path: str | bytes) -> bytes:
-        """The cell of a large list with more elements at its end. Cost: one path, and the elements; no other element is read."""
-        tree = read_tree(Shape.SEQUENCE, msgpack.unpackb(payload_of(cell)))
-        cells, _, _ = self.guarded(partial(cells_of, self, tail), tail, partial(_show, path))
-        return tree_cell(Code.LIST_TREE, splice(self.nodes, tree, [Edit(tree.count, tree.count, cells)]))
 
     # One part of a value, small or large
 

@@ -85,6 +85,7 @@ class InlineEncoder:
         try:
             return self._attempt(encode, value, path)
         finally:
+            self._root = None  # the value may be let go of
             if self._pickled:
                 self._pickled.clear()
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
+from typing import Final
 
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import address_of
@@ -63,20 +64,22 @@ def nodes_from(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int, e
     Raises:
         CorruptObjectError: a node has another level or count than its parent says. So a walk yields as many elements as the top counts.
     """
+    return _visit(nodes, shape, top, 0, (level, offset, end))
 
-    def visit(node: Node, first: int) -> Iterator[tuple[int, Node]]:
-        if node.level == level:
-            yield first, node
-            return
-        assert node.counts is not None
-        ends = list(accumulate(node.counts, initial=first))
-        index = bisect_right(ends, offset, hi=len(ends) - 1) - 1 if offset > first else 0
-        if end is not None and node.level == level + 1:
-            nodes.fetch(shape, *node.items[index : bisect_left(ends, end, hi=len(ends) - 1)])
-        for at in range(index, len(node.items)):
-            yield from visit(nodes.child(shape, node, at), ends[at])
 
-    return visit(top, 0)
+def _visit(nodes: Nodes, shape: Shape, node: Node, first: int, sought: tuple[int, int, int | None]) -> Iterator[tuple[int, Node]]:
+    """The same under one node, whose first offset is given. Not a function within the other, which would keep a store open as a cycle."""
+    level, offset, end = sought
+    if node.level == level:
+        yield first, node
+        return
+    assert node.counts is not None
+    ends = list(accumulate(node.counts, initial=first))
+    index = bisect_right(ends, offset, hi=len(ends) - 1) - 1 if offset > first else 0
+    if end is not None and node.level == level + 1:
+        nodes.fetch(shape, *node.items[index : bisect_left(ends, end, hi=len(ends) - 1)])
+    for at in range(index, len(node.items)):
+        yield from _visit(nodes, shape, nodes.child(shape, node, at), ends[at], sought)
 
 
 def iter_cells(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None) -> Iterator[bytes]:
@@ -88,6 +91,19 @@ def iter_cells(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None)
         if first >= end:
             return
         yield from node.items[max(start - first, 0) : end - first]
+
+
+_STRIDE: Final = 32
+"""The step of a range up to which its elements are read by a walk: its leaves are the same ones anyway."""
+
+
+def cells_at(nodes: Nodes, tree: Tree, picked: range) -> Iterator[bytes]:
+    """The cells of a sequence at the offsets of a rising range, which are there. Cost: the leaves with them, and the paths to those."""
+    if not picked:
+        return iter(())
+    if picked.step <= _STRIDE:
+        return islice(iter_cells(nodes, tree, picked[0], picked[-1] + 1), 0, None, picked.step)
+    return (cell for at in picked for cell in iter_cells(nodes, tree, at, at + 1))
 
 
 def iter_items(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None) -> Iterator[tuple[bytes, bytes]]:

@@ -1,0 +1,1 @@
+"""Lists of a state that are read and edited without being loaded. Layer: state."""

@@ -1,0 +1,139 @@
+"""Lists that are not loaded follow the head: their elements in memory move with it, and take on its content in place. Layer: state."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import partial
+from typing import Any, NamedTuple
+
+from versioned_state.errors import MissingObjectError, StateError, StorageError
+from versioned_state.state.worktree.entries import UNSTORABLE
+from versioned_state.state.worktree.in_place import Claims, replace_content
+from versioned_state.state.worktree.lists.pieces import Element, ListEdits, Piece, add_piece
+from versioned_state.state.worktree.lists.unloaded import UnloadedLists
+from versioned_state.state.worktree.tracked import TrackedKeys
+from versioned_state.values.changes.diff import Replaced, diff_sequences
+from versioned_state.values.decode.live import LiveDecoder
+from versioned_state.values.detection.fingerprinter import Fingerprinter
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.tree import Tree, iter_cells
+
+
+class Following(NamedTuple):
+    """A list with the content that it is to have; nothing is changed yet.
+
+    Attributes:
+        edits: the list, relative to that of the head.
+        patches: the elements in it whose present values get the content that their cell has.
+    """
+
+    edits: ListEdits
+    patches: list[tuple[Element, Any]]
+
+
+class ListFollower:
+    """Moves the elements in memory to their places in another list. Cost: them, and what differs between the lists."""
+
+    def __init__(
+        self, tracked: TrackedKeys, lists: UnloadedLists, nodes: Nodes, decoder: LiveDecoder, fingerprinter: Fingerprinter
+    ) -> None:
+        self._tracked = tracked
+        self._lists = lists
+        self._nodes = nodes
+        self._decoder = decoder
+        self._fingerprinter = fingerprinter
+
+    def plan(self, key: bytes, cell: bytes, head_cell: bytes | None) -> Following | None:
+        """Read what a key needs to have the list of ``cell`` over a head that has ``head_cell``; None if one of them is not a list.
+
+        Raises:
+            StateError: an uncommitted element cannot be read.
+        """
+        target, head = self._lists.tree(cell), self._lists.tree(head_cell)
+        if target is None or head is None:
+            return None
+        placed = self._placed(key, target)
+        patches: list[tuple[Element, Any]] = []
+        pieces: list[Piece] = []
+        places = sorted(placed)
+        end = Replaced(head.count, head.count, target.count, target.count)
+        old = new = 0
+        for part in [*diff_sequences(self._nodes, head, target), end]:
+            shift = old - new
+            for place in places[bisect_left(places, new) : bisect_left(places, part.new_start)]:
+                element = self._moved(placed[place], place, target, place + shift, patches)
+                if element is not None:
+                    add_piece(pieces, range(new + shift, place + shift))
+                    add_piece(pieces, [element])
+                    new = place + 1
+            add_piece(pieces, range(new + shift, part.old_start))
+            for place, part_cell in enumerate(iter_cells(self._nodes, target, part.new_start, part.new_end), part.new_start):
+                held = placed.get(place)
+                element = None if held is None else self._moved(held, place, target, None, patches)
+                add_piece(pieces, [self._lists.element(None, part_cell) if element is None else element])
+            old, new = part.old_end, part.new_end
+        return Following(ListEdits(head_cell, head.count, pieces), patches)
+
+    def _placed(self, key: bytes, target: Tree) -> dict[int, tuple[Element, bool]]:
+        """By their places in another list, the elements in memory that it has too, or that become one of its elements."""
+        edits = self._tracked.lists.get(key)
+        if edits is None:
+            return {}
+        try:
+            try:
+                now = self._lists.encode(key, edits)
+            except UNSTORABLE:
+                now = self._lists.encode(key, self._lists.storable(edits))
+            source = self._lists.tree(now.cell)
+            assert source is not None
+            assert now.staged_list is not None
+            parts = list(diff_sequences(self._nodes, source, target))
+        except MissingObjectError:  # gc has collected the list that the edits are relative to
+            return {}
+        ends = [part.old_end for part in parts]
+        placed = {}
+        for element in now.staged_list.moved.values():
+            at = element.at
+            assert at is not None
+            index = bisect_left(ends, at + 1)
+            if index < len(parts) and parts[index].old_start <= at:
+                part = parts[index]
+                place = part.new_start + at - part.old_start
+                if place < part.new_end:
+                    placed[place] = element, False
+            else:
+                placed[at + (parts[index - 1].new_end - parts[index - 1].old_end if index else 0)] = element, True
+        return placed
+
+    def _moved(
+        self, held: tuple[Element, bool], place: int, target: Tree, at: int | None, patches: list[tuple[Element, Any]]
+    ) -> Element | None:
+        """An element at its new place; ``at`` is its index in the head. None if its content there cannot be read, though the head's can."""
+        element, is_same = held
+        if is_same:
+            return Element(element.value, at, element.cell, element.base, element.fingerprint)
+        (cell,) = iter_cells(self._nodes, target, place, place + 1)
+        try:
+            new = self._lists.element(at, cell)
+        except StorageError:
+            raise
+        except StateError:
+            if at is None:
+                raise
+            return None  # it raises when it is asked for
+        patches.append((new, element.value))
+        return new
+
+    def apply(self, key: bytes, following: Following, claimed: Claims) -> None:
+        """Give a list its content. Done again after an interrupt, from a new plan, it ends the same."""
+        edits, patches = following
+        patched = {id(element) for element, _ in patches}
+        claimed.update((id(element.value), element.value) for element in edits.elements() if id(element) not in patched)
+        for element, value in patches:
+            first = [element.value]
+            element.value = replace_content(value, partial(self._fresh, first, element), self._fingerprinter, claimed)
+        self._tracked.replace_list(key, edits)
+
+    def _fresh(self, first: list[Any], element: Element) -> Any:
+        assert element.cell is not None
+        return first.pop() if first else self._decoder.decode_live(element.cell)[0]

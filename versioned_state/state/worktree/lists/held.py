@@ -1,0 +1,76 @@
+"""Whether anybody but a worktree can reach a value, by the count of references to it and to its parts. Layer: state.
+
+A value that nobody else can reach cannot change unseen, so it need not be kept for comparison. Python counts references exactly, or not
+at all: then every value counts as held.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final
+from weakref import getweakrefcount
+
+from versioned_state.state.worktree.entries import IMMUTABLE
+from versioned_state.state.worktree.lists.pieces import Element
+from versioned_state.values.typed.registry import FunctionLayout, layout_of
+
+_MOST_PARTS: Final = 10_000
+"""Parts of a value that are looked at. A larger one counts as held: this must not take longer than to compare it."""
+
+_count: Final[Callable[[Any], int] | None] = (
+    getattr(sys, "getrefcount", None) if getattr(sys, "_is_gil_enabled", lambda: True)() and sys.implementation.name == "cpython" else None
+)
+
+
+def is_held(element: Element) -> bool:
+    """Whether anybody may refer to the value of an element, or to a part of it. Cost: a look at each part that is not immutable."""
+    if type(element.value) in IMMUTABLE:
+        return False
+    return _count is None or _is_held(element, _count)
+
+
+def _is_held(element: Element, count: Callable[[Any], int]) -> bool:
+    if not _can_tell(type(element.value)) or count(element.value) > _ALONE or getweakrefcount(element.value):
+        return True
+    rows = [gc.get_referents(element.value)]
+    seen = 0
+    while rows:
+        row = rows.pop()
+        seen += len(row)
+        if seen > _MOST_PARTS:
+            return True
+        while row:
+            # The list holds the part, and so do its container and this call.
+            cls = type(row[-1])
+            if cls in IMMUTABLE or issubclass(cls, _SHARED) or (cls is tuple and IMMUTABLE.issuperset(map(type, row[-1]))):
+                row.pop()
+            elif not _can_tell(cls) or count(row[-1]) > _ALONE + 1 or getweakrefcount(row[-1]):
+                return True
+            else:
+                parts = gc.get_referents(row.pop())
+                if parts:
+                    rows.append(parts)
+    return False
+
+
+def _can_tell(cls: type) -> bool:
+    """Whether all references of an instance are seen by ``gc``, and everybody who can reach it has one."""
+    return cls in _CONTAINERS or type(layout_of(cls)) not in _CANNOT_TELL
+
+
+_CONTAINERS: Final = frozenset({dict, list, tuple, set, frozenset})
+_CANNOT_TELL: Final = frozenset({type(None), FunctionLayout})
+_SHARED: Final = (type, Enum)
+"""Classes whose instances many refer to, and nobody changes."""
+
+
+def _count_alone(count: Callable[[Any], int]) -> int:
+    element = Element({})
+    return count(element.value)
+
+
+_ALONE: Final = 0 if _count is None else _count_alone(_count)
+"""The count of the value of an element to which nobody else refers."""

@@ -1,0 +1,213 @@
+"""``ListEdits``: a list that is not loaded, as runs of stored elements and elements in memory. Layer: state.
+
+::
+
+    stored    0 1 2 3 4 5 6 7 8 9 ...                        n
+    pieces    range(0, 3)  [3, new, 5]  range(6, n)  [appended]
+
+Here elements 3 and 5 were read, 4 was replaced, and one was appended.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from versioned_state.values.detection.baselines import Baseline
+from versioned_state.values.detection.groups import Fingerprint
+
+
+class Element:
+    """An element in memory.
+
+    Attributes:
+        value: the very object that callers have.
+        at: its index in the stored list; None if it is not stored there.
+        cell: the cell that it has there.
+        base: its baseline, if it is large.
+        fingerprint: that of a small one which is not of JSON types; its cell may differ from one encoding to the next.
+    """
+
+    __slots__ = ("at", "base", "cell", "fingerprint", "value")
+
+    def __init__(
+        self,
+        value: Any,
+        at: int | None = None,
+        cell: bytes | None = None,
+        base: Baseline | None = None,
+        fingerprint: Fingerprint = None,
+    ) -> None:
+        self.value = value
+        self.at = at
+        self.cell = cell
+        self.base = base
+        self.fingerprint = fingerprint
+
+
+Piece = range | list[Element]
+"""Indices of stored elements, or elements in memory. No piece is empty, and no two lists are neighbours."""
+
+
+class ListEdits:
+    """The pieces of a list. Stored elements keep their order.
+
+    Attributes:
+        cell: that of the stored list; None if there is none.
+        stored: the number of its elements.
+        pieces: replaced by one assignment or changed by one, so an interrupt leaves the list before an edit, or after it.
+        trim_at: the number of elements in memory from which those that nobody holds are let go.
+        version: the number of edits that put elements in or removed some.
+    """
+
+    __slots__ = ("_ends", "cell", "pieces", "stored", "trim_at", "version")
+
+    def __init__(self, cell: bytes | None, stored: int, pieces: list[Piece] | None = None, *, trim_at: int = 0) -> None:
+        self.cell = cell
+        self.stored = stored
+        self.pieces: list[Piece] = ([range(stored)] if stored else []) if pieces is None else pieces
+        self.trim_at = trim_at
+        self.version = 0
+        self._ends: list[int] | None = None
+
+    def _end_of_pieces(self) -> list[int]:
+        ends = self._ends
+        if ends is None:
+            ends = self._ends = list(accumulate(map(len, self.pieces)))
+        return ends
+
+    def __len__(self) -> int:
+        ends = self._end_of_pieces()
+        return ends[-1] if ends else 0
+
+    @property
+    def is_as_stored(self) -> bool:
+        """Whether no element was added, replaced or removed; one that was read may have changed in place."""
+        return len(self) == self.stored and all(element.at is not None for element in self.elements())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in memory but what the store has."""
+        return self.cell is not None and self.pieces == ([range(self.stored)] if self.stored else [])
+
+    @property
+    def in_memory(self) -> int:
+        """The number of elements in memory."""
+        return sum(len(piece) for piece in self.pieces if isinstance(piece, list))
+
+    def elements(self) -> Iterator[Element]:
+        """The elements in memory, in order."""
+        for piece in self.pieces:
+            if isinstance(piece, list):
+                yield from piece
+
+    def copy(self) -> list[Piece]:
+        """The pieces as they are now."""
+        return [piece.copy() if isinstance(piece, list) else piece for piece in self.pieces]
+
+    def between(self, start: int, end: int) -> Iterator[Piece]:
+        """The parts of pieces in [start, end), in order."""
+        if start >= end:
+            return
+        ends = self._end_of_pieces()
+        index = bisect_left(ends, start + 1)
+        position = ends[index - 1] if index else 0
+        while position < end and index < len(self.pieces):
+            piece = self.pieces[index]
+            yield piece[max(start - position, 0) : end - position]
+            position = ends[index]
+            index += 1
+
+    def replace(self, start: int, end: int, elements: list[Element]) -> None:
+        """Put elements in the place of those at [start, end)."""
+        ends = self._end_of_pieces()
+        index = bisect_left(ends, start)
+        if index < len(ends) and ends[index] == start and isinstance(self.pieces[index], range) and index + 1 < len(ends):
+            index += 1
+        if index < len(ends):
+            piece = self.pieces[index]
+            first = ends[index] - len(piece)
+            if isinstance(piece, list) and end <= ends[index] and len(piece) + len(elements) > end - start:
+                self._ends = None
+                piece[start - first : end - first] = elements
+                return
+        self.replace_all([(start, end, elements)])
+
+    def replace_all(self, replacements: Iterable[tuple[int, int, list[Element]]]) -> None:
+        """The same for several places, which are in order and do not overlap."""
+        pieces: list[Piece] = []
+        position = 0
+        for start, end, elements in replacements:
+            for piece in self.between(position, start):
+                add_piece(pieces, piece)
+            add_piece(pieces, elements)
+            position = end
+        for piece in self.between(position, len(self)):
+            add_piece(pieces, piece)
+        self._ends = None
+        self.pieces = pieces
+
+
+def add_piece(pieces: list[Piece], piece: Piece) -> None:
+    """Put a piece behind others. A list among ``pieces`` grows by it."""
+    if not piece:
+        return
+    last = pieces[-1] if pieces else None
+    if isinstance(piece, list):
+        if isinstance(last, list):
+            last += piece
+        else:
+            pieces.append(piece.copy())
+    elif isinstance(last, range) and last.stop == piece.start:
+        pieces[-1] = range(last.start, piece.stop)
+    else:
+        pieces.append(piece)
+
+
+class StagedList(NamedTuple):
+    """A list as it was staged.
+
+    Attributes:
+        edits: the list relative to its new cell. What nobody held is in the store only.
+        pieces: those that were staged, relative to the old cell.
+        moved: by the id of each element in ``pieces``, the same relative to the new cell.
+    """
+
+    edits: ListEdits
+    pieces: list[Piece]
+    moved: dict[int, Element]
+
+    def rebase(self, now: ListEdits, recall: Callable[[int], Element]) -> ListEdits:
+        """A list that was edited further, relative to the new cell.
+
+        Args:
+            now: the list, relative to the old cell.
+            recall: reads a stored element by its old index.
+        """
+        kept: list[tuple[range, int]] = []  # old indices, and how far they have moved
+        position = 0
+        for piece in self.pieces:
+            if isinstance(piece, range):
+                kept.append((piece, position - piece.start))
+            position += len(piece)
+        pieces: list[Piece] = []
+        for piece in now.pieces:
+            if isinstance(piece, list):
+                add_piece(pieces, [self.moved.get(id(element)) or _new(element) for element in piece])
+                continue
+            at = piece.start
+            for old, shift in kept:
+                first, last = max(old.start, piece.start), min(old.stop, piece.stop)
+                if first < last:
+                    add_piece(pieces, [recall(index) for index in range(at, first)])
+                    add_piece(pieces, range(first + shift, last + shift))
+                    at = last
+            add_piece(pieces, [recall(index) for index in range(at, piece.stop)])
+        return ListEdits(self.edits.cell, self.edits.stored, pieces, trim_at=now.trim_at)
+
+
+def _new(element: Element) -> Element:
+    """An element without a place in the stored list."""
+    return Element(element.value)

@@ -1,0 +1,267 @@
+"""``UnloadedLists``: lists that are read and edited without being loaded. Layer: state.
+
+An element that a caller has been given is in memory as long as anybody refers to it, and is compared like a loaded value: a change in
+place is a change of the state. One that nobody else can reach is read again when it is next asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from versioned_state.state.worktree.entries import IMMUTABLE, UNSTORABLE, Update
+from versioned_state.state.worktree.lists.held import is_held
+from versioned_state.state.worktree.lists.pieces import Element, ListEdits, Piece, StagedList, add_piece
+from versioned_state.state.worktree.tracked import TrackedKeys
+from versioned_state.values.cells import ELEMENT_INLINE
+from versioned_state.values.codec.scalars import TooDeepError, is_plain
+from versioned_state.values.decode.live import LiveDecoder
+from versioned_state.values.encode.compose import Composer
+from versioned_state.values.encode.encoder import Encoder
+from versioned_state.values.encode.splices import Replacement, elements_of, splice_list
+from versioned_state.values.keys import path_of
+from versioned_state.values.trees.tree import Tree, cells_at, iter_cells
+
+_TRIM_AT: Final = 1024
+"""Elements in memory from which those that nobody holds are let go."""
+
+Values = tuple[int, int, list[Any]]
+"""The elements [start, end) of a list, and the values that take their place."""
+
+
+class UnloadedLists:
+    """The lists of a worktree that are not loaded. Keys are root keys; none of them has an entry."""
+
+    def __init__(self, tracked: TrackedKeys, encoder: Encoder, decoder: LiveDecoder) -> None:
+        self._tracked = tracked
+        self._encoder = encoder
+        self._decoder = decoder
+        self._nodes = encoder.nodes
+        self._composer: Composer | None = None
+        self._last: tuple[bytes | None, Tree | None] = (None, elements_of(encoder.nodes, None))
+
+    def tree(self, cell: bytes | None) -> Tree | None:
+        """The elements of a cell, if it is of a list."""
+        last = self._last
+        if last[0] != cell:
+            last = self._last = cell, elements_of(self._nodes, cell)
+        return last[1]
+
+    def _edits(self, key: bytes) -> ListEdits:
+        """The list under a key; one that is only read need not be tracked."""
+        edits = self._tracked.lists.get(key)
+        if edits is None:
+            cell = self._tracked.list_cell(key)
+            tree = self.tree(cell)
+            assert tree is not None, "the key has a list"
+            edits = ListEdits(cell, tree.count)
+        return edits
+
+    def has(self, key: bytes) -> bool:
+        """Whether a key has a list that can be read in part, or nothing. A list may also be stored as one object."""
+        return key in self._tracked.lists or self.tree(self._tracked.list_cell(key)) is not None
+
+    def length(self, key: bytes) -> int:
+        """The number of elements."""
+        edits = self._tracked.lists.get(key)
+        if edits is not None:
+            return len(edits)
+        tree = self.tree(self._tracked.list_cell(key))
+        assert tree is not None, "the key has a list"
+        return tree.count
+
+    def version(self, key: bytes) -> object:
+        """Differs from an earlier one if elements were put in or removed since."""
+        edits = self._tracked.lists.get(key)
+        return (self._tracked.list_cell(key), 0) if edits is None else (edits.cell, edits.version)
+
+    def _stored(self, edits: ListEdits, picked: range) -> Iterator[bytes]:
+        tree = self.tree(edits.cell)
+        assert tree is not None, "the edits are of a list"
+        return cells_at(self._nodes, tree, picked)
+
+    def peek(self, key: bytes, start: int, end: int) -> list[Any]:
+        """The elements [start, end), for a comparison: those that are not in memory are copies."""
+        edits = self._edits(key)
+        values: list[Any] = []
+        for piece in edits.between(start, end):
+            values += map(self._decoder.decode, self._stored(edits, piece)) if isinstance(piece, range) else [each.value for each in piece]
+        return values
+
+    def read(self, key: bytes, picked: range) -> list[Any]:
+        """The elements of a rising range. From now on they are tracked if they can change in place. Cost: a path, and the elements."""
+        edits = self._edits(key)
+        values: list[Any] = []
+        read: list[tuple[int, int, list[Element]]] = []
+        position, step = picked.start, picked.step
+        end = picked[-1] + 1 if picked else position
+        while position < end:
+            for piece in edits.between(position, end):  # the first one, and what the step leaves of it
+                count = len(range(0, len(piece), step))
+                if isinstance(piece, list):
+                    values += [element.value for element in piece[::step]]
+                else:
+                    for index, cell in zip(range(0, len(piece), step), self._stored(edits, piece[::step]), strict=True):
+                        element = self.element(piece[index], cell)
+                        values.append(element.value)
+                        if type(element.value) in IMMUTABLE:
+                            continue
+                        if read and read[-1][1] == position + index:
+                            read[-1] = read[-1][0], position + index + 1, read[-1][2]
+                            read[-1][2].append(element)
+                        else:
+                            read.append((position + index, position + index + 1, [element]))
+                position += count * step
+                break
+        if read:
+            self._tracked.changes += 1
+            if len(read) == 1:
+                edits.replace(*read[0])
+            else:
+                edits.replace_all(read)
+            self._tracked.lists[key] = edits
+            if edits.in_memory > max(edits.trim_at, _TRIM_AT):
+                self.trim(key)
+        return values
+
+    def element(self, at: int | None, cell: bytes) -> Element:
+        """An element as it is stored. Raises as a read of a state does."""
+        value, base = self._decoder.decode_live(cell)
+        return Element(value, at, cell, base, None if base is not None else self._fingerprint(value))
+
+    def _fingerprint(self, value: Any) -> Any:
+        """The fingerprint of a small value that is not of JSON types."""
+        if type(value) in IMMUTABLE:
+            return None
+        try:
+            return None if is_plain(value) else self._encoder.fingerprinter.of([value])[0]
+        except (TooDeepError, RecursionError):
+            return None
+
+    def recall(self, cell: bytes | None, at: int) -> Element:
+        """An element of the list that a cell stands for, as one that is not stored there any more."""
+        tree = self.tree(cell)
+        assert tree is not None, "the cell is of a list"
+        return Element(self._decoder.decode(next(iter_cells(self._nodes, tree, at, at + 1))))
+
+    def replace(self, key: bytes, replacements: list[Values]) -> None:
+        """Put values in the place of others. A key that is not there becomes a list. Cost: O(log n), what is put in, and the pieces."""
+        edits = self._edits(key)
+        new = [(start, end, [Element(value) for value in values]) for start, end, values in replacements]
+        self._tracked.begin(key)
+        if len(new) == 1:
+            edits.replace(*new[0])
+        else:
+            edits.replace_all(new)
+        edits.version += 1
+        self._tracked.track_list(key, edits)
+        self._tracked.unfinished.edit = None
+
+    def trim(self, key: bytes) -> None:
+        """Let go of the elements that nobody holds and that are as stored. Cost: a look at all in memory."""
+        edits = self._tracked.lists.get(key)
+        if edits is None:
+            return
+        pieces: list[Piece] = []
+        for piece in edits.pieces:
+            if isinstance(piece, range):
+                add_piece(pieces, piece)
+                continue
+            for element in piece:
+                if element.at is None or is_held(element) or not self._is_same(element):
+                    add_piece(pieces, [element])
+                else:
+                    add_piece(pieces, range(element.at, element.at + 1))
+        self._tracked.changes += 1
+        trimmed = ListEdits(edits.cell, edits.stored, pieces)
+        trimmed.trim_at, trimmed.version = 2 * trimmed.in_memory, edits.version
+        self._tracked.lists[key] = trimmed
+
+    def _is_same(self, element: Element) -> bool:
+        """Whether an element is as it is stored."""
+        try:
+            return self._encode(element, "")[0] == element.cell
+        except UNSTORABLE:
+            return False
+
+    def storable(self, edits: ListEdits) -> ListEdits:
+        """A list without the elements that cannot be stored."""
+        pieces: list[Piece] = []
+        for piece in edits.pieces:
+            add_piece(pieces, piece if isinstance(piece, range) else [element for element in piece if self._is_storable(element)])
+        return ListEdits(edits.cell, edits.stored, pieces)
+
+    def _is_storable(self, element: Element) -> bool:
+        try:
+            self._encode(element, "")
+        except UNSTORABLE:
+            return False
+        return True
+
+    def is_unchanged(self, edits: ListEdits) -> bool:
+        """Whether the elements in memory are as stored, and all others are there. Reads nothing."""
+        return edits.is_as_stored and all(map(self._is_same, edits.elements()))
+
+    def materialize(self, key: bytes, stored: list[Any]) -> list[Any]:
+        """The list under a key as one, with the elements that are in memory; ``stored`` has all stored elements."""
+        values: list[Any] = []
+        for piece in self._tracked.lists[key].pieces:
+            values += stored[piece.start : piece.stop] if isinstance(piece, range) else [element.value for element in piece]
+        return values
+
+    # Staging
+
+    def _encode(self, element: Element, path: str | Callable[[], str]) -> tuple[bytes, Any]:
+        """The cell and the baseline of an element."""
+        fingerprint = element.fingerprint
+        if fingerprint is not None and element.cell is not None and self._encoder.fingerprinter.same(fingerprint, [element.value]):
+            return element.cell, None
+        return self._encoder.encode(element.value, element.base, path, limit=ELEMENT_INLINE)
+
+    def encode(self, key: bytes, edits: ListEdits) -> Update:
+        """The cell of a list, and the list relative to that. Cost: the elements in memory, and a path to each that changed.
+
+        Raises:
+            UnserializableValueError, PickleRefusedError, LimitExceededError: an element cannot be stored; the error names its path.
+        """
+        replacements: list[Replacement] = []
+        run: list[bytes] = []
+        pieces: list[Piece] = []
+        moved: dict[int, Element] = {}
+        start = position = 0
+
+        def end_run(end: int) -> None:
+            nonlocal run
+            if run or start < end:
+                replacements.append((start, end, run))
+                run = []
+
+        for piece in edits.pieces:
+            if isinstance(piece, range):
+                end_run(piece.start)
+                start = piece.stop
+                add_piece(pieces, range(position, position + len(piece)))
+                position += len(piece)
+                continue
+            for element in piece:
+                cell, base = self._encode(element, partial(_path, key, position))
+                if element.at is not None and cell == element.cell:
+                    end_run(element.at)
+                    start = element.at + 1
+                else:
+                    run.append(cell)
+                held = is_held(element)
+                fingerprint = self._fingerprint(element.value) if base is None and cell != element.cell else element.fingerprint
+                new = moved[id(element)] = Element(element.value, position, cell, base, fingerprint)
+                add_piece(pieces, [new] if held else range(position, position + 1))
+                position += 1
+        end_run(edits.stored)
+        if self._composer is None:
+            self._composer = Composer(self._nodes)
+        cell = splice_list(self._composer, edits.cell, replacements)
+        return Update(cell, staged_list=StagedList(ListEdits(cell, position, pieces), edits.copy(), moved))
+
+
+def _path(key: bytes, index: int) -> str:
+    return str(path_of(key).index(index))

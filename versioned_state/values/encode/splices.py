@@ -1,0 +1,43 @@
+"""Edits of a list by position, in canonical form whatever its length becomes. Layer: values."""
+
+from __future__ import annotations
+
+from versioned_state.values.cells import ENTRY_INLINE
+from versioned_state.values.containers import container_of
+from versioned_state.values.encode.compose import Composer
+from versioned_state.values.trees.edit import splice_cells
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.tree import Tree, empty
+
+Replacement = tuple[int, int, list[bytes]]
+"""The elements [start, end) of a list, and the cells that take their place."""
+
+
+def elements_of(nodes: Nodes, cell: bytes | None) -> Tree | None:
+    """The elements of a list, which is empty if there is no cell; None if the cell is not of a list."""
+    if cell is None:
+        return empty(Shape.SEQUENCE)
+    found = container_of(nodes, cell)
+    return None if found is None or found.head is not None or found.tree.shape is not Shape.SEQUENCE else found.tree
+
+
+def splice_list(composer: Composer, cell: bytes | None, replacements: list[Replacement]) -> bytes:
+    """The cell that a list has in a state after these replacements, which are in order and do not overlap.
+
+    It is the cell of the list that has these elements, however it came about. Cost: the touched leaves and a path to each; a list of up
+    to ``ELEMENT_INLINE`` bytes is written whole.
+
+    Args:
+        cell: that of a list; None for an empty list that is not stored.
+        replacements: their cells have the form of elements of a large list.
+    """
+    if cell is None:
+        tree = empty(Shape.SEQUENCE)
+    else:
+        if not replacements:
+            return cell
+        container = composer.container(cell, large=True)
+        assert container is not None, "the cell is of a list"
+        tree = container.tree
+    edited = splice_cells(composer.nodes, tree, replacements)
+    return cell if edited is tree and cell is not None else composer.list_cell(edited, ENTRY_INLINE)
