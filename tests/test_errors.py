@@ -24,6 +24,8 @@ ARGUMENTS: dict[str, Callable[[Any], StateError]] = {
     "UncommittedChangesError": lambda cls: cls("reset()", ["a"]),
     "DirtyWorkspaceError": lambda cls: cls("reset() would overwrite files", ["a.py"]),
     "WorkspaceError": lambda cls: cls("the folder is gone", ["a.py"]),
+    "FencedError": lambda cls: cls("main", 1, 2),
+    "LockTimeoutError": lambda cls: cls("main", 1, 2.0),
     "UnmergedBranchError": lambda cls: cls("side", "ab" * 24),
     "EffectInDoubtError": lambda cls: cls("pay", datetime(2026, 1, 2, tzinfo=UTC), result=[1]),
     "UnknownEffectError": lambda cls: cls("pay"),

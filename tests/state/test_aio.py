@@ -65,7 +65,7 @@ TWINS = (
 
 def test_each_call_that_asks_the_store_has_a_twin():
     state = Versioned()
-    assert sorted(name for name in dir(state.aio) if not name.startswith("_")) == sorted([*TWINS, "lock", "of"])
+    assert sorted(name for name in dir(state.aio) if not name.startswith("_")) == sorted([*TWINS, "handle_lock", "lock", "of"])
     for name in TWINS:
         if hasattr(Versioned, name) and name != "apply":
             twin = inspect.signature(getattr(state.aio, name))

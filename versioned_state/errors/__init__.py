@@ -7,6 +7,8 @@ Grouped by what the caller does next::
     │   ├── BranchMovedError           the branch was moved by another writer
     │   ├── MergeConflictError         both sides changed the same path
     │   ├── PatchConflictError         the old values of a patch are not there
+    │   ├── FencedError                a lock was taken over by another writer
+    │   ├── LockTimeoutError           also TimeoutError: others have the lock
     │   ├── UncommittedChangesError    the call would lose uncommitted changes
     │   │   └── DirtyWorkspaceError    the call would overwrite files whose content no commit has
     │   ├── UnmergedBranchError        a branch to delete has commits that are in no other branch or tag
@@ -80,6 +82,8 @@ from .retry import (
     BranchMovedError,
     DirtyWorkspaceError,
     EffectInDoubtError,
+    FencedError,
+    LockTimeoutError,
     MergeConflictError,
     PatchConflictError,
     UncommittedChangesError,
@@ -116,12 +120,14 @@ __all__ = [
     "EffectInDoubtError",
     "ErasedResultError",
     "EventLoopError",
+    "FencedError",
     "FormatError",
     "HandleClosedError",
     "IdempotencyConflictError",
     "InvalidArgumentError",
     "InvalidPathError",
     "LimitExceededError",
+    "LockTimeoutError",
     "MergeConflictError",
     "MissingDependencyError",
     "MissingObjectError",

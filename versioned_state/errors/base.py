@@ -48,7 +48,9 @@ class StateError(Exception):
 
 def restore(cls: type[StateError], args: tuple[object, ...]) -> StateError:
     """An error out of a pickle, whose attributes are set after it is made."""
-    return cls.__new__(cls, *args)
+    error = cls.__new__(cls, *args)
+    error.args = args  # which an OSError leaves out
+    return error
 
 
 def short(id: str | None) -> str:

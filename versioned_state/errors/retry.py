@@ -76,6 +76,32 @@ class MergeConflictError(StateError):
         return self._merge
 
 
+class FencedError(StateError):
+    """A lock of a branch was taken over by another writer: its time was over before it was renewed, or the branch was deleted.
+
+    ``token`` is that of this holder, ``newest`` the newest one, None if there is none.
+    """
+
+    def __init__(self, branch: str, token: int, newest: int | None, *, remains: str = "") -> None:
+        super().__init__(
+            f"the lock of branch {branch!r} with token {token} is lost"
+            + ("" if newest is None else f": the newest token is {newest}" if newest != token else ""),
+            remains=remains,
+            hint="discard(), and do it again under a new lock; a longer ttl=, commits and renew() keep a lock",
+        )
+        self.branch, self.token, self.newest = branch, token, newest
+
+
+class LockTimeoutError(StateError, TimeoutError):
+    """Others had the lock of a branch for longer than the caller would wait. ``token`` is that of the holder."""
+
+    def __init__(self, branch: str, token: int, wait: float) -> None:
+        super().__init__(
+            f"branch {branch!r} is locked, with token {token}, and was not free within {wait:g} s", remains="nothing was changed"
+        )
+        self.branch, self.token, self.wait = branch, token, wait
+
+
 class PatchConflictError(StateError):
     """The old values of a patch are not there. Nothing was changed; ``paths`` are the places."""
 

@@ -14,6 +14,7 @@ key                            value
 ``merge``                      merge policies, by the pattern of a path
 ``cuts``                       where history ends, after ``prune``
 ``gc``                         the fence between gc and writers
+``lock/<name>``                the lock of a branch: its token, who has it or had it last, and the time to live
 ``effect/<48 digits>``         an effect, under the hash of its key: begun, or done, with its result
 =============================  ==========================================================
 """
@@ -39,6 +40,8 @@ GC = "gc"
 OBJECTS = "o/"
 
 EFFECTS = "effect/"
+
+LOCKS = "lock/"
 
 RECENT = "recent/"
 
@@ -68,6 +71,11 @@ def ref_key(kind: RefKind, name: str) -> str:
 def birth_key(kind: RefKind, name: str) -> str:
     """The key that says that a ref was created."""
     return f"born/{kind}/{name}"
+
+
+def lock_key(branch: str) -> str:
+    """The key of the record of a branch's lock."""
+    return LOCKS + branch
 
 
 def recent_key(time: int, name: str) -> str:

@@ -1,12 +1,24 @@
-"""Records: the bytes of a mutable key, with a checksum over them and the key, so that neither passes for another's. Layer: objects."""
+"""Records: the bytes of a mutable key, with a checksum over them and the key, so that neither passes for another's. Layer: objects.
+
+A record changes by compare-and-set only.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import time
+from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
+from versioned_state.errors import UnknownOutcomeError, UnreachableStoreError
+
+if TYPE_CHECKING:
+    from versioned_state.storage import KVStore
+
 _CHECKSUM_SIZE: Final = 8
+
+_SENDINGS: Final = 3
+"""How often one write is sent if its reply is lost. The store retries within each."""
 
 
 def write_record(key: str, body: bytes) -> bytes:
@@ -24,3 +36,32 @@ def read_record(key: str, stored: bytes) -> bytes:
 
 def _checksum(key: str, body: bytes) -> bytes:
     return blake3(key.encode() + b"\0" + body).digest(length=_CHECKSUM_SIZE)
+
+
+def replace_record(store: KVStore, name: str, before: bytes | None, after: bytes | None) -> bool:
+    """Replace the record under a key of the store (None: no record), if it is as it was read; whether that was done.
+
+    A lost reply is no obstacle: the record is read back, and the write repeated, which its condition makes harmless.
+
+    Raises:
+        UnknownOutcomeError: each reply was lost. Any other ``StorageError``: nothing was changed.
+    """
+    expected = {name: before}
+    puts = {} if after is None else {name: after}
+    deletes = (name,) if after is None else ()
+    lost: UnknownOutcomeError | None = None
+    for sending in range(_SENDINGS):
+        if sending:
+            time.sleep(0.01 * sending)
+        try:
+            if store.apply(expected, puts, deletes):
+                return True
+            # An earlier sending may have done it.
+            return lost is not None and store.get(name) == puts.get(name)
+        except UnreachableStoreError as error:
+            if isinstance(error, UnknownOutcomeError):
+                lost = error
+            elif lost is None:
+                raise
+    assert lost is not None
+    raise lost

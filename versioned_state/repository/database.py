@@ -172,7 +172,14 @@ class Database:
         return write_entry(ref, _address_of(commit), time=self.now(), author=author or self.author, action=action)
 
     def move(
-        self, ref: Ref, commit: Commit | None, *, action: str = "", author: str | None = None, entry: bytes | None = None
+        self,
+        ref: Ref,
+        commit: Commit | None,
+        *,
+        action: str = "",
+        author: str | None = None,
+        entry: bytes | None = None,
+        part: BatchPart = NOTHING,
     ) -> Ref | None:
         """Point a ref elsewhere (None: delete it) and log the move, in one batch.
 
@@ -180,6 +187,7 @@ class Database:
 
         Args:
             entry: the bytes that ``log_entry`` gave, instead of a new entry: by them a move whose reply was lost is recognised.
+            part: goes into the same batch. None is returned also if one of its conditions does not hold.
         """
         staging = Staging(self.objects)
         raw = self.log_entry(ref, commit, action=action, author=author) if entry is None else entry
@@ -190,7 +198,7 @@ class Database:
             if commit is not None and commit.address != ROOT_ADDRESS:
                 self._secure_history(commit, ref)
 
-        return move_ref(self.fence, ref, after, staging=staging, secure=secure)
+        return move_ref(self.fence, ref, after, staging=staging, secure=secure, part=part)
 
     def publish(
         self,

@@ -18,7 +18,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import secrets
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -37,13 +36,11 @@ from versioned_state.errors import (
     StateError,
     StoreBusyError,
     UnknownEffectError,
-    UnknownOutcomeError,
-    UnreachableStoreError,
 )
 from versioned_state.objects.address import Kind
 from versioned_state.objects.envelope import seal, unseal
 from versioned_state.objects.keys import EFFECTS, effect_key
-from versioned_state.objects.record import read_record, write_record
+from versioned_state.objects.record import read_record, replace_record, write_record
 from versioned_state.repository.maintenance.owner import OWNER_SIZE, Life, Owner, life_of
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.encode.inline import InlineEncoder
@@ -60,9 +57,6 @@ EffectStatus = Literal["in doubt", "done"]
 
 _PART: Final = 512 * 1024
 """Bytes of one part of a result, each in an envelope of its own."""
-
-_SENDINGS: Final = 3
-"""How often one write is sent if its reply is lost. The store retries within each."""
 
 _ATTEMPTS: Final = 1000
 """Writers that may come first before a write gives up. Each of them has changed the record."""
@@ -263,7 +257,7 @@ class Ledger:
                     error = EffectInDoubtError(key, found.begun, reason=RUNNING)
                     error.remains = "nothing was changed"
                     raise error
-            if _replace(self._store, name, stored, None):
+            if replace_record(self._store, name, stored, None):
                 return
         raise _busy(key)
 
@@ -277,7 +271,8 @@ class Ledger:
         return tuple(seal(bytes((Kind.CHUNK,)) + cell[start : start + _PART]) for start in range(0, len(cell), _PART))
 
     def _replace(self, key: str, before: Entry | None, after: Entry | None) -> bool:
-        return _replace(self._store, effect_key(key), None if before is None else before.stored, None if after is None else after.stored)
+        stored = [None if entry is None else entry.stored for entry in (before, after)]
+        return replace_record(self._store, effect_key(key), *stored)
 
 
 class LiveLedger(Ledger):
@@ -318,35 +313,6 @@ def check_effect_key(key: str) -> None:
     given: Any = key
     if type(given) is not str or not given:
         raise InvalidArgumentError(f"the key of an effect is a string that is not empty, not {given!r:.80}", remains="nothing was changed")
-
-
-def _replace(store: KVStore, name: str, before: bytes | None, after: bytes | None) -> bool:
-    """Replace the record under a key of the store (None: no record), if it is as it was read; whether that was done.
-
-    A lost reply is no obstacle: the record is read back, and the write repeated, which its condition makes harmless.
-
-    Raises:
-        UnknownOutcomeError: each reply was lost. Any other ``StorageError``: nothing was changed.
-    """
-    expected = {name: before}
-    puts = {} if after is None else {name: after}
-    deletes = (name,) if after is None else ()
-    lost: UnknownOutcomeError | None = None
-    for sending in range(_SENDINGS):
-        if sending:
-            time.sleep(0.01 * sending)
-        try:
-            if store.apply(expected, puts, deletes):
-                return True
-            # An earlier sending may have done it.
-            return lost is not None and store.get(name) == puts.get(name)
-        except UnreachableStoreError as error:
-            if isinstance(error, UnknownOutcomeError):
-                lost = error
-            elif lost is None:
-                raise
-    assert lost is not None
-    raise lost
 
 
 # The bytes of a record
@@ -410,7 +376,7 @@ def erase_effects(store: KVStore, patterns: Collection[str], *, dry_run: bool = 
     for name, entry in iter_entries(store) if patterns else ():
         found: Entry | None = entry
         while found is not None and found.key is not None and any(fnmatchcase(found.key, pattern) for pattern in patterns):
-            if dry_run or _replace(store, name, found.stored, _with_bytes(name, Entry(None, found.since, found.owner)).stored):
+            if dry_run or replace_record(store, name, found.stored, _with_bytes(name, Entry(None, found.since, found.owner)).stored):
                 erased.append(found.key)
                 break
             stored = store.get(name)  # it has changed since it was listed

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from versioned_state.repository.merging.policies import Policy
     from versioned_state.repository.views.diff import Diff
     from versioned_state.state.aio.twins import VersionedAio
+    from versioned_state.state.branch.lock import Lock
     from versioned_state.storage import KVStore
     from versioned_state.values.codec.pickles import PickleMode
 
@@ -236,6 +237,36 @@ class Versioned(BranchOperations):
             message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies), keys, tag
         )
         return Transaction(self._transactions, options, self)
+
+    def lock(self, *, ttl: float = 30.0, wait: float = 10.0) -> Lock:
+        """A ``with`` block that one holder at a time is in: of all threads, processes and machines that lock this branch of the store.
+
+        ::
+
+            with state.lock(ttl=30, wait=5) as lock:
+                state["balance"] -= 10          # the head was taken in, as by refresh()
+                state.commit("pay")             # refused if somebody else has the lock by now
+
+        Writers that take no lock are not kept out; their commits are merged, as ever. The lock of a holder that died is over after ``ttl``
+        seconds, on the same machine at once. A holder that is merely slow may lose it too: then each commit and each move of the branch
+        through this handle raises ``FencedError`` until the block is left, whatever keys it touches. Commits and ``lock.renew()`` let the
+        time begin anew. A block of the same thread and task within the block changes nothing. If the store fails at the end, the lock is
+        over with its time. Cost: two round trips to take it with the refresh, one to release it, and none for a commit.
+
+        Args:
+            ttl: seconds without a sign of life after which others may take the lock.
+            wait: seconds to wait for it; ``math.inf`` waits for ever.
+
+        Raises:
+            LockTimeoutError: also ``TimeoutError``; it was not to be had in that time.
+            UnsupportedByStoreError: the store cannot carry the condition (S3).
+            TransactionError: a transaction or a task is open on this handle; take the lock around it.
+            MergeConflictError: as ``refresh``. Nothing was changed, and the lock is free.
+            InvalidArgumentError, StorageError: nothing was changed.
+        """
+        from versioned_state.state.branch.lock import Lock
+
+        return Lock(self, ttl=ttl, wait=wait)
 
     # Values, branches and the end
 

@@ -25,6 +25,7 @@ from versioned_state.objects.keys import (
     EFFECTS,
     FORMAT,
     GC,
+    LOCKS,
     MERGE_POLICIES,
     OBJECTS,
     RECENT,
@@ -46,6 +47,7 @@ from versioned_state.repository.ledger import check_entry
 from versioned_state.repository.maintenance.fsck_report import Finding, FsckReport, Problem
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
+from versioned_state.repository.refs.lock_record import parse_lock
 from versioned_state.repository.refs.ref import BORN, Ref, check_name, keys_of, parse_ref
 from versioned_state.storage import KVStore
 from versioned_state.values.decode.decoder import Decoder, decode_inline
@@ -55,7 +57,7 @@ MAX_FINDINGS: Final = 1000
 _ATTEMPTS: Final = 3
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, MERGE_POLICIES})
-_PREFIXES: Final = (EFFECTS, RECENT, DUE, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key)))
+_PREFIXES: Final = (EFFECTS, LOCKS, RECENT, DUE, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key)))
 _DAMAGE: Final = (CorruptStoreError, CorruptObjectError, CorruptRefError)
 
 _OWN_ROLE: Final[dict[int, Role]] = {
@@ -228,14 +230,14 @@ class _Check:
         except _DAMAGE as error:
             self._find("corrupt", "record", prefix, f"the keys cannot be listed: {error}")
 
-    def _check_effects(self, keys: list[str]) -> None:
+    def _check_each(self, what: str, keys: list[str], check: Callable[[str, bytes], object]) -> None:
         for key, stored in self._values(keys).items():
             try:
                 if isinstance(stored, StateError):
                     raise stored
-                check_entry(key, stored)
+                check(key, stored)
             except (*_DAMAGE, LimitExceededError) as error:
-                self._find("corrupt", "effect", key, str(error))
+                self._find("corrupt", what, key, str(error))
             except StateError:
                 pass  # the result is of a type that this machine does not know: no damage
 
@@ -435,7 +437,8 @@ class _Check:
         keys = self._keys("")
         while page := list(islice(keys, BATCH)):
             rest = []
-            self._check_effects([key for key in page if key.startswith(EFFECTS)])
+            self._check_each("effect", [key for key in page if key.startswith(EFFECTS)], check_entry)
+            self._check_each("lock", [key for key in page if key.startswith(LOCKS)], parse_lock)
             for key in page:
                 if not key.startswith(OBJECTS):
                     if not (key in _RECORDS or key.startswith(_PREFIXES)):

@@ -32,8 +32,10 @@ from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.reach import Reference, Role, walk
 from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
+from versioned_state.repository.refs.lock_record import remove_unused_locks
 from versioned_state.repository.refs.ref import iter_refs
-from versioned_state.storage import KVStore, Wrapper
+from versioned_state.storage import KVStore
+from versioned_state.storage.wrappers.tiered import backends
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -113,7 +115,7 @@ def collect(
     """
     if expire < timedelta(0):
         raise InvalidArgumentError(f"expire={expire}: it is 0 or more")
-    base = _innermost(database.store)
+    base = backends(database.store)[0]
     if compact and not isinstance(base, _Compacting):
         raise InvalidArgumentError(f"{base!r} cannot be compacted")
     start = time.monotonic()
@@ -128,6 +130,7 @@ def collect(
             _count_garbage(database, marking, tally, record.sweeps)
         else:
             _Sweep(database, marking, tally, cutoff, force=force).run()
+            remove_unused_locks(database)
             database.fence.refresh()
         kept = len(seen)
     compacted = base.compact() if compact and not dry_run and isinstance(base, _Compacting) else None
@@ -145,12 +148,6 @@ def _count_garbage(database: Database, marking: _Marking, tally: _Tally, sweeps:
         if database.fence.refresh().sweeps == sweeps:
             raise
         raise StoreBusyError("another gc deleted objects meanwhile", remains="nothing was changed", hint="try again") from error
-
-
-def _innermost(store: KVStore) -> KVStore:
-    while isinstance(store, Wrapper):
-        store = store.store
-    return store
 
 
 class _Tally:
@@ -262,7 +259,7 @@ class _Sweep:
     def run(self) -> None:
         if not self._database.fence.enabled:
             raise UnsafeStoreError(
-                f"gc cannot run beside writers on {_innermost(self._store)!r}, which takes one condition a batch",
+                f"gc cannot run beside writers on {backends(self._store)[0]!r}, which takes one condition a batch",
                 remains="nothing was deleted",
                 hint="vstate gc --dry-run says what would be freed; a store of another kind can be collected",
             )

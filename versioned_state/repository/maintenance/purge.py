@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import SHALLOW, RefKind, ref_key
+from versioned_state.objects.keys import SHALLOW, RefKind, lock_key, ref_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, with_address
@@ -29,7 +29,8 @@ from versioned_state.repository.names.branches import Branches
 from versioned_state.repository.names.tags import Tags
 from versioned_state.repository.refs.ref import Ref, iter_refs, keys_of, rewritten
 from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
-from versioned_state.storage import Disk, KVStore, Memory, Wrapper
+from versioned_state.storage import Disk, KVStore, Memory
+from versioned_state.storage.wrappers.tiered import backends
 from versioned_state.values.changes.removal import Remover, Target, target_of, target_of_prefix
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Nodes
@@ -368,7 +369,7 @@ class _Pass:
         for start in range(0, len(self.erased), _REFS_A_BATCH):
             gone = self.erased[start : start + _REFS_A_BATCH]
             expected = {ref_key(ref.kind, ref.name): ref.stored for ref in gone}
-            keys = [key for ref in gone for key in keys_of(ref)]
+            keys = [key for ref in gone for key in (*keys_of(ref), lock_key(ref.name))]
             self._database.fence.apply(expected, {}, keys, staging=self._staging, keep=(), since=self._sweeps, secure=_swept)
         return True
 
@@ -423,18 +424,12 @@ def _erase(database: Database, progress: Progress) -> GcReport:
     collected = collect(database, expire=_NEVER, progress=lambda count, total: progress("collecting", count, total))
     database.forget()
     database.commits.prune_shallow()
-    store = _innermost(database.store)
-    if isinstance(store, Disk):
+    files = [store for store in backends(database.store) if isinstance(store, Disk)]
+    if files:
         progress("compacting", 0, None)
         # Free pages and the log still hold what gc deleted, now or before.
-        return dataclasses.replace(collected, compacted=store.compact(secure=True))
+        return dataclasses.replace(collected, compacted=sum(store.compact(secure=True) for store in files))
     return collected
-
-
-def _innermost(store: KVStore) -> KVStore:
-    while isinstance(store, Wrapper):
-        store = store.store
-    return store
 
 
 def _mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
@@ -466,7 +461,7 @@ def _mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
 
 
 def _kept_by(store: KVStore) -> Iterator[str]:
-    """What this kind of store keeps of deleted values."""
-    store = _innermost(store)
-    if not isinstance(store, Disk | Memory):
-        yield f"what {type(store).__name__} keeps of deleted values by itself: logs, replicas, free pages, old versions, dumps"
+    """What these kinds of store keep of deleted values."""
+    for backend in backends(store):
+        if not isinstance(backend, Disk | Memory):
+            yield f"what {type(backend).__name__} keeps of deleted values by itself: logs, replicas, free pages, old versions, dumps"

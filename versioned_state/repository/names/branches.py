@@ -90,7 +90,13 @@ class Branches(Refs):
             if not force and not _is_kept(self._database, ref, head):
                 raise UnmergedBranchError(name, head.id)
 
-        return self._delete(name, check)
+        from versioned_state.repository.refs.lock_record import read_lock, remove_lock
+
+        store = self._database.store
+        lock = read_lock(store, name)
+        head = self._delete(name, check)
+        remove_lock(store, name, lock)
+        return head
 
     def rename(self, old: str, new: str) -> Commit:
         """Rename a branch; its head. The new name takes the reflog along; the reflog of the old name records the rename.

@@ -65,7 +65,7 @@ def transaction(method: Named[P, Transaction[Versioned]]) -> Twin[P, AsyncTransa
 
     def wrap(aio: HandleAio[Any], method: Callable[P, Transaction[Versioned]]) -> Callable[P, AsyncTransaction]:
         def call(*args: P.args, **kwargs: P.kwargs) -> AsyncTransaction:
-            return AsyncTransaction(aio.lock, method(*args, **kwargs))
+            return AsyncTransaction(aio.handle_lock, method(*args, **kwargs))
 
         return call
 

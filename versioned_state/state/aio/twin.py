@@ -27,12 +27,12 @@ class HandleAio(Generic[S]):
 
     Attributes:
         of: the object that the calls are made on.
-        lock: the lock of the handle's calls.
+        handle_lock: the lock of the handle's calls.
     """
 
     def __init__(self, of: S, lock: HandleLock) -> None:
         self.of = of
-        self.lock = lock
+        self.handle_lock = lock
 
     async def run(self, function: Callable[[], T]) -> T:
         """Run a function that calls the state, such as the ``merge.commit`` of a conflict, as one call on the handle.
@@ -42,7 +42,7 @@ class HandleAio(Generic[S]):
         Raises:
             EventLoopError: asyncio runs no event loop here.
         """
-        return await run_on_handle(self.lock, function)
+        return await run_on_handle(self.handle_lock, function)
 
 
 class Twin(Generic[P, V]):
@@ -92,7 +92,7 @@ def awaitable(
                     after(result)
                 return result
 
-            return await run_on_handle(aio.lock, run, ahead=None if ahead is None else partial(ahead, aio.of, kwargs))
+            return await run_on_handle(aio.handle_lock, run, ahead=None if ahead is None else partial(ahead, aio.of, kwargs))
 
         return call
 
@@ -104,7 +104,7 @@ def stream(method: Named[P, Iterator[T]]) -> Twin[P, AsyncIterator[T]]:  # noqa:
 
     def wrap(aio: HandleAio[Any], method: Callable[P, Iterator[T]]) -> Callable[P, AsyncIterator[T]]:
         def call(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
-            return Stream(lambda: run_on_handle(aio.lock, partial(method, *args, **kwargs)))
+            return Stream(lambda: run_on_handle(aio.handle_lock, partial(method, *args, **kwargs)))
 
         return call
 

@@ -16,6 +16,7 @@ from versioned_state.repository.views.diff import Diff
 from versioned_state.repository.views.patch import read_patch
 from versioned_state.state.aio.ahead import stage_ahead
 from versioned_state.state.aio.caller import hold_still
+from versioned_state.state.aio.lock import lock
 from versioned_state.state.aio.stream import Stream
 from versioned_state.state.aio.transaction import transaction
 from versioned_state.state.aio.twin import HandleAio, awaitable, stream
@@ -113,6 +114,7 @@ class VersionedAio(KeySpaceAio["Versioned"]):
     fork = awaitable(lambda: Versioned.fork)
     grep = stream(lambda: Versioned.grep)
     history = stream(lambda: Versioned.history)
+    lock = lock(lambda: Versioned.lock)
     log = stream(lambda: Versioned.log)
     merge = awaitable(lambda: Versioned.merge)
     rebase = awaitable(lambda: Versioned.rebase)

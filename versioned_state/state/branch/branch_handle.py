@@ -40,10 +40,10 @@ from versioned_state.state.branch.commit_options import OnMoved
 from versioned_state.state.branch.hooks import Hooks
 from versioned_state.state.branch.in_doubt import CommitInDoubt, MoveInDoubt, find_commit, find_move
 from versioned_state.state.branch.merging import LateMerge, merge_roots
-from versioned_state.state.branch.pending import PendingEntries
 from versioned_state.state.branch.position import HandlePosition
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.worktree.entries import Savepoint, Staged
+from versioned_state.state.worktree.pending import PendingEntries
 from versioned_state.state.worktree.unfinished import Move
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.keys import path_of

@@ -52,7 +52,7 @@ class Hook:
         """Raise if a new commit may not have the root ``after``; ``before`` is that of its first parent. Also called for merges."""
 
     def batch_part(self) -> BatchPart:
-        """The conditions and records that a new commit adds to the batch that moves the branch."""
+        """The conditions and records that a new commit, or a move to another one, adds to the batch that moves the branch."""
         return NOTHING
 
     def batch_refused(self) -> None:

@@ -54,7 +54,8 @@ def move_branch(
                     ref, target, staged.staging, action=action, author=handle.author, part=part, ttl=handle.ttl
                 )
             else:
-                moved = handle.repository.database.move(ref, target, action=action, author=handle.author)
+                part = handle.hooks.batch_part() if handle.hooks.all else NOTHING
+                moved = handle.repository.database.move(ref, target, action=action, author=handle.author, part=part)
         except UnknownOutcomeError:
             if target == head or handle.commit_of(handle.read_ref()) != target:
                 handle.unfinished.question = None

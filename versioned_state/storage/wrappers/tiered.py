@@ -19,6 +19,7 @@ from typing import Final
 from versioned_state.errors import InvalidArgumentError, StorageError, StorageFullError
 from versioned_state.storage.backend import check_batch, check_key, check_keys, raise_closed
 from versioned_state.storage.base import KVStore, is_object
+from versioned_state.storage.wrapper import Wrapper
 
 _REST_S: Final = (1.0, 30.0)
 """Seconds that a tier is left alone after a failure: the first time, and at most. A server that is down costs a timeout at each call."""
@@ -145,10 +146,11 @@ class Tiered(KVStore):
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<Tiered {', '.join(repr(store) for store in self._stores)}>"
+        return f"<Tiered {', '.join(repr(store) for store in self.stores)}>"
 
     @property
-    def _stores(self) -> list[KVStore]:
+    def stores(self) -> list[KVStore]:
+        """The stores, the hottest first."""
         return [*(tier.store for tier in self.tiers), self.cold]
 
     def get(self, key: str) -> bytes | None:
@@ -248,10 +250,17 @@ class Tiered(KVStore):
     def close(self) -> None:
         self._closed = True
         failure: StorageError | None = None
-        for store in self._stores:
+        for store in self.stores:
             try:
                 store.close()
             except StorageError as error:  # the others are closed all the same
                 failure = failure or error
         if failure is not None:
             raise failure
+
+
+def backends(store: KVStore) -> list[KVStore]:
+    """The stores that hold the bytes of a store, beneath all wrappers, the coldest tier first."""
+    if isinstance(store, Wrapper):
+        return backends(store.store)
+    return [backend for each in reversed(store.stores) for backend in backends(each)] if isinstance(store, Tiered) else [store]

@@ -1,0 +1,334 @@
+"""``Lock``: the lock of a branch as a ``with`` block: one handle at a time, an expiry, and a fence against late commits. Layer: state.
+
+::
+
+    enter ── take the record ── refresh ── the block, each commit under the condition that the token is the newest ── release
+
+The record is taken without the handle's lock, so other threads and tasks may go on with the handle while one waits.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import ReferenceType, ref
+
+from versioned_state.errors import (
+    STAGED,
+    FencedError,
+    InvalidArgumentError,
+    LockTimeoutError,
+    StorageError,
+    TransactionError,
+    UnsupportedByStoreError,
+)
+from versioned_state.objects.keys import lock_key
+from versioned_state.repository.maintenance.owner import Owner
+from versioned_state.repository.refs.lock_record import LockRecord, forget_seen, is_over, put_lock, read_lock
+from versioned_state.repository.refs.ref import NOTHING, BatchPart
+from versioned_state.state.aio.caller import ready
+from versioned_state.state.branch.hooks import Hook
+from versioned_state.state.branch.transactions import Block, current_worker
+
+if TYPE_CHECKING:
+    from versioned_state.repository.database import Database
+    from versioned_state.repository.history.commit import Commit
+    from versioned_state.state.versioned import Versioned
+
+_CONDITIONS: Final = 3
+"""The conditions of a commit under a lock: the branch, the lock, and gc's record."""
+
+_POLL_S: Final = 0.05
+"""The longest time between two looks at a lock that others hold."""
+
+_YIELD_S: Final = 0.1
+"""How long a process that held the lock last leaves it to those who wait for it: each of them looks in that time."""
+
+_RENEW_AT: Final = 3
+"""A commit renews the lock if more than this part of its time has passed: a third."""
+
+
+class Holding:
+    """A lock that is held, or is being taken.
+
+    Attributes:
+        database, branch: where it is.
+        record: the record as this holder last wrote it, or found it with its own token.
+        renewed: the record that a batch under way puts in its place; None if none does.
+        since: when the record was written, by this process's clock.
+        worker: the thread and the task that are in its block. Blocks of theirs within it change nothing.
+        block: dead once the block can no longer end; None if that is not known.
+    """
+
+    __slots__ = ("__weakref__", "block", "branch", "database", "owner", "record", "renewed", "since", "worker")
+
+    def __init__(self, database: Database, branch: str, block: ReferenceType[Any] | None) -> None:
+        self.database = database
+        self.branch = branch
+        self.owner = Owner()
+        self.record = LockRecord()
+        self.renewed: LockRecord | None = None
+        self.since = 0.0
+        self.worker = current_worker()
+        self.block = block
+
+    @property
+    def is_abandoned(self) -> bool:
+        return self.block is not None and self.block() is None
+
+    def _is_ours(self, record: LockRecord) -> bool:
+        return record.held and (record.token, record.owner) == (self.record.token, self.owner.id)
+
+    def take(self, before: LockRecord, ttl: int) -> bool:
+        """Take a lock that is free, or whose holder's time is over; False if another was first."""
+        since = time.monotonic()
+        fields = {"token": before.token + 1, "owner": self.owner.id, "held": True, "ttl": ttl, "beat": 0, "wanted": False}
+        mine = before.but(self.branch, time=self.database.now(), **fields)
+        self.record = mine  # before it is asked for: the reply may be lost
+        if not put_lock(self.database.store, self.branch, before, mine):
+            return False
+        self.since = since
+        forget_seen(self.database, self.branch)
+        return True
+
+    def beat(self) -> LockRecord:
+        """The record that renews the lock."""
+        return self.record.but(self.branch, beat=self.record.beat + 1, time=self.database.now())
+
+    def renew(self) -> None:
+        """Renew the lock. Raises ``FencedError``."""
+        while True:
+            since = time.monotonic()
+            record = self.beat()
+            if put_lock(self.database.store, self.branch, self.record, record):
+                self.record, self.since, self.renewed = record, since, None
+                return
+            self.find(remains="nothing was changed")
+
+    def find(self, *, remains: str) -> None:
+        """Find the record again, which somebody who waits for the lock may have changed. Raises ``FencedError`` if the lock is lost."""
+        found = read_lock(self.database.store, self.branch)
+        if not self._is_ours(found):
+            raise FencedError(self.branch, self.record.token, None if found.stored is None else found.token, remains=remains)
+        self.record, self.renewed = found, None
+
+    def release(self) -> None:
+        """Release the lock, if it is held still. If the store fails, the lock is over with its time."""
+        self.owner.end()
+        if not self.record.token:
+            return  # it was never asked for
+        with suppress(StorageError):
+            found = self.record
+            while not put_lock(self.database.store, self.branch, found, found.but(self.branch, held=False)):
+                found = read_lock(self.database.store, self.branch)
+                if not self._is_ours(found):
+                    return
+
+
+class LockHook(Hook):
+    """Puts the condition of a lock into the commits and moves of a handle."""
+
+    def __init__(self) -> None:
+        self._holding: ReferenceType[Holding] | None = None  # weak: whoever is in the block holds it
+
+    @property
+    def holding(self) -> Holding | None:
+        """The lock that the handle has."""
+        holding = None if self._holding is None else self._holding()
+        return None if holding is None or holding.is_abandoned else holding
+
+    @holding.setter
+    def holding(self, holding: Holding | None) -> None:
+        self._holding = None if holding is None else ref(holding)
+
+    def batch_part(self) -> BatchPart:
+        holding = self.holding
+        if holding is None:
+            return NOTHING
+        key, record = lock_key(holding.branch), holding.record
+        if (time.monotonic() - holding.since) * 1_000_000 * _RENEW_AT < record.ttl:
+            return BatchPart({key: record.stored})
+        renewed = holding.renewed = holding.beat()
+        assert renewed.stored is not None, "it is to be written"
+        return BatchPart({key: record.stored}, {key: renewed.stored})
+
+    def batch_refused(self) -> None:
+        holding = self.holding
+        if holding is not None:
+            holding.find(remains=STAGED)
+
+    def moved(self, before: Commit, after: Commit) -> None:
+        holding = self.holding
+        if holding is not None and holding.renewed is not None:
+            # If it was not written after all, the next batch is refused, and finds the record again.
+            holding.record, holding.renewed, holding.since = holding.renewed, None, time.monotonic()
+
+
+class Lock(Block):
+    """The lock of a branch: a ``with`` block that one holder at a time is in, among all handles, threads, processes and machines.
+
+    See ``Versioned.lock``.
+    """
+
+    def __init__(self, state: Versioned, *, ttl: float, wait: float) -> None:
+        super().__init__()
+        self.state = state
+        self._ttl = int(_seconds("ttl", ttl, above=True) * 1_000_000)
+        self._wait = wait if wait == math.inf else _seconds("wait", wait)
+        self._token = 0
+        self._taking: Holding | None = None
+        self._attempts = 0
+        self._deadline = self._yields_until = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Lock of {self.state.branch}, token {self._token}>"
+
+    @property
+    def token(self) -> int:
+        """The number of this holding: greater than that of every earlier one. A service that remembers it can refuse a late request."""
+        return self._token
+
+    def renew(self) -> None:
+        """Let the time to live begin anew. Commits do that too.
+
+        Raises:
+            FencedError: the lock is lost.
+            InvalidArgumentError: the caller is not in the block.
+        """
+        state = self.state
+        with ready(state._lock):
+            state._check_open()
+            hook = _hook(state)
+            holding = None if hook is None else hook.holding
+        if holding is None or holding.record.token != self._token:
+            raise InvalidArgumentError("renew() outside of the block of the lock", remains="nothing was changed")
+        holding.renew()
+
+    def __enter__(self) -> Self:
+        try:
+            holding = None
+            if self.begin(self.reference):
+                while (pause := self.look()) is not None:
+                    time.sleep(pause)
+                holding = self.attach()
+            self.ends.append(partial(leave, self.state, holding))
+            self.done()
+        except BaseException:
+            self.give_up()
+            raise
+        return self
+
+    # Steps; between them the event loop of ``state.aio`` may go on
+
+    def begin(self, block: ReferenceType[Any] | None) -> bool:
+        """Begin to take the lock; False if this thread and task has it already. Raises as ``Versioned.lock``."""
+        state = self.state
+        with ready(state._lock):
+            state._check_open()
+            hook = _hook(state)
+            held = None if hook is None else hook.holding
+            if held is not None and held.worker == current_worker():
+                self._token = held.record.token
+                return False
+            if state._transactions.open:
+                owner = state._transactions.open[-1].owner
+                hint = f"take the lock first, and begin {owner.block} in it"
+                raise TransactionError(f"lock() within {owner.block}", remains="nothing was changed", hint=hint)
+            database = state._handle.repository.database
+            most = database.store.max_expected
+            if most is not None and most < _CONDITIONS:
+                raise UnsupportedByStoreError(
+                    f"a commit under a lock has {_CONDITIONS} conditions, and this store takes {most} a batch",
+                    remains="nothing was changed",
+                    hint="use a store of another kind: a folder, PostgreSQL or Redis",
+                )
+            self._taking = Holding(database, state.branch, block)
+            self._attempts = 0
+            self._deadline = time.monotonic() + self._wait
+            self._yields_until = 0.0
+            return True
+
+    def look(self) -> float | None:
+        """Take the lock, if it can be had. Returns None, or how long to wait before the next look. Raises ``LockTimeoutError``."""
+        holding = self._taking
+        assert holding is not None, "the taking has begun"
+        database, branch = holding.database, holding.branch
+        record = read_lock(database.store, branch)
+        now = time.monotonic()
+        if record.held and not is_over(database, branch, record):
+            if not record.wanted and self._attempts:
+                put_lock(database.store, branch, record, record.but(branch, wanted=True))
+        elif not self._is_polite(holding, record, now) and holding.take(record, self._ttl):
+            return None
+        if now >= self._deadline:
+            raise LockTimeoutError(branch, record.token, self._wait)
+        self._attempts += 1
+        longest = min(_POLL_S, 0.001 * 2 ** min(self._attempts, 10))
+        return min(random.uniform(longest / 2, longest), max(self._deadline - now, 0.0))  # noqa: S311 - spreading, not secrecy
+
+    def _is_polite(self, holding: Holding, record: LockRecord, now: float) -> bool:
+        """Whether to leave a free lock to others for a moment: this process had it last, and somebody waits for it."""
+        if not record.wanted or record.owner[8:] != holding.owner.id[8:]:
+            return False
+        if not self._yields_until:
+            self._yields_until = now + _YIELD_S
+        return now < min(self._yields_until, self._deadline)
+
+    def attach(self) -> Holding:
+        """Put the handle under the lock that was taken, and take in the head of the branch. Raises as ``Versioned.refresh``."""
+        holding = self._taking
+        assert holding is not None, "it was taken"
+        state = self.state
+        with ready(state._lock):
+            state._check_open()
+            hook = _hook(state)
+            if hook is None:
+                hook = LockHook()
+                state._handle.hooks.add(hook, state.head)
+            hook.holding = holding
+            state.refresh()
+        self._token = holding.record.token
+        return holding
+
+    def done(self) -> None:
+        """The block is entered, and its end will release the lock."""
+        self._taking = None
+
+    def give_up(self) -> None:
+        """Release the lock that was perhaps taken, after a failure."""
+        holding, self._taking = self._taking, None
+        if holding is not None:
+            leave(self.state, holding)
+
+
+def leave(state: Versioned, holding: Holding | None, _error: object = None) -> None:
+    """Leave the block, and release the lock unless this thread and task had it before.
+
+    It is not a method: a block that refers to itself is not freed at once if its end never runs, and would keep the lock.
+    """
+    if holding is None:
+        return
+    try:
+        with ready(state._lock):
+            hook = _hook(state)
+            if hook is not None and hook.holding in (holding, None):
+                hook.holding = None
+                state._handle.hooks.remove(hook)
+    finally:
+        holding.release()
+
+
+def _hook(state: Versioned) -> LockHook | None:
+    return next((hook for hook in state._handle.hooks.all if isinstance(hook, LockHook)), None)
+
+
+def _seconds(name: str, value: Any, *, above: bool = False) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (0 < value < math.inf if above else 0 <= value < math.inf):
+        least = "more than 0" if above else "0 or more"
+        raise InvalidArgumentError(f"{name} is a number of seconds, {least}, not {value!r:.80}", remains="nothing was changed")
+    return float(value)
