@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pydantic
 import pytest
 
+from tests.support.steps import steps
 from versioned_state import Memory, Versioned, register
 
 
@@ -111,6 +112,19 @@ def test_two_instances_that_change_places_are_a_change():
         first.parts[0], first.parts[1] = first.parts[1], first.parts[0]
         assert {str(step.path).partition(".")[0] for step in state.status()} == {"m[0]"}
         state.commit()
+
+
+def test_an_instance_that_contains_itself_costs_what_it_holds():
+    """It is not followed round and round down to the limit of depth: five million calls, where it takes thousands."""
+    with Versioned(Memory()) as state:
+        first, second = message(1), message(2)
+        first.reply, second.reply = second, first
+        state["m"] = first
+        assert steps(state.commit) < 1_000_000
+        assert steps(state.status) < 50_000
+        second.parts[0].text = "new"
+        assert steps(state.commit) < 50_000
+        assert state.head.height == 2
 
 
 def test_instances_that_contain_each_other_end():

@@ -60,7 +60,7 @@ def value_of(seed: int) -> Any:
 
 
 def test_any_form_is_brought_into_any_other(encoder, composer, long_run):
-    for seed in range(5000 if long_run else 500):
+    for seed in range(5000 if long_run else 150):
         value = value_of(seed)
         whole = encoder.encode_inline(value, "a value")
         in_dict, in_list = encoder.encode_at(value, ENTRY_INLINE), encoder.encode_at(value, ELEMENT_INLINE)

@@ -267,7 +267,7 @@ def states(seed: int) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
 
 def test_laws(long_run):
     conflicting = 0
-    for seed in range(4000 if long_run else 60):
+    for seed in range(4000 if long_run else 20):
         base, ours, theirs = states(seed)
         bench = StateTrees()
         for sides, expected in (

@@ -166,6 +166,10 @@ class Encoder(InlineEncoder):
     # Values of a type that is not built in
 
     def _update_other(self, value: Any, base: Baseline | None, limit: int) -> tuple[bytes, Baseline | None]:
+        if isinstance(base, Whole) and base.is_object:  # first of all: it may contain itself
+            if self.fingerprinter.is_unchanged(value, base):
+                return base.cell, base
+            self.meet_identity()
         if self.as_objects and id(value) in self.as_objects:
             return self._update_object(value, base, limit)
         record = self.record(value)

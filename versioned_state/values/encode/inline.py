@@ -47,6 +47,10 @@ class NotStorableError(Exception):
         self.cause = cause
 
 
+_DEEP: Final = 24
+"""The depth at which an instance suggests that a value contains itself. The walk that tells costs less than reaching the limit would."""
+
+
 class RestartError(Exception):
     """Parts were found that must be stored as objects, maybe around the part that is being encoded: begin again."""
 
@@ -127,8 +131,8 @@ class InlineEncoder:
             self.is_plain = _is_plain_scalar
         return bool(new)
 
-    def _meet_identity(self) -> None:
-        """See to it, at the first instance that has an identity, that what is at two places is stored as one. Raises ``RestartError``."""
+    def meet_identity(self) -> None:
+        """Find, at the first instance with an identity, what must be stored as one thing. Raises ``RestartError`` if there is any."""
         if not self._looked:
             self._looked = True
             if self._find_objects():
@@ -206,8 +210,8 @@ class InlineEncoder:
     def record(self, value: Any) -> tuple[str, Any, Notes] | None:
         """The name, data and notes of a typed value; None for any other, and for one that is not plain data."""
         layout = layout_of(type(value))
-        if layout is not None and layout.has_identity:
-            self._meet_identity()
+        if layout is not None and (layout.has_identity or self.depth >= _DEEP):
+            self.meet_identity()
         try:
             return take_apart(value)
         except NotPlainDataError:
