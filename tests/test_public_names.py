@@ -163,6 +163,7 @@ def test_public_errors():
         "TransactionError",
         "UncommittedChangesError",
         "UnknownEffectError",
+        "UnknownNoteError",
         "UnknownOutcomeError",
         "UnknownPathError",
         "UnknownRevisionError",

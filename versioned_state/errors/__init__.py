@@ -30,6 +30,7 @@ Grouped by what the caller does next::
     │   ├── UnknownPathError           also KeyError: nothing at that path
     │   ├── WorkspaceError             a folder that cannot be read or written, or a path that must not be in it
     │   ├── UnknownEffectError         also KeyError: the ledger has no effect under that key
+    │   ├── UnknownNoteError           also KeyError: the commit has no note
     │   ├── ErasedResultError          the effect happened, and a purge erased its result
     │   ├── RefExistsError             the branch or tag exists already
     │   ├── UnsupportedByStoreError    a call that this kind of store cannot carry out
@@ -71,6 +72,7 @@ from .bad_input import (
     RefExistsError,
     TransactionError,
     UnknownEffectError,
+    UnknownNoteError,
     UnknownPathError,
     UnknownRevisionError,
     UnserializableValueError,
@@ -146,6 +148,7 @@ __all__ = [
     "TransactionError",
     "UncommittedChangesError",
     "UnknownEffectError",
+    "UnknownNoteError",
     "UnknownOutcomeError",
     "UnknownPathError",
     "UnknownRevisionError",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .base import StateError
+from .base import StateError, short
 
 
 class InvalidArgumentError(StateError, ValueError):
@@ -133,6 +133,14 @@ class UnknownEffectError(StateError, KeyError):
     def __init__(self, key: str) -> None:
         super().__init__(f"there is no effect {key!r}", remains="nothing was changed", hint="effects(state) lists the keys")
         self.key = key
+
+
+class UnknownNoteError(StateError, KeyError):
+    """The commit has no note. Nothing was changed."""
+
+    def __init__(self, commit: str) -> None:
+        super().__init__(f"commit {short(commit)} has no note", remains="nothing was changed")
+        self.commit = commit
 
 
 class ErasedResultError(StateError):

@@ -11,6 +11,7 @@ key                            value
 ``born/tag/<name>``            the same for a tag
 ``recent/<16 digits>/<name>``  a branch, by when it changed last: see ``refs/ref``; the value is empty
 ``due/<16 digits>/<name>``     a branch that expires, by when: see ``refs/ref``; the value is empty
+``note/<32 characters>``       the note of a commit, under its address in URL-safe base64
 ``merge``                      merge policies, by the pattern of a path
 ``cuts``                       where history ends, after ``prune``
 ``gc``                         the fence between gc and writers
@@ -21,6 +22,7 @@ key                            value
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Literal
 
 from blake3 import blake3
@@ -41,6 +43,7 @@ OBJECTS = "o/"
 
 EFFECTS = "effect/"
 
+NOTES = "note/"
 LOCKS = "lock/"
 
 RECENT = "recent/"
@@ -92,6 +95,19 @@ def read_index_key(key: str) -> tuple[int, str]:
     """The time and the branch in a key of either index. Raises ``ValueError`` for any other key."""
     _, digits, name = key.split("/", 2)
     return int(digits, 16), name
+
+
+def note_key(address: Address) -> str:
+    """The key of the note of a commit."""
+    return NOTES + urlsafe_b64encode(address).decode()
+
+
+def address_of_note(key: str) -> Address:
+    """The commit that a note belongs to. Raises ``ValueError`` for any other key."""
+    address = urlsafe_b64decode(key[len(NOTES) :])
+    if len(address) != ADDRESS_SIZE or not key.startswith(NOTES):
+        raise ValueError(f"not the key of a note: {key!r}")
+    return Address(address)
 
 
 def effect_key(name: str) -> str:

@@ -24,6 +24,7 @@ from versioned_state.repository.names.branches import Branches
 from versioned_state.repository.names.resolve import default_branch, resolve
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.names.tags import Tags
+from versioned_state.repository.refs.notes import Notes
 from versioned_state.repository.refs.reflog import Position
 from versioned_state.values.paths.path import StatePath
 
@@ -58,6 +59,7 @@ class Repository:
 
     Attributes:
         branches, tags: mappings from name to commit, with ``create`` and ``delete``.
+        notes: a mapping from a commit or revision to data attached to it.
         database: the plumbing beneath: reads by address, the records of refs, publishing.
 
     Raises:
@@ -95,6 +97,7 @@ class Repository:
         )
         self.branches = Branches(self.database)
         self.tags = Tags(self.database)
+        self.notes = Notes(self.database)
 
     @classmethod
     def over(cls, database: Database) -> Self:
@@ -103,6 +106,7 @@ class Repository:
         repository.database = database
         repository.branches = Branches(database)
         repository.tags = Tags(database)
+        repository.notes = Notes(database)
         return repository
 
     @property

@@ -27,6 +27,7 @@ from versioned_state.objects.keys import (
     GC,
     LOCKS,
     MERGE_POLICIES,
+    NOTES,
     OBJECTS,
     RECENT,
     SHALLOW,
@@ -48,6 +49,7 @@ from versioned_state.repository.maintenance.fsck_report import Finding, FsckRepo
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.lock_record import parse_lock
+from versioned_state.repository.refs.notes import read_note
 from versioned_state.repository.refs.ref import BORN, Ref, check_name, keys_of, parse_ref
 from versioned_state.storage import KVStore
 from versioned_state.values.decode.decoder import Decoder, decode_inline
@@ -57,7 +59,7 @@ MAX_FINDINGS: Final = 1000
 _ATTEMPTS: Final = 3
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, MERGE_POLICIES})
-_PREFIXES: Final = (EFFECTS, LOCKS, RECENT, DUE, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key)))
+_PREFIXES: Final = (EFFECTS, LOCKS, NOTES, RECENT, DUE, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key)))
 _DAMAGE: Final = (CorruptStoreError, CorruptObjectError, CorruptRefError)
 
 _OWN_ROLE: Final[dict[int, Role]] = {
@@ -439,6 +441,7 @@ class _Check:
             rest = []
             self._check_each("effect", [key for key in page if key.startswith(EFFECTS)], check_entry)
             self._check_each("lock", [key for key in page if key.startswith(LOCKS)], parse_lock)
+            self._check_each("note", [key for key in page if key.startswith(NOTES)], read_note)
             for key in page:
                 if not key.startswith(OBJECTS):
                     if not (key in _RECORDS or key.startswith(_PREFIXES)):

@@ -24,7 +24,7 @@ from versioned_state.errors import (
     UnsafeStoreError,
 )
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import GC, OBJECTS, RefKind, address_in, object_key
+from versioned_state.objects.keys import GC, NOTES, OBJECTS, RefKind, address_in, address_of_note, object_key
 from versioned_state.objects.store import verified
 from versioned_state.repository.arguments import DEFAULT_EXPIRE
 from versioned_state.repository.history.address_set import AddressSet
@@ -282,7 +282,9 @@ class _Sweep:
         try:
             self._marking.mark_refs()
             for garbage in _garbage(self._marking, self._tally):
-                self._delete(garbage)
+                self._tally.freed += self._delete(garbage, address_in)
+            for notes in _lost_notes(self._marking):
+                self._delete(notes, address_of_note)
             self._end()
         except MissingObjectError:
             # Only the gc that owns the record deletes. If that is another one by now, it may have deleted what a ref led to when this gc
@@ -369,22 +371,22 @@ class _Sweep:
 
     # Deleting
 
-    def _delete(self, batch: list[str]) -> None:
+    def _delete(self, batch: list[str], address_of: Callable[[str], Address]) -> int:
+        """Delete keys of objects or notes, unless a writer has put them to use meanwhile. Returns how many were deleted."""
         attempt = 0
         while True:
             record = self._record
             if record.published:
                 # They may lead to objects that were garbage when this batch was listed.
                 self._marking.mark_published(record.published)
-                spared = [key for key in batch if address_in(key) in self._marking.seen]
+                spared = [key for key in batch if address_of(key) in self._marking.seen]
                 self._tally.spare(spared)
-                batch = [key for key in batch if address_in(key) not in self._marking.seen]
+                batch = [key for key in batch if address_of(key) not in self._marking.seen]
             after = record.but(sweeps=record.sweeps + 1, beat=self._database.now(), hold=False, published=())
             if not batch:
-                return
+                return 0
             if self._put(record.stored, after, batch):
-                self._tally.freed += len(batch)
-                return
+                return len(batch)
             attempt += 1
             record = self._look()
             if attempt >= _PATIENCE and not record.hold:
@@ -403,5 +405,15 @@ def _garbage(marking: _Marking, tally: _Tally) -> Iterator[list[str]]:
         tally.measure(page, batch)
         if marking.progress is not None:
             marking.progress(looked, max(looked, len(marking.seen)))
+        if batch:
+            yield batch
+
+
+def _lost_notes(marking: _Marking) -> Iterator[list[str]]:
+    """The keys of the notes whose commit is not marked, page by page."""
+    keys = marking.store.keys(NOTES)
+    while page := list(islice(keys, _BATCH)):
+        marking.beat()
+        batch = [key for key in page if address_of_note(key) not in marking.seen]
         if batch:
             yield batch

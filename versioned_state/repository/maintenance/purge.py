@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import SHALLOW, RefKind, lock_key, ref_key
+from versioned_state.objects.keys import SHALLOW, RefKind, lock_key, note_key, ref_key
+from versioned_state.objects.record import replace_record
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, with_address
 from versioned_state.repository.history.shallow import ShallowCommit, write_shallow
-from versioned_state.repository.ledger import erase_effects, iter_mentions
+from versioned_state.repository.ledger import erase_effects
 from versioned_state.repository.maintenance.gc import GcReport, collect
-from versioned_state.repository.merging.policies import read_policies
-from versioned_state.repository.names.branches import Branches
-from versioned_state.repository.names.tags import Tags
+from versioned_state.repository.maintenance.mentions import iter_mentions
+from versioned_state.repository.refs.notes import iter_notes, read_note, write_note
 from versioned_state.repository.refs.ref import Ref, iter_refs, keys_of, rewritten
 from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
 from versioned_state.storage import Disk, KVStore, Memory
@@ -169,7 +169,7 @@ def purge(
         effects=tuple(erased),
         shared=tuple(done.shared),
         paths=tuple(sorted(done.paths)),
-        mentions=tuple(_mentions(database, [*(target.word for target in targets), *done.branches, *words])),
+        mentions=tuple(iter_mentions(database, [*(target.word for target in targets), *done.branches, *words])),
         unreached=(*_kept_by(database.store), *BEYOND),
         collected=collected,
         dry_run=dry_run,
@@ -234,6 +234,7 @@ class _Pass:
         self.moves: list[tuple[Ref, Address | None, Address | None]] = []
         self.erased: list[Ref] = []
         self.shared: list[str] = []
+        self._carried: dict[str, bytes] = {}
 
     def rewrite(self) -> None:
         """Make commits and log entries anew, and note which refs are to move. No reachable object is changed."""
@@ -356,6 +357,7 @@ class _Pass:
 
     def publish(self) -> bool:
         """Move and erase refs in large batches; whether there were any, so that another pass has to look again."""
+        self._carry_notes()
         if not self.moves and not self.erased:
             return False
         self._publish_cuts()
@@ -371,7 +373,24 @@ class _Pass:
             expected = {ref_key(ref.kind, ref.name): ref.stored for ref in gone}
             keys = [key for ref in gone for key in (*keys_of(ref), lock_key(ref.name))]
             self._database.fence.apply(expected, {}, keys, staging=self._staging, keep=(), since=self._sweeps, secure=_swept)
+        self._carry_notes()
         return True
+
+    def _carry_notes(self) -> None:
+        """Give each rewritten commit the note of the old one, with words replaced. Gc removes the old notes with their commits.
+
+        It is done before the refs move, so that a purge that is interrupted loses no note, and after that for notes that others changed.
+        """
+        store = self._database.store
+        for address, key, stored in iter_notes(store) if self.renamed or self._words else ():
+            note = read_note(key, stored)
+            new_key = note_key(self._rewritten(address))
+            new = write_note(new_key, _replaced_in(note, self._replaced) if self._words else note)
+            if (new_key, new) != (key, stored):
+                found = store.get(new_key)
+                if found != new and (new_key == key or found is None or self._carried.get(new_key) == found):
+                    replace_record(store, new_key, stored if new_key == key else found, new)
+                self._carried[new_key] = new
 
     def _publish_cuts(self) -> None:
         """Make history end at a rewritten commit if it ended at the old one, before any ref leads to it."""
@@ -430,34 +449,6 @@ def _erase(database: Database, progress: Progress) -> GcReport:
         # Free pages and the log still hold what gc deleted, now or before.
         return dataclasses.replace(collected, compacted=sum(store.compact(secure=True) for store in files))
     return collected
-
-
-def _mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
-    """The commits whose message, author or meta has one of the words, the refs whose name has, and so on."""
-    wanted = [word for word in dict.fromkeys(words) if len(word) > 1]
-    if not wanted:
-        return
-    for pattern in read_policies(database.store):
-        if any(word in pattern for word in wanted):
-            yield f"merge policy {pattern}"
-    yield from iter_mentions(database.store, wanted)
-    for kind in _KINDS:
-        for ref in iter_refs(database.store, kind, deleted=True):
-            if ref.head is None and any(word in ref.name for word in wanted):
-                yield f"deleted {kind} {ref.name}"
-    heads = set()
-    branches, tags = Branches(database), Tags(database)
-    for kind, refs in (("branch", branches), ("tag", tags)):
-        for name, head in refs.items():
-            heads.add(head)
-            said = tags.annotation(name) if kind == "tag" else None
-            text = "\0".join((name, *(() if said is None else (said.message, said.author or ""))))
-            if any(word in text for word in wanted):
-                yield f"{kind} {name}"
-    for commit in graph.walk(heads, database.commits.read):
-        text = "\0".join((commit.message, commit.author or "", str(commit.meta)))
-        if any(word in text for word in wanted):
-            yield commit.id
 
 
 def _kept_by(store: KVStore) -> Iterator[str]:

@@ -267,8 +267,9 @@ def _filter(where: Mapping[str, Any]) -> Callable[[Address, bytes], bool]:
     ]
 
     def fits(address: Address, raw: bytes) -> bool:
-        if any(mark not in raw for mark in marks):
-            return False
+        for mark in marks:
+            if mark not in raw:
+                return False
         meta = read_commit(address, raw).meta
         return all(key in meta and type(meta[key]) is type(value) and meta[key] == value for key, value in where.items())
 

@@ -197,10 +197,12 @@ def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
         raise CorruptRefError(name, f"its record is damaged: {error}") from error
     if (
         named != name
-        or any(a is not None and (type(a) is not bytes or len(a) != ADDRESS_SIZE) for a in (head, log))
+        or not (head is None or (type(head) is bytes and len(head) == ADDRESS_SIZE))
+        or not (log is None or (type(log) is bytes and len(log) == ADDRESS_SIZE))
         or not (type(bound) is type(ttl) is type(due) is int and (moved is None or type(moved) is int))
     ):
         raise CorruptRefError(name, "its record is not that of this ref")
+    head, log = None if head is None else Address(head), None if log is None else Address(log)
     return Ref(kind, name, head, log, stored, 0, bound, moved, ttl, due)
 
 
