@@ -8,15 +8,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import LimitExceededError
+from versioned_state.repository.arguments import count
 from versioned_state.state.aio.caller import HandleLock
 from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State, locked
 from versioned_state.state.worktree.worktree import Worktree
-from versioned_state.values.keys import NAMESPACE, USER, namespace_prefix, user_key
+from versioned_state.values.keys import NAMESPACE, USER, key_range, namespace_prefix, user_key
 
 if TYPE_CHECKING:
     from versioned_state.state.aio.twins import KeySpaceAio
@@ -96,10 +96,14 @@ class KeySpace(State):
         return self._worktree.keys.count(self._low, self._high)
 
     @locked
-    def iter_keys(self, prefix: str = "") -> Iterator[str]:
+    def iter_keys(
+        self, prefix: str = "", *, start: str | None = None, end: str | None = None, reverse: bool = False, limit: int | None = None
+    ) -> Iterator[str]:
+        low, high = key_range(prefix, start, end)
+        most = None if limit is None else count("limit", limit)
         # A list: the keys as they are now, even if the state changes during the iteration.
-        first = self._prefix + user_key(prefix)
-        return iter([self._key_of(key) for key in list(self._worktree.keys.between(first, first + _AFTER))])
+        found = list(self._worktree.keys.between(self._prefix + low, self._prefix + high, reverse=reverse, limit=most))
+        return map(self._key_of, found)
 
     @locked
     def _last_key(self) -> str | None:
@@ -111,7 +115,7 @@ class KeySpace(State):
 
     @locked
     def _previews(self, limit: int) -> Iterator[tuple[str, str]]:
-        keys = islice(self._worktree.keys.between(self._low, self._high), limit)
+        keys = self._worktree.keys.between(self._low, self._high, limit=limit)
         return iter([(self._key_of(key), self._worktree.preview(key)) for key in keys])
 
     @locked
@@ -120,7 +124,7 @@ class KeySpace(State):
         end = start + _AFTER
         names: list[str] = []
         first = start
-        while (found := next(self._worktree.keys.between(first, end), None)) is not None:
+        while (found := next(self._worktree.keys.between(first, end, limit=1), None)) is not None:
             name = found[len(start) :].partition(b"\0")[0]
             names.append(name.decode("utf-8", "surrogatepass"))
             first = start + name + b"\x01"  # past every key of this name

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from versioned_state.repository.arguments import count
 from versioned_state.state.aio.caller import HandleLock, ready
 from versioned_state.state.sequence import LiveSequence
 from versioned_state.state.state import State, locked
 from versioned_state.state.worktree.key_order import KeyOrder
-from versioned_state.values.keys import namespace_prefix, user_key
+from versioned_state.values.keys import key_range, namespace_prefix, user_key
 
 if TYPE_CHECKING:
     from versioned_state.repository.ledger import LiveLedger
@@ -60,9 +62,16 @@ class Live(State):
         return len(self._values)
 
     @locked
-    def iter_keys(self, prefix: str = "") -> Iterator[str]:
+    def iter_keys(
+        self, prefix: str = "", *, start: str | None = None, end: str | None = None, reverse: bool = False, limit: int | None = None
+    ) -> Iterator[str]:
+        low, high = key_range(prefix, start, end)
+        most = None if limit is None else count("limit", limit)
         keys = self._order.keys()
-        return iter([key for key in keys if key.startswith(prefix)] if prefix else keys.copy())
+        first, last = (bisect_left(keys, bound, key=user_key) for bound in (low, high))
+        if most is not None and most < last - first:
+            first, last = (last - most, last) if reverse else (first, first + most)
+        return iter(keys[first:last][::-1] if reverse else keys[first:last])
 
     def _last_key(self) -> str | None:
         keys = self._order.keys()

@@ -62,8 +62,16 @@ class State(MutableMapping[str, Any]):
         """Raise ``HandleClosedError`` if the state was closed."""
 
     @abstractmethod
-    def iter_keys(self, prefix: str = "") -> Iterator[str]:
-        """The keys that begin with ``prefix``, in order, as they are now. Cost: one path, then what it lists."""
+    def iter_keys(
+        self, prefix: str = "", *, start: str | None = None, end: str | None = None, reverse: bool = False, limit: int | None = None
+    ) -> Iterator[str]:
+        """The keys that begin with ``prefix`` and lie in [start, end), in order, as they are now. Cost: two paths, and the keys listed.
+
+        Args:
+            start, end: whole keys, which need not be there; the range has the first and not the last.
+            reverse: from the last key back.
+            limit: the most keys to list.
+        """
 
     @abstractmethod
     def _last_key(self) -> str | None:

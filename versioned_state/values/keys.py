@@ -32,6 +32,14 @@ def user_key(key: str) -> bytes:
     return root_key
 
 
+def key_range(prefix: str, start: str | None, end: str | None) -> tuple[bytes, bytes]:
+    """The user keys that begin with ``prefix`` and lie in [start, end), as a range of root keys. Raises as ``user_key``."""
+    first = user_key(prefix)
+    low = first if start is None else max(first, user_key(start))
+    high = first + b"\xff"  # no UTF-8 has this byte
+    return low, high if end is None else min(high, user_key(end))
+
+
 def namespace_prefix(name: str) -> bytes:
     """The prefix of the root keys of a namespace. Raises ``InvalidArgumentError``."""
     if type(name) is not str or not name or "\0" in name:

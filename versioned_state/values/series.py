@@ -28,15 +28,11 @@ from versioned_state.values.trees.chunker import MapLeafChunker
 from versioned_state.values.trees.edit import Edit, append_leaves, edit_map, splice
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.references import tree_cell, tree_of
-from versioned_state.values.trees.tree import Tree, empty, find, iter_items, locate, rank, top_of
+from versioned_state.values.trees.tree import Tree, empty, find, iter_items, iter_items_back, locate, rank, top_of
 
 GROUP: Final = 384
 """Bytes of keys and cells with which a group of the newest entries ends. Part of the format. The root of a small state, with a group that
 is not complete, still lies in the commit, so that two events of a call make no object of their own; a larger group would seldom fit."""
-
-_BATCH: Final = 16
-_GREATEST_BATCH: Final = 512
-"""Entries that a walk backwards reads at once: few at first, since most callers want the newest."""
 
 
 class Part(NamedTuple):
@@ -221,19 +217,8 @@ class Series:
         """The entries from a name on, in the order of their names or from the last one back to that name."""
         for tree, _ in reversed(self._parts) if reverse else self._parts:
             start = rank(self._nodes, tree, order_key(since, b"")) if since and tree.count else 0
-            yield from self._back(tree, start) if reverse else self._on(tree, start)
-
-    def _on(self, tree: Tree, start: int) -> Iterator[tuple[str, bytes]]:
-        for name, cell in iter_items(self._nodes, tree, start):
-            yield _name_of(name), cell
-
-    def _back(self, tree: Tree, start: int) -> Iterator[tuple[str, bytes]]:
-        end, size = tree.count, _BATCH
-        while end > start:
-            first = max(end - size, start)
-            for name, cell in reversed(list(iter_items(self._nodes, tree, first, end))):
+            for name, cell in (iter_items_back if reverse else iter_items)(self._nodes, tree, start):
                 yield _name_of(name), cell
-            end, size = first, min(2 * size, _GREATEST_BATCH)
 
 
 def _name_of(key: bytes) -> str:

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, ReadOnlyError, UnknownPathError
 from versioned_state.objects.store import Reader
+from versioned_state.repository.arguments import count
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.render import WIDTH
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.containers import container_of, order_keys
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.encode.splices import elements_of
-from versioned_state.values.keys import USER, namespace_prefix, path_of, root_key_of, user_key
+from versioned_state.values.keys import USER, key_range, namespace_prefix, path_of, root_key_of, user_key
 from versioned_state.values.paths.lookup import find_part
 from versioned_state.values.paths.path import StatePath, as_path
 from versioned_state.values.series import Series
 from versioned_state.values.trees.nodes import NodeCache, Nodes, Shape
-from versioned_state.values.trees.tree import Tree, cells_at, find, iter_items, rank
+from versioned_state.values.trees.tree import Tree, cells_at, find, iter_items, iter_items_back, rank
 
 if TYPE_CHECKING:
     from versioned_state.repository.views.diff import Diff
@@ -86,24 +87,33 @@ class Snapshot(Mapping[str, Any]):
         """The keys, in order. No value is read."""
         return self.iter_keys()
 
-    def iter_keys(self, prefix: str = "") -> Iterator[str]:
-        """The keys that begin with ``prefix``, in order. Cost: one path, then the leaves with these keys."""
-        start = self._prefix + user_key(prefix)
-        skip = len(self._prefix) + 1
-        for root_key, _ in self._range(start):
-            yield root_key[skip:].decode("utf-8", "surrogatepass")
+    def iter_keys(
+        self, prefix: str = "", *, start: str | None = None, end: str | None = None, reverse: bool = False, limit: int | None = None
+    ) -> Iterator[str]:
+        """The keys that begin with ``prefix`` and lie in [start, end), in order. Cost: two paths, then the leaves with these keys.
 
-    def _range(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        Args:
+            start, end: whole keys, which need not be there; the range has the first and not the last.
+            reverse: from the last key back.
+            limit: the most keys to list.
+        """
+        low, high = key_range(prefix, start, end)
+        most = None if limit is None else count("limit", limit)
+        return self._keys(self._prefix + low, self._prefix + high, most, reverse=reverse)
+
+    def _keys(self, start: bytes, end: bytes, limit: int | None, *, reverse: bool) -> Iterator[str]:
         with self._lock:
-            low = rank(self._nodes, self._tree, start)
-            high = rank(self._nodes, self._tree, start + b"\xff")  # no UTF-8 has this byte
-            items = iter_items(self._nodes, self._tree, low, high)
+            low, high = rank(self._nodes, self._tree, start), rank(self._nodes, self._tree, end)
+            if limit is not None and limit < high - low:
+                low, high = (high - limit, high) if reverse else (low, low + limit)
+            items = (iter_items_back if reverse else iter_items)(self._nodes, self._tree, low, high)
+        skip = len(self._prefix) + 1
         while True:
             with self._lock:
                 item = next(items, None)
             if item is None:
                 return
-            yield item
+            yield item[0][skip:].decode("utf-8", "surrogatepass")
 
     def __len__(self) -> int:
         """How many keys there are, without those of namespaces. Cost: two paths."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
 
 from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.values.trees.nodes import Nodes
-from versioned_state.values.trees.tree import Tree, iter_items, rank
+from versioned_state.values.trees.tree import Tree, iter_items, iter_items_back, rank
 
 
 class RootKeys:
@@ -23,17 +25,19 @@ class RootKeys:
         tracked = self._tracked
         return high - low + tracked.added.order.count(start, end) - tracked.removed.order.count(start, end)
 
-    def between(self, start: bytes, end: bytes) -> Iterator[bytes]:
-        """Iterate over the keys in [start, end), in order."""
+    def between(self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None) -> Iterator[bytes]:
+        """Iterate over the keys in [start, end), in order or from the last one back; over ``limit`` of them at most.
+
+        Cost: two paths, the keys of the head, and sorting those that were added or removed since the last call.
+        """
         low, high = self._span(start, end)
-        added = self._tracked.added.order.between(start, end)[::-1]
+        added = self._tracked.added.order.between(start, end)
         removed = frozenset(self._tracked.removed.order.between(start, end))
-        for key, _ in iter_items(self._nodes, self._tracked.tree, low, high):
-            while added and added[-1] < key:
-                yield added.pop()
-            if key not in removed:
-                yield key
-        yield from reversed(added)
+        if limit is not None and limit + len(removed) < high - low:
+            low, high = (high - limit - len(removed), high) if reverse else (low, low + limit + len(removed))
+        stored = (iter_items_back if reverse else iter_items)(self._nodes, self._tracked.tree, low, high)
+        kept = (key for key, _ in stored if key not in removed)
+        return islice(merge(kept, reversed(added) if reverse else added, reverse=reverse), limit)
 
     def last(self, start: bytes, end: bytes) -> bytes | None:
         """The last key in [start, end). Costs as much as ``count``; popping all keys one by one costs a few paths each."""

@@ -128,6 +128,21 @@ def iter_items(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None)
         yield from zip(keys[a:b], node.items[a:b], strict=True)
 
 
+_BATCH: Final = 16
+_GREATEST_BATCH: Final = 512
+"""Items that a walk backwards reads at once: few at first, since most callers want the last ones."""
+
+
+def iter_items_back(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+    """The same from the last one back."""
+    end = tree.count if end is None else min(end, tree.count)
+    size = _BATCH
+    while end > start:
+        first = max(end - size, start)
+        yield from reversed(list(iter_items(nodes, tree, first, end)))
+        end, size = first, min(2 * size, _GREATEST_BATCH)
+
+
 def find(nodes: Nodes, tree: Tree, key: bytes) -> bytes | None:
     """The cell of a key of a map, or None if the map does not have the key. Cost: one path."""
     node = top_of(nodes, tree)
