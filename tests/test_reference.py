@@ -13,7 +13,21 @@ import click
 import pytest
 
 import versioned_state
-from versioned_state import Change, Commit, Diff, Live, OnMoved, Repository, Snapshot, State, StateSequence, Versioned, errors, storage
+from versioned_state import (
+    Change,
+    Commit,
+    Diff,
+    Live,
+    OnMoved,
+    Repository,
+    Snapshot,
+    State,
+    StateSequence,
+    Versioned,
+    Workspace,
+    errors,
+    storage,
+)
 from versioned_state.agents.tasks.task import Task
 from versioned_state.cli.commands import catalog
 
@@ -27,6 +41,7 @@ OWNERS: dict[str, list[Any]] = {
     "Searching history": [Repository],
     "Diff": [Diff, Change],
     "Tasks and events": [Task],
+    "Workspaces": [Workspace],
 }
 """Whose methods the tables of a section are about; elsewhere and before these, public names."""
 

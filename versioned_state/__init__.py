@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from versioned_state.agents.tasks.outcome import TaskClarify, TaskFailed
     from versioned_state.agents.tasks.task import checkpoint, current_state, emit, task
     from versioned_state.agents.view import view
+    from versioned_state.agents.workspace.workspace import Workspace, files_of
     from versioned_state.errors import StateError
     from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.history.signing import Signer
@@ -102,6 +103,7 @@ __all__ = [
     "TaskFailed",
     "TaskStartEvent",
     "Versioned",
+    "Workspace",
     "branch_name",
     "checkpoint",
     "current_state",
@@ -109,6 +111,7 @@ __all__ = [
     "effects",
     "emit",
     "events",
+    "files_of",
     "forget_effect",
     "open_async",
     "open_store",
@@ -126,6 +129,8 @@ __getattr__, __dir__ = lazy_names(
         "storage": "storage",
         "StateError": "errors",
         "view": "agents.view",
+        "Workspace": "agents.workspace.workspace",
+        "files_of": "agents.workspace.workspace",
         "parallel": "agents.parallel",
         "Outcome": "agents.parallel",
         "Agent": "agents.agent",

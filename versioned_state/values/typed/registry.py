@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TypeVar
 
 from versioned_state.errors import InvalidArgumentError
+from versioned_state.values.codec.files import File, FileTree, Folder, Symlink
 from versioned_state.values.codec.scalars import WRITERS
 from versioned_state.values.typed.bases import BaseLayout, base_layout
 from versioned_state.values.typed.enums import enum_layout
@@ -282,3 +283,6 @@ def edited(value: Any, edit: Callable[[Any], object]) -> Any:
 for _type in (OrderedDict, Counter, defaultdict, deque):
     _layout = BaseLayout(_type, _type.__name__, _type)
     _registered[id(_type)] = _by_name[_type.__name__] = _layout
+
+for _file_type in (File, Symlink, Folder, FileTree):
+    register(_file_type, f"versioned_state.{_file_type.__name__}")  # known in every store, with no import of what makes them

@@ -1,0 +1,1 @@
+"""Workspaces: a folder of files kept with a state."""

@@ -1,0 +1,154 @@
+"""The files of a commit: a ``FileTree`` from path to entry under the workspace's key, read and edited as a tree. Layer: agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from versioned_state.agents.workspace.entries import data_of, form_of, key_of, path_of, why_no_entry, why_refused
+from versioned_state.agents.workspace.scan import Changes
+from versioned_state.errors import WorkspaceError
+from versioned_state.values.cells import ENTRY_INLINE, array, pack_text
+from versioned_state.values.codec.files import File
+from versioned_state.values.containers import Head
+from versioned_state.values.decode.decoder import Decoder
+from versioned_state.values.encode.compose import Composer
+from versioned_state.values.trees.edit import edit_map
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.tree import Tree, empty, find, iter_items, rank
+
+_HEAD: Final = Head(pack_text("versioned_state.FileTree"), None)
+
+_BATCH: Final = 256
+"""Files whose content is read from the store in one go."""
+
+
+class Content:
+    """The files of one state's root.
+
+    Attributes:
+        tree: the map of the entries.
+    """
+
+    def __init__(self, nodes: Nodes, cell: bytes | None) -> None:
+        self._nodes = nodes
+        self.cell = cell
+        if cell is None:
+            self.tree = empty(Shape.MAP)
+            return
+        found = Composer(nodes).container(cell, large=True)
+        if found is None or found.tree.shape is not Shape.MAP or (found.head is not None and found.head.name != _HEAD.name):
+            raise WorkspaceError("the state has something else than files under the key of the workspace", hint="choose another name=")
+        self.tree = found.tree
+
+    @classmethod
+    def of(cls, nodes: Nodes, root: Tree, key: bytes) -> Content:
+        """The files under a root key. Raises ``WorkspaceError`` if there is something else."""
+        return cls(nodes, find(nodes, root, key))
+
+    def edited(self, changes: Changes) -> Content:
+        """The files with some changed. An empty folder that something was put into is no entry of its own any more."""
+        if not changes:
+            return self
+        cells: dict[bytes, bytes | None] = {}
+        for path, (_, cell) in changes.items():
+            cells[key_of(path)] = cell
+        for path, (_, cell) in changes.items():
+            folder = path.rpartition("/")[0] if cell is not None else ""
+            while folder:
+                cells.setdefault(key_of(folder), None)
+                folder = folder.rpartition("/")[0]
+        tree = edit_map(self._nodes, self.tree, cells)
+        if not tree.count:
+            return Content(self._nodes, None)
+        composer = Composer(self._nodes)
+        return Content(self._nodes, composer.typed_of(_HEAD, composer.dict_cell(tree, None, ENTRY_INLINE), ENTRY_INLINE))
+
+    def cell_at(self, path: str) -> bytes | None:
+        """The cell of a path."""
+        return find(self._nodes, self.tree, key_of(path))
+
+    def holds(self, path: str) -> bool:
+        """Whether there is a file, link or empty folder at a path, or anything below it."""
+        if self.cell_at(path) is not None:
+            return True
+        start = key_of(path + "/")
+        offset = rank(self._nodes, self.tree, start)
+        found = next(iter_items(self._nodes, self.tree, offset, offset + 1), None)
+        return found is not None and found[0].startswith(start)
+
+    def items(self) -> Iterator[tuple[str, bytes]]:
+        """Paths and cells, in order. Keys that are not paths are left out."""
+        for key, cell in iter_items(self._nodes, self.tree):
+            path = path_of(key)
+            if path is not None:
+                yield path, cell
+
+
+def in_batches(nodes: Nodes, cells: dict[str, bytes]) -> Iterator[tuple[str, Any]]:
+    """The values of some cells, read from the store some hundred at a time. Nothing is unpickled."""
+    pairs = iter(cells.items())
+    decoder = Decoder(nodes)
+    while batch := list(islice(pairs, _BATCH)):
+        values = decoder.decode(array([cell for _, cell in batch]))
+        yield from zip((path for path, _ in batch), values, strict=True)
+
+
+def check_paths(paths: dict[str, bytes]) -> None:
+    """Raise ``WorkspaceError`` if there can be no file at one of these paths: nothing of that commit is brought out."""
+    refused = {path: reason for path in paths if (reason := why_refused(path))}
+    if refused:
+        raise _unsafe(refused)
+
+
+def check_entries(entries: dict[str, Any]) -> None:
+    """Raise ``WorkspaceError`` if one of these values is no file."""
+    refused = {path: reason for path, value in entries.items() if (reason := why_no_entry(value))}
+    if refused:
+        raise _unsafe(refused)
+
+
+def _unsafe(refused: dict[str, str]) -> WorkspaceError:
+    shown = ", ".join(f"{path[:200]!r} ({reason})" for path, reason in list(refused.items())[:5])
+    more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
+    return WorkspaceError(
+        f"the state has files that are not brought out: {shown}{more}",
+        list(refused),
+        remains="no file was touched",
+        hint="move the state to another commit, or remove them from it on a fork, and merge that",
+    )
+
+
+class Files(Mapping[str, bytes]):
+    """The regular files of a folder or a commit, by relative path: a read-only mapping to their bytes.
+
+    Links and empty folders are not in it. Cost: finding the paths reads the entries; a file is read when asked for.
+    """
+
+    def __init__(self, nodes: Nodes, content: Content) -> None:
+        self._nodes = nodes
+        self._content = content
+        self._decoder = Decoder(nodes)
+        self._paths: list[str] | None = None
+
+    def __getitem__(self, path: str) -> bytes:
+        cell = self._content.cell_at(path) if type(path) is str else None
+        value = None if cell is None else self._decoder.decode(cell)
+        if not isinstance(value, str | bytes | File) or why_no_entry(value):
+            raise KeyError(path)
+        return data_of(value)[0]
+
+    def __iter__(self) -> Iterator[str]:
+        if self._paths is None:
+            cells = dict(self._content.items())
+            typed = {path: cell for path, cell in cells.items() if form_of(cell) == "other"}
+            others = {path for path, value in in_batches(self._nodes, typed) if not isinstance(value, File)}
+            self._paths = [path for path in cells if path not in others]
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"<Files: {self._content.tree.count}>"

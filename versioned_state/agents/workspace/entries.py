@@ -1,0 +1,124 @@
+"""The entries of a workspace, and the paths that they may have. Layer: agents.
+
+An entry is a text or bytes, for a file of mode 0644, or a ``File``, ``Symlink`` or ``Folder``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Final
+
+from versioned_state.values.cells import ENTRY_INLINE, Code, code_of, is_string
+from versioned_state.values.codec.files import File, Folder, Symlink
+from versioned_state.values.encode.encoder import Encoder
+
+PLAIN_MODE: Final = 0o644
+"""The mode of the files that are kept as a text or bytes alone."""
+
+RESERVED: Final = ".versioned-state"
+"""The folder of the workspace's own files; no name in a workspace begins like this."""
+
+Entry = str | bytes | File | Symlink | Folder
+
+
+def text_or_bytes(data: bytes) -> str | bytes:
+    """A text if the bytes are valid UTF-8, exactly; else the bytes."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def file_entry(data: bytes, mode: int) -> Entry:
+    """The entry of a file with this content and these permission bits."""
+    content = text_or_bytes(data)
+    return content if mode == PLAIN_MODE else File(content, mode)
+
+
+def data_of(entry: str | bytes | File) -> tuple[bytes, int]:
+    """The bytes and the permission bits of a file. Raises ``UnicodeEncodeError`` for a text with lone surrogates."""
+    content, mode = (entry.content, entry.mode) if isinstance(entry, File) else (entry, PLAIN_MODE)
+    return content.encode() if isinstance(content, str) else content, mode
+
+
+def why_no_entry(value: Any) -> str:
+    """Why a value cannot be brought out as a file; empty if it can."""
+    if type(value) is Symlink:
+        return "" if type(value.target) is str and value.target and "\0" not in value.target else "a link without a target"
+    if type(value) is Folder:
+        return ""
+    content, mode = (value.content, value.mode) if type(value) is File else (value, PLAIN_MODE)
+    if type(content) not in (str, bytes):
+        return f"its value is of type {type(content).__name__}"
+    if type(mode) is not int or not 0 <= mode <= 0o777:
+        return f"its mode is {mode!r}"
+    if isinstance(content, str):
+        try:
+            content.encode()
+        except UnicodeEncodeError:
+            return "its text has lone surrogates"
+    return ""
+
+
+def same_entry(a: Any, b: Any) -> bool:
+    """Whether two values mean the same file, even if one of them is in a form that no folder has, such as bytes that are a text."""
+    if why_no_entry(a) or why_no_entry(b):
+        return False
+    if isinstance(a, Symlink | Folder) or isinstance(b, Symlink | Folder):
+        return type(a) is type(b) and a == b
+    return data_of(a) == data_of(b)
+
+
+def cell_of(encoder: Encoder, entry: Entry, path: str) -> bytes:
+    """The stored form of an entry."""
+    return encoder.encode_at(entry, ENTRY_INLINE, path)
+
+
+def form_of(cell: bytes) -> str:
+    """A word for the form of a cell: of one content, two cells of one form are the same."""
+    code = code_of(cell)
+    if is_string(cell) or code == Code.TEXT:
+        return "text"
+    return "bytes" if code in (Code.BYTES, Code.BYTES_BLOB) else "other"
+
+
+# Paths
+
+
+_REFUSED: Final = re.compile(
+    rf"(?:^|/)(?:\.{{0,2}}|\.git|{re.escape(RESERVED)}[^/]*)(?:/|$)|\0|[^/]{{256}}|[\ud800-\udfff]", re.IGNORECASE
+).search
+"""Finds what a path may not have; of lone surrogates, those that stand for bytes that are not UTF-8 are checked apart."""
+
+
+def why_refused(path: str) -> str:
+    """Why there is no file at a path in any folder that the library would write to; empty if there may be one."""
+    found = _REFUSED(path)
+    if found is None:
+        return ""
+    if "\0" in path:
+        return "it has a NUL in it"
+    try:
+        if os.fsdecode(os.fsencode(path)) != path:
+            return "it is another spelling of a name"
+    except UnicodeEncodeError:
+        return "it has characters that no file name has"
+    for name in path.split("/"):
+        if name in {"", ".", ".."}:
+            return "it leads out of the folder, or is not written plainly"
+        if name.lower() == ".git" or name.lower().startswith(RESERVED):
+            return f"{name} is not for files of a workspace"
+        if len(os.fsencode(name)) > 255:
+            return "a name in it is too long"
+    return ""
+
+
+def key_of(path: str) -> bytes:
+    """The key of a path in the map of a workspace's entries."""
+    return b"s" + path.encode("utf-8", "surrogatepass")
+
+
+def path_of(key: bytes) -> str | None:
+    """The path of a key in the map of a workspace's entries; None if the key is not a string."""
+    return key[1:].decode("utf-8", "surrogatepass") if key[:1] == b"s" else None

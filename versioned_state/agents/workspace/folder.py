@@ -1,0 +1,252 @@
+"""The folder of a workspace on disk: opened part by part, so that no link leads out of it. Layer: agents.
+
+Every path is opened from the folder down, one name at a time, and links are refused. A file is written beside its place and renamed, so
+that it has the old content or the new one, whenever the process is killed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Self
+
+from versioned_state.agents.workspace.entries import RESERVED, Entry, data_of
+from versioned_state.values.codec.files import File, Folder, Symlink
+
+TEMPORARY: Final = RESERVED + ".tmp"
+"""The name under which a file is written, before it is renamed."""
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+"""The errors of a path that is not there: a name is missing, or something on the way is no folder, such as a link."""
+
+_IN_THE_WAY: Final = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST})
+
+Stat = tuple[int, int, int, int, int]
+"""Times of modification and of change in nanoseconds, size, inode and mode: what tells that a file was changed."""
+
+
+def stat_of(found: os.stat_result) -> Stat:
+    """What tells whether a file was changed since."""
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_mode
+
+
+def open_root(path: str) -> int:
+    """A descriptor of the folder itself, which may be reached through links."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+class Parents:
+    """The folders on the way to one path after another, opened without following a link. Paths in order share what they have in common."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._open: list[tuple[str, int]] = []
+
+    def open(self, path: str, *, create: bool = False) -> tuple[int, str]:
+        """A descriptor of the folder that holds a path, and the last name. Raises ``OSError``."""
+        *names, last = path.split("/")
+        common = 0
+        while common < min(len(names), len(self._open)) and self._open[common][0] == names[common]:
+            common += 1
+        while len(self._open) > common:
+            os.close(self._open.pop()[1])
+        for name in names[common:]:
+            self._open.append((name, self._enter(self._open[-1][1] if self._open else self._root, name, create=create)))
+        return (self._open[-1][1] if self._open else self._root), last
+
+    @staticmethod
+    def _enter(parent: int, name: str, *, create: bool) -> int:
+        try:
+            return os.open(name, _FOLDER, dir_fd=parent)
+        except FileNotFoundError:
+            if not create:
+                raise
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=parent)
+        return os.open(name, _FOLDER, dir_fd=parent)
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.pop()[1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_file(parent: int, name: str) -> bytes:
+    """The content of a regular file. Raises ``OSError``, also for a link."""
+    descriptor = os.open(name, _READ, dir_fd=parent)
+    try:
+        with os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
+            return file.read() or b""
+    finally:
+        os.close(descriptor)
+
+
+def look(parents: Parents, path: str) -> os.stat_result | None:
+    """What is at a path now, links not followed; None if there is nothing."""
+    try:
+        parent, name = parents.open(path)
+        return os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return None
+        raise
+
+
+def is_empty(parents: Parents, path: str) -> bool:
+    """Whether a folder has nothing in it but what a killed process left."""
+    with suppress(OSError):
+        parent, name = parents.open(path)
+        descriptor = os.open(name, _FOLDER, dir_fd=parent)
+        try:
+            with os.scandir(descriptor) as found:
+                return all(each.name.startswith(RESERVED) for each in found)
+        finally:
+            os.close(descriptor)
+    return False
+
+
+# Writing
+
+
+class Step(NamedTuple):
+    """Bring one path to the entry of a cell; None removes it. ``expected`` is what is there now: anything else is not touched."""
+
+    path: str
+    expected: Stat | None
+    cell: bytes | None
+
+
+@dataclass
+class Brought:
+    """What became of some steps: the new stat of each path that was brought, and the paths that something else is in the way of."""
+
+    stats: dict[str, Stat | None] = field(default_factory=dict)
+    in_the_way: list[str] = field(default_factory=list)
+
+
+def remove(root: int, steps: Iterable[Step], brought: Brought, keeps: Callable[[str], bool]) -> None:
+    """Remove files, links and empty folders, and the folders that became empty by that.
+
+    Args:
+        keeps: whether a folder stays even if it is empty.
+    """
+    left: set[str] = set()
+    with Parents(root) as parents:
+        for step in sorted(steps, reverse=True):
+            try:
+                _remove_one(parents, step)
+            except OSError as error:
+                if error.errno not in _IN_THE_WAY:
+                    raise
+                brought.in_the_way.append(step.path)
+                continue
+            brought.stats[step.path] = None
+            left.add(step.path.rpartition("/")[0])
+    with Parents(root) as parents:
+        for folder in sorted(left, key=lambda path: path.count("/"), reverse=True):
+            _prune(parents, folder, keeps)
+
+
+def _remove_one(parents: Parents, step: Step) -> None:
+    found = look(parents, step.path)
+    if found is None:
+        return
+    parent, name = parents.open(step.path)
+    if stat.S_ISDIR(found.st_mode):
+        if step.expected is None or not stat.S_ISDIR(step.expected[4]):
+            raise IsADirectoryError(errno.EISDIR, "it is a folder now")
+        with suppress(OSError):  # not empty: what is in it is not ours
+            os.rmdir(name, dir_fd=parent)
+        return
+    if stat_of(found) != step.expected:
+        raise FileExistsError(errno.EEXIST, "it was changed")
+    os.unlink(name, dir_fd=parent)
+
+
+def _prune(parents: Parents, folder: str, keeps: Callable[[str], bool]) -> None:
+    while folder and not keeps(folder):
+        try:
+            parent, name = parents.open(folder)
+            os.rmdir(name, dir_fd=parent)
+        except OSError:
+            return  # not empty, or gone already
+        folder = folder.rpartition("/")[0]
+
+
+def write(parents: Parents, step: Step, entry: Entry, brought: Brought) -> None:
+    """Write one file, link or empty folder. Raises ``OSError`` if the disk fails."""
+    try:
+        if isinstance(entry, Folder):
+            found = look(parents, step.path)
+            if found is not None and not stat.S_ISDIR(found.st_mode):
+                _remove_one(parents, step)
+            parents.open(step.path + "/", create=True)
+            brought.stats[step.path] = None
+        else:
+            brought.stats[step.path] = _write_file(parents, step, entry)
+    except OSError as error:
+        if error.errno not in _IN_THE_WAY:
+            raise
+        brought.in_the_way.append(step.path)
+
+
+def _write_file(parents: Parents, step: Step, entry: str | bytes | File | Symlink) -> Stat:
+    parent, name = parents.open(step.path, create=True)
+    temporary = False
+    try:
+        if isinstance(entry, Symlink):
+            _anew(parent, lambda: os.symlink(entry.target, TEMPORARY, dir_fd=parent))
+            temporary = True
+        else:
+            data, mode = data_of(entry)
+            descriptor = _anew(parent, lambda: os.open(TEMPORARY, _WRITE, 0o600, dir_fd=parent))
+            temporary = True
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                os.fchmod(descriptor, mode)
+            finally:
+                os.close(descriptor)
+        _check_expected(parent, name, step.expected)
+        os.rename(TEMPORARY, name, src_dir_fd=parent, dst_dir_fd=parent)
+        temporary = False
+        return stat_of(os.stat(name, dir_fd=parent, follow_symlinks=False))
+    finally:
+        if temporary:
+            with suppress(OSError):
+                os.unlink(TEMPORARY, dir_fd=parent)
+
+
+def _anew(parent: int, make: Callable[[], int | None]) -> int:
+    """Make the temporary file; one that a killed process left is removed first."""
+    try:
+        return make() or 0
+    except FileExistsError:
+        os.unlink(TEMPORARY, dir_fd=parent)
+        return make() or 0
+
+
+def _check_expected(parent: int, name: str, expected: Stat | None) -> None:
+    """Raise if something else than expected is in the place of a file. An empty folder gives way."""
+    try:
+        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(found.st_mode):
+        os.rmdir(name, dir_fd=parent)
+    elif stat_of(found) != expected:
+        raise FileExistsError(errno.EEXIST, "it was changed")

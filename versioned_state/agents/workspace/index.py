@@ -1,0 +1,210 @@
+"""The index of a workspace: which files are known to be as their commit has them, and the files that outlive the process. Layer: agents.
+
+::
+
+    .versioned-state/lock       held by the process that uses the folder
+    .versioned-state/index      stat and cell of each path, as git's index: a hint that saves reading, never content
+    .versioned-state/position   the commit that the folder is at, and what was being written to it
+
+A file of these that is damaged, or of another state, is ignored: then every file is read and compared, and none is overwritten.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgpack
+from xxhash import xxh3_128_digest
+
+from versioned_state.agents.workspace.entries import RESERVED
+from versioned_state.agents.workspace.folder import Stat
+from versioned_state.errors import WorkspaceError
+
+_MAGIC: Final = b"versioned-state workspace 1\n"
+_FIELDS: Final = 5
+
+RACY: Final = 20_000_000
+"""Nanoseconds by which a file must be older than the last look at it: within a tick of the clock a change leaves no trace."""
+
+_COARSE: Final = 2_100_000_000
+"""The same on file systems that keep whole seconds."""
+
+
+@dataclass
+class Position:
+    """Where a folder stands.
+
+    Attributes:
+        at: the address of the commit that the files are relative to.
+        toward: the commits to which the folder was being brought when the process ended; some files are as one of them has them.
+        writing: paths that were being written otherwise: a discard, a rollback, a restore.
+        unresolved: paths that a move could not bring, since they had changes that no commit has.
+    """
+
+    at: bytes
+    toward: list[bytes] = field(default_factory=list)
+    writing: list[str] = field(default_factory=list)
+    unresolved: set[str] = field(default_factory=set)
+
+
+class Index:
+    """What is known of the files.
+
+    Attributes:
+        cells: the cell of each path at the commit that the folder is at.
+        stats: of the paths known to have that content, what tells whether they were changed since.
+        time: when the last complete look at the folder began, in nanoseconds; what was changed later is looked at again.
+        changed: paths whose stat or cell changed since the index was saved.
+    """
+
+    def __init__(self) -> None:
+        self.cells: dict[str, bytes] = {}
+        self.stats: dict[str, Stat] = {}
+        self.time = 0
+        self.changed = 0
+        self._folders: set[str] | None = None
+
+    def is_fresh(self, stat: Stat) -> bool:
+        """Whether a file with this stat was surely not changed after the last look at it."""
+        margin = RACY if stat[1] % 1_000_000_000 else _COARSE
+        return stat[1] < self.time - margin
+
+    def set(self, path: str, cell: bytes | None, stat: Stat | None) -> None:
+        """Record the cell of a path at the commit, and the stat of the file if it is known to have that content."""
+        self.changed += 1
+        if (cell is None) != (path not in self.cells):
+            self._folders = None
+        if cell is None:
+            self.cells.pop(path, None)
+        else:
+            self.cells[path] = cell
+        if stat is None or cell is None:
+            self.stats.pop(path, None)
+        else:
+            self.stats[path] = stat
+
+    def holds_below(self, folder: str) -> bool:
+        """Whether the commit has anything in a folder."""
+        if self._folders is None:
+            self._folders = set()
+            for path in self.cells:
+                parent = path.rpartition("/")[0]
+                while parent and parent not in self._folders:
+                    self._folders.add(parent)
+                    parent = parent.rpartition("/")[0]
+        return folder in self._folders
+
+
+class Records:
+    """The files in ``.versioned-state``. They are left out on a folder that cannot be written."""
+
+    def __init__(self, root: int, name: str) -> None:
+        self._name = name
+        self._folder: int | None = None
+        self._lock: int | None = None
+        self._open(root)
+
+    def stay_in(self, root: int) -> None:
+        """Begin again if the folder was removed and made anew, or its records were."""
+        if self._folder is None:
+            return
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(RESERVED, dir_fd=root, follow_symlinks=False), os.fstat(self._folder)):
+                return
+        self.close()
+        self._open(root)
+
+    def _open(self, root: int) -> None:
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(RESERVED, 0o700, dir_fd=root)
+            self._folder = os.open(RESERVED, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
+            self._lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
+        except OSError:
+            self.close()
+            return
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise WorkspaceError(
+                "the folder is in use by another workspace", hint="close() that one, or give this one a folder of its own"
+            ) from None
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        for descriptor in (self._lock, self._folder):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._lock = self._folder = None
+
+    def read_position(self) -> Position | None:
+        """Where the folder stands; None if that is not known."""
+        found = self._read("position")
+        try:
+            at, toward, writing, unresolved = found
+            return Position(at, toward, [os.fsdecode(path) for path in writing], {os.fsdecode(path) for path in unresolved})
+        except (TypeError, ValueError):
+            return None
+
+    def write_position(self, position: Position) -> None:
+        """Raises ``OSError``."""
+        writing = [os.fsencode(path) for path in position.writing]
+        self._write("position", [position.at, position.toward, writing, sorted(map(os.fsencode, position.unresolved))])
+
+    def read_index(self, at: bytes) -> Index | None:
+        """The index of a folder that is at a commit; None if there is none that can be used."""
+        found = self._read("index")
+        index = Index()
+        try:
+            commit, index.time, paths, stats, cells = found
+            if commit != at or len(stats) != _FIELDS * len(paths) or type(index.time) is not int:
+                return None
+            names = [os.fsdecode(path) for path in paths]
+            index.cells = dict(zip(names, cells, strict=True))
+            fields = iter(stats)
+            index.stats = {name: stat for name, *stat in zip(names, *[fields] * _FIELDS, strict=True) if stat[1]}  # type: ignore[misc]
+            index.stats = {name: tuple(stat) for name, stat in index.stats.items()}  # type: ignore[misc]
+        except (TypeError, ValueError):
+            return None
+        return index
+
+    def write_index(self, at: bytes, index: Index) -> None:
+        """Save the index. A disk that does not take it costs the next process the time of reading every file, and nothing else."""
+        none = (0,) * _FIELDS
+        stats = [number for path in index.cells for number in index.stats.get(path, none)]
+        with suppress(OSError):
+            self._write("index", [at, index.time, list(map(os.fsencode, index.cells)), stats, list(index.cells.values())])
+            index.changed = 0
+
+    def _read(self, name: str) -> Any:
+        if self._folder is None:
+            return None
+        try:
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
+            with os.fdopen(descriptor, "rb") as file:
+                data = file.read()
+        except OSError:
+            return None
+        body = data[len(_MAGIC) + 16 :]
+        if not data.startswith(_MAGIC) or data[len(_MAGIC) :][:16] != xxh3_128_digest(body):
+            return None
+        try:
+            kept_for, found = msgpack.unpackb(body)
+        except (ValueError, TypeError, msgpack.UnpackException):
+            return None
+        return found if kept_for == self._name else None
+
+    def _write(self, name: str, found: object) -> None:
+        if self._folder is None:
+            return
+        body: bytes = msgpack.packb([self._name, found])
+        temporary = name + ".new"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_MAGIC + xxh3_128_digest(body) + body)
+        os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)

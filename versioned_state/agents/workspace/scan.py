@@ -1,0 +1,234 @@
+"""One look over a folder: which paths are not as the commit has them. Layer: agents.
+
+Each entry costs a stat; only a file whose stat says that it may have changed is read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from versioned_state.agents.workspace.entries import RESERVED, Entry, file_entry
+from versioned_state.agents.workspace.folder import ABSENT, Stat, read_file, stat_of
+from versioned_state.agents.workspace.ignore import Rules, rules_of
+from versioned_state.agents.workspace.index import Index
+from versioned_state.errors import LimitExceededError, WorkspaceError
+from versioned_state.values.cells import MAX_KEY
+from versioned_state.values.codec.files import Folder, Symlink
+
+_MAX_DEPTH: Final = 256
+"""Folders within folders. Each holds a descriptor while what is in it is looked at."""
+
+Changes = dict[str, tuple[Stat | None, bytes | None]]
+"""The paths that differ from the commit: what each is now, as its stat and its cell (None: nothing is there)."""
+
+Same = Callable[[bytes, bytes, Entry], bool]
+
+
+class Ignored:
+    """Which entries that the commit does not have are left out. Decisions are kept until a ``.gitignore`` changes."""
+
+    def __init__(self, patterns: Rules, *, gitignore: bool) -> None:
+        self._patterns = patterns
+        self._gitignore = gitignore
+        self._rules: dict[str, tuple[Stat, Rules]] = {}
+        self._decisions: dict[str, bool] = {}
+
+    def enter(self, folder: str, parent: int, found: os.stat_result | None) -> None:
+        """Take in the ``.gitignore`` of a folder, or that it has none."""
+        if not self._gitignore:
+            return
+        known = self._rules.get(folder)
+        if found is None or not stat.S_ISREG(found.st_mode):
+            if known is not None:
+                del self._rules[folder]
+                self._decisions.clear()
+            return
+        now = stat_of(found)
+        if known is None or known[0] != now or now[1] > time.time_ns() - 2_000_000_000:  # too new for its stat to tell
+            rules = rules_of(read_file(parent, ".gitignore"))
+            self._rules[folder] = now, rules
+            self._decisions.clear()
+
+    def decide(self, path: str, *, is_folder: bool) -> bool:
+        """Whether an entry is left out, by the nearest pattern that says so."""
+        key = path + "/" if is_folder else path
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = self._decisions[key] = self._decide(path, is_folder=is_folder)
+        return decision
+
+    def _decide(self, path: str, *, is_folder: bool) -> bool:
+        name = os.fsencode(path)
+        decided = self._patterns.decide(name, is_folder=is_folder)
+        folder = path.rpartition("/")[0]
+        while decided is None:
+            if folder in self._rules:
+                skip = len(os.fsencode(folder)) + 1 if folder else 0
+                decided = self._rules[folder][1].decide(name[skip:], is_folder=is_folder)
+            if not folder:
+                break
+            folder = folder.rpartition("/")[0]
+        return bool(decided)
+
+
+class Scan:
+    """One look over a folder.
+
+    Args:
+        encode: the cell of an entry at a path.
+        same: whether a cell, if it differs from that of an entry, still means the same file.
+
+    Attributes:
+        changes: what differs from the commit.
+        special: the sockets, pipes and devices, which are left out.
+    """
+
+    def __init__(self, index: Index, ignored: Ignored, encode: Callable[[Entry, str], bytes], same: Same) -> None:
+        self._index = index
+        self._ignored = ignored
+        self._encode = encode
+        self._same = same
+        self._seen = 0
+        self._names: list[str] = []
+        self.changes: Changes = {}
+        self.special: list[str] = []
+
+    def run(self, root: int) -> Changes:
+        """Look at everything. Raises ``WorkspaceError`` if something cannot be read, and ``LimitExceededError``."""
+        index = self._index
+        began = time.time_ns()
+        self._folder(root, "", 0, ignored=False)
+        if self._seen < len(index.cells):
+            seen = set(self._names)
+            self.changes.update((path, (None, None)) for path in index.cells if path not in seen)
+        index.time = began
+        return self.changes
+
+    def _folder(self, folder: int, prefix: str, depth: int, *, ignored: bool) -> bool:
+        """Look at a folder; whether it is empty."""
+        if depth > _MAX_DEPTH:
+            raise LimitExceededError("folders within folders", limit=_MAX_DEPTH, path=prefix)
+        index, names = self._index, self._names
+        cells, stats, fresh = index.cells, index.stats, index.is_fresh
+        with os.scandir(folder) as found:
+            entries = list(found)
+        self._read_rules(folder, prefix, entries)
+        folders = []
+        count = 0
+        for entry in entries:
+            name = entry.name
+            if name.startswith(RESERVED):
+                self._clean(folder, name)
+                continue
+            count += 1
+            if name == ".git":
+                continue
+            path = prefix + name
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(path)
+                continue
+            known = path in cells
+            if not known and (ignored or self._ignored.decide(path, is_folder=False)):
+                continue
+            try:
+                now = stat_of(entry.stat(follow_symlinks=False))
+            except FileNotFoundError:
+                continue
+            if known:
+                names.append(path)
+                if stats.get(path) == now and fresh(now):
+                    self._seen += 1
+                    continue
+            self._suspect(folder, name, path, now, known=known)
+        for path in folders:
+            self._below(folder, path, depth, ignored=ignored)
+        return not count
+
+    def _read_rules(self, folder: int, prefix: str, entries: list[os.DirEntry[str]]) -> None:
+        rules = next((entry for entry in entries if entry.name == ".gitignore"), None)
+        with suppress(FileNotFoundError):
+            self._ignored.enter(prefix[:-1], folder, None if rules is None else rules.stat(follow_symlinks=False))
+
+    def _clean(self, folder: int, name: str) -> None:
+        """Remove a file that a killed process was writing."""
+        if name != RESERVED:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+
+    def _below(self, parent: int, path: str, depth: int, *, ignored: bool) -> None:
+        known = path in self._index.cells
+        if not known and (ignored or self._ignored.decide(path, is_folder=True)):
+            if not self._index.holds_below(path):
+                return
+            ignored = True  # but for what the commit has
+        try:
+            folder = os.open(path.rpartition("/")[2], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        except OSError as error:
+            if error.errno in ABSENT:
+                return
+            raise self._failed(path, error) from error
+        try:
+            empty = self._folder(folder, path + "/", depth + 1, ignored=ignored)
+        except OSError as error:
+            raise self._failed(path, error) from error
+        finally:
+            os.close(folder)
+        if empty or known:
+            self._empty_folder(path, known=known, empty=empty)
+
+    def _empty_folder(self, path: str, *, known: bool, empty: bool) -> None:
+        if known:
+            self._names.append(path)
+        cell = self._encode(Folder(), path)
+        old = self._index.cells.get(path)
+        if old == cell:  # even if it is not empty now: two commits that were merged may say both
+            self._seen += 1
+        elif empty:
+            self.changes[path] = (_FOLDER_STAT, cell)
+        elif known:
+            self.changes[path] = (None, None)  # it was a file, and is a folder with something in it
+
+    def _suspect(self, folder: int, name: str, path: str, now: Stat, *, known: bool) -> None:
+        """Read a file or link whose content is not known."""
+        mode = now[4]
+        try:
+            if stat.S_ISREG(mode):
+                entry = file_entry(read_file(folder, name), mode & 0o777)
+            elif stat.S_ISLNK(mode):
+                entry = Symlink(os.readlink(name, dir_fd=folder))
+            else:
+                self.special.append(path)
+                if known:
+                    self.changes[path] = (now, None)
+                return
+        except OSError as error:
+            if error.errno in ABSENT:  # gone, or replaced, since it was listed
+                self.changes[path] = (None, None)
+                return
+            raise self._failed(path, error) from error
+        if len(path.encode("utf-8", "surrogatepass")) >= MAX_KEY:
+            raise LimitExceededError("a path", limit=MAX_KEY - 1, path=path[:80])
+        cell = self._encode(entry, path)
+        old = self._index.cells.get(path)
+        if old is not None and (old == cell or self._same(old, cell, entry)):
+            self._index.set(path, old, now)
+            self._seen += 1
+        else:
+            self.changes[path] = (now, cell)
+
+    @staticmethod
+    def _failed(path: str, error: OSError) -> WorkspaceError:
+        return WorkspaceError(f"{path} cannot be read: {error.strerror}", [path])
+
+
+_FOLDER_STAT: Final = (0, 0, 0, 0, stat.S_IFDIR)
+
+
+def stat_of_folder() -> Stat:
+    """What stands for the stat of an empty folder: what is in it says whether it was changed."""
+    return _FOLDER_STAT

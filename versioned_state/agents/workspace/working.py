@@ -1,0 +1,444 @@
+"""The folder of a workspace relative to a commit: what differs, and bringing it to another one. Layer: agents.
+
+::
+
+    follow   each path that differs between two commits: if the file is as the old one has it, it gets the content of the new one
+    bring    whatever the files are, they get the content of a commit, or of a transaction's start
+
+What a file is now always comes from the file. What is under way is in ``Position``, so that nothing half done passes for the user's work.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from versioned_state.agents.workspace.content import Content, check_entries, check_paths, in_batches
+from versioned_state.agents.workspace.entries import Entry, cell_of, file_entry, form_of, path_of, same_entry, why_no_entry
+from versioned_state.agents.workspace.folder import (
+    Brought,
+    Parents,
+    Stat,
+    Step,
+    is_empty,
+    look,
+    open_root,
+    read_file,
+    remove,
+    stat_of,
+    write,
+)
+from versioned_state.agents.workspace.index import Index, Position, Records
+from versioned_state.agents.workspace.scan import Changes, Ignored, Scan, stat_of_folder
+from versioned_state.errors import (
+    DirtyWorkspaceError,
+    MissingObjectError,
+    UnknownPathError,
+    WorkspaceError,
+)
+from versioned_state.objects.address import Address
+from versioned_state.objects.store import Staging
+from versioned_state.repository.history.commit import Commit
+from versioned_state.values.changes.diff import diff_maps
+from versioned_state.values.codec.files import Folder, Symlink
+from versioned_state.values.decode.decoder import Decoder
+from versioned_state.values.encode.encoder import Encoder
+from versioned_state.values.keys import path_of as path_of_root_key
+from versioned_state.values.paths.path import Key, StatePath
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.tree import same
+
+if TYPE_CHECKING:
+    from versioned_state.repository.database import Database
+
+_SAVE_AFTER: Final = 200
+"""Changed paths after which the index is saved. Those that a killed process did not save are read again by the next one."""
+
+
+class WorkingFolder:
+    """A folder that is at a commit: its files are those of the commit, but for what the user has changed.
+
+    Args:
+        database: gives the database that the commits are in.
+        path: the folder.
+        key: the root key that the files are under.
+        head: the commit that a folder of which nothing is known is taken to be at.
+
+    Attributes:
+        special: the sockets, pipes and devices that the last look found.
+        staged: what the last commit took.
+    """
+
+    def __init__(self, database: Callable[[], Database], path: str, key: bytes, ignored: Ignored, head: Commit) -> None:
+        self._database = database
+        self.path = path
+        self.key = key
+        self._ignored = ignored
+        self.staged: Changes = {}
+        self.special: list[str] = []
+        self._records: Records | None = None
+        with self._root() as root:
+            self._records = records = Records(root, str(path_of_root_key(key)))
+        self._close = weakref.finalize(self, records.close)
+        try:
+            self._load(head)
+        except BaseException:
+            self._close()
+            raise
+
+    @contextmanager
+    def _root(self) -> Iterator[int]:
+        try:
+            root = open_root(self.path)
+        except OSError as error:
+            raise WorkspaceError(
+                f"the folder {self.path} cannot be opened: {error.strerror}",
+                hint="make it again; the state has its files, and workspace.restore() brings them out",
+            ) from error
+        try:
+            if self._records is not None:
+                self._records.stay_in(root)
+            yield root
+        finally:
+            os.close(root)
+
+    # The position and the index
+
+    @property
+    def records(self) -> Records:
+        """The files in ``.versioned-state``."""
+        assert self._records is not None
+        return self._records
+
+    def begin(self, head: Commit, *, is_empty: bool) -> None:
+        """Bring the folder to the head: from the commit that it is at, or with all files if it is new and empty."""
+        if self._is_new and is_empty:
+            self.bring_to(head)
+        self.follow(head)
+
+    def _load(self, head: Commit) -> None:
+        nodes = self.nodes()
+        position = self.records.read_position()
+        content = None if position is None else self._content_at(nodes, position.at)
+        self._is_new = position is None or content is None
+        if position is None or content is None:  # new, damaged, or of another store: nothing is known of the files
+            position = Position(head.address)
+            content = Content.of(nodes, head.tree, self.key)
+        self._position = position
+        index = self.records.read_index(position.at)
+        if index is None:
+            index = Index()
+            index.cells = dict(content.items())
+        self._index = index
+
+    def _content_at(self, nodes: Nodes, address: bytes) -> Content | None:
+        """The files of a commit; None if the store does not have it."""
+        with suppress(MissingObjectError):
+            commit = self._database().commits.read(Address(address))
+            return Content.of(nodes, commit.tree, self.key)
+        return None
+
+    def _write_position(self) -> None:
+        try:
+            self.records.write_position(self._position)
+        except OSError as error:
+            raise WorkspaceError(f"the folder {self.path} cannot be written: {error.strerror}", remains="no file was touched") from error
+
+    def _set_at(self, head: Commit) -> None:
+        """Record that the files are those of a commit now, but for what is unresolved and what the user has changed."""
+        self._position = Position(head.address, unresolved=self._position.unresolved)
+        self.staged = {}
+        with suppress(OSError):  # what the next process reads is older then: it looks again at what was brought since
+            self.records.write_position(self._position)
+        if self._index.changed >= _SAVE_AFTER:
+            self.records.write_index(head.address, self._index)
+
+    def nodes(self, staging: Staging | None = None) -> Nodes:
+        """Nodes over the store, for objects that go nowhere, or to a staging."""
+        staging = Staging(self._database().objects) if staging is None else staging
+        return Nodes(staging, staging=staging)
+
+    # What the folder has
+
+    def scan(self, nodes: Nodes) -> Changes:
+        """What differs between the folder and the commit that it is at; the objects of it are staged."""
+        encoder, decoder = Encoder(nodes), Decoder(nodes)
+        scan = Scan(
+            self._index,
+            self._ignored,
+            lambda entry, path: cell_of(encoder, entry, path),
+            lambda old, new, entry: form_of(old) != form_of(new) and same_entry(decoder.decode(old), entry),
+        )
+        with self._root() as root:
+            changes = scan.run(root)
+        self.special = scan.special
+        return changes
+
+    def content(self, nodes: Nodes) -> Content:
+        """The files in the folder, as a commit would have them."""
+        return self.base(nodes).edited(self.scan(nodes))
+
+    def base(self, nodes: Nodes) -> Content:
+        """The files of the commit that the folder is at."""
+        found = self._content_at(nodes, self._position.at)
+        if found is not None:
+            return found
+        self._index = Index()  # gc has collected the commit: every file is read and compared
+        return Content(nodes, None)
+
+    def dirty(self, nodes: Nodes) -> Changes:
+        """What the user has changed: not what an interrupted move has brought already."""
+        changes = self.scan(nodes)
+        toward = self._toward(nodes)
+        if not toward:
+            return changes
+        return {path: found for path, found in changes.items() if all(other.cell_at(path) != found[1] for other in toward)}
+
+    def _toward(self, nodes: Nodes) -> list[Content]:
+        found = (self._content_at(nodes, address) for address in self._position.toward)
+        return [content for content in found if content is not None]
+
+    def follow(self, head: Commit) -> None:
+        """Bring the files from the commit that they are at to another one. Those that the user has changed stay.
+
+        Raises:
+            WorkspaceError: it cannot be completed. The folder is still at the old commit, and the next call goes on.
+        """
+        if self._position.at == head.address and not self._position.toward and not self._is_new:
+            return
+        self._is_new = False
+        nodes = self.nodes()
+        old, new = self.base(nodes), Content.of(nodes, head.tree, self.key)
+        toward = self._toward(nodes)
+        if same(old.tree, new.tree) and not toward:
+            self._set_at(head)
+            return
+        changed = self._changed(nodes, old, new, toward)
+        check_paths({path: cell for path, (_, cell) in changed.items() if cell is not None})
+        steps: list[Step] = []
+        settled: dict[str, Stat | None] = {}
+        left = []
+        with self._root() as root, Parents(root) as parents:
+            for path, (before, after) in changed.items():
+                now, cell = self._current(nodes, parents, path, after)
+                if cell == after:
+                    settled[path] = now
+                elif cell == before or self._is_committed(path, now, cell) or any(other.cell_at(path) == cell for other in toward):
+                    steps.append(Step(path, now, after))
+                else:
+                    left.append(path)
+        brought = Brought()
+        if steps:
+            _check_typed(nodes, steps)
+            if head.address not in self._position.toward:
+                self._position.toward.append(head.address)
+                self._write_position()
+            self._bring(
+                nodes, steps, new, brought, "the state has moved, and these files have not", "the next commit() or move tries again"
+            )
+        settled |= brought.stats
+        for path, (_, after) in changed.items():
+            self._index.set(path, after, settled.get(path))
+        self._position.unresolved |= {*left, *brought.in_the_way}
+        self._position.unresolved -= settled.keys()
+        self._set_at(head)
+
+    def _changed(self, nodes: Nodes, old: Content, new: Content, toward: list[Content]) -> dict[str, tuple[bytes | None, bytes | None]]:
+        """The paths that may have to be brought, with their cells in both."""
+        changed: dict[str, tuple[bytes | None, bytes | None]] = {}
+        for other in [new, *toward]:
+            for key, before, _ in diff_maps(nodes, old.tree, other.tree):
+                path = path_of(key)
+                if path is None:
+                    raise WorkspaceError("the state has a file whose path is no text", remains="no file was touched")
+                changed[path] = before, new.cell_at(path)
+        return changed
+
+    def _is_committed(self, path: str, now: Stat | None, cell: bytes | None) -> bool:
+        """Whether a file is as the commit just made took it, which may have been merged with changes of others."""
+        return path in self.staged and self.staged[path] == (now, cell)
+
+    def _current(self, nodes: Nodes, parents: Parents, path: str, expected: bytes | None) -> tuple[Stat | None, bytes | None]:
+        """What is at a path now: its stat and its cell. A folder with something in it is nothing, unless one is expected."""
+        try:
+            found = look(parents, path)
+            if found is None:
+                return None, None
+            now = stat_of(found)
+            if self._index.stats.get(path) == now and self._index.is_fresh(now):
+                return now, self._index.cells[path]
+            staged = self.staged.get(path)
+            if staged is not None and staged[0] == now:
+                return now, staged[1]
+            encoder = Encoder(nodes)
+            if stat.S_ISDIR(found.st_mode):
+                cell = cell_of(encoder, Folder(), path)
+                return stat_of_folder(), cell if cell == expected or is_empty(parents, path) else None
+            parent, name = parents.open(path)
+            if stat.S_ISLNK(found.st_mode):
+                entry: Entry = Symlink(os.readlink(name, dir_fd=parent))
+            elif stat.S_ISREG(found.st_mode):
+                entry = file_entry(read_file(parent, name), found.st_mode & 0o777)
+            else:
+                return now, b""  # a socket, a pipe, a device: as no commit has it
+        except OSError as error:
+            raise WorkspaceError(f"{path} cannot be read: {error.strerror}", [path]) from error
+        cell = cell_of(encoder, entry, path)
+        for known in (expected, self._index.cells.get(path)):
+            if known is not None and form_of(known) != form_of(cell) and same_entry(Decoder(nodes).decode(known), entry):
+                return now, known
+        return now, cell
+
+    # Bringing files
+
+    def _bring(self, nodes: Nodes, steps: list[Step], target: Content, brought: Brought, remains: str, hint: str) -> None:
+        """Take some steps: first removals, then files, read from the store as they are written."""
+        folder = cell_of(Encoder(nodes), Folder(), "")
+        writes = {step.path: step for step in sorted(steps) if step.cell is not None}
+        cells = {path: step.cell for path, step in writes.items() if step.cell is not None}
+        try:
+            with self._root() as root:
+                remove(root, [step for step in steps if step.cell is None], brought, lambda path: target.cell_at(path) == folder)
+                with Parents(root) as parents:
+                    for path, entry in in_batches(nodes, cells):
+                        if why_no_entry(entry):
+                            brought.in_the_way.append(path)
+                        else:
+                            write(parents, writes[path], entry, brought)
+        except OSError as error:
+            raise WorkspaceError(
+                f"files in {self.path} could not be written: {error.strerror}",
+                [step.path for step in steps if step.path not in brought.stats],
+                remains=f"{remains}; status() shows what differs",
+                hint=f"see that the folder can be written, and has room; {hint}",
+            ) from error
+
+    def bring(self, nodes: Nodes, target: Content, *, scope: Callable[[str], bool] | None = None, overwrite: bool = True) -> None:
+        """Make the folder, or a part of it, have the files of ``target``, whatever it has now.
+
+        Args:
+            overwrite: otherwise refuse to replace content that no commit has.
+        """
+        base = self.base(nodes)
+        changes = self.scan(nodes)
+        now = base.edited(changes)
+        wanted: dict[str, bytes | None] = {}
+        for key, _, cell in diff_maps(nodes, now.tree, target.tree):
+            path = path_of(key)
+            if path is None:
+                raise WorkspaceError("the state has a file whose path is no text", remains="no file was touched")
+            if scope is None or scope(path):
+                wanted[path] = cell
+        stats = self._stats(wanted, changes)
+        unknown = [path for path in wanted if path in changes or path not in self._index.cells]
+        lost = [path for path in unknown if stats[path] not in (None, stat_of_folder())]
+        if lost and not overwrite:
+            raise DirtyWorkspaceError(
+                "restore() would overwrite files whose content no commit has", lost, paths=self.paths_of(lost), hint=_OVERWRITE
+            )
+        cells = {path: cell for path, cell in wanted.items() if cell is not None}
+        check_paths(cells)
+        steps = [Step(path, stats[path], cell) for path, cell in wanted.items()]
+        brought = Brought()
+        if steps:
+            _check_typed(nodes, steps)
+            self._position.writing = sorted({*self._position.writing, *wanted})
+            self._write_position()
+            self._bring(nodes, steps, target, brought, "these files are as they were, and the others were brought", "then do it again")
+            for path, found in brought.stats.items():
+                cell = self._index.cells.get(path)
+                self._index.set(path, cell, found if cell == wanted[path] else None)
+        if steps or scope is None:
+            self._position.writing = [] if scope is None else sorted({*self._position.writing} - wanted.keys())
+            self._position.unresolved -= brought.stats.keys()
+            self._write_position()
+        if brought.in_the_way:
+            raise WorkspaceError(
+                f"something is in the way of {', '.join(brought.in_the_way[:5])}",
+                brought.in_the_way,
+                remains="the other files were brought",
+                hint="a folder with other files in it, a link on the way, or a program that writes there: move it away",
+            )
+
+    def _stats(self, paths: Iterable[str], changes: Changes) -> dict[str, Stat | None]:
+        """What is at some paths now, as the look at the folder found it; what the look left out, such as ignored files, as it is."""
+        found: dict[str, Stat | None] = {}
+        with self._root() as root, Parents(root) as parents:
+            for path in sorted(paths):
+                if path in changes:
+                    found[path] = changes[path][0]
+                elif path in self._index.cells:
+                    found[path] = self._index.stats.get(path, stat_of_folder())
+                else:
+                    now = look(parents, path)
+                    found[path] = None if now is None else stat_of_folder() if stat.S_ISDIR(now.st_mode) else stat_of(now)
+        return found
+
+    def bring_to(self, commit: Commit) -> None:
+        """Make the folder have the files of a commit, whatever it has now."""
+        nodes = self.nodes()
+        self.bring(nodes, Content.of(nodes, commit.tree, self.key))
+
+    def keep(self, files: Iterable[str]) -> None:
+        """The folder's own files stand, at paths that a move has left as they were."""
+        self._position.unresolved -= set(files)
+        self._position.writing = [path for path in self._position.writing if path not in set(files)]
+        self._write_position()
+
+    @property
+    def unresolved(self) -> list[str]:
+        """The paths that a move has left as they were, or whose restoration was cut short. Cost: as of ``scan`` if there may be any."""
+        position = self._position
+        if not position.unresolved and not position.writing:
+            return []
+        left = {*position.unresolved, *position.writing} & self.scan(self.nodes()).keys()
+        position.unresolved, position.writing = left, []
+        return sorted(left)
+
+    def check_resolved(self) -> None:
+        """Raise ``DirtyWorkspaceError`` if files were left as they are by a move, or in the middle of being brought."""
+        left = self.unresolved
+        if left:
+            raise DirtyWorkspaceError(
+                "files were left as they are when the state moved on, so a commit would undo changes of others",
+                left,
+                paths=self.paths_of(left),
+                hint="workspace.restore(path, overwrite=True) takes the state's file; workspace.keep(path), after a merge by hand, yours",
+            )
+
+    def paths_of(self, files: Iterable[str]) -> list[str]:
+        """The paths of some files in the state."""
+        root = path_of_root_key(self.key)
+        return [str(StatePath((*root.steps, Key(path)))) for path in files]
+
+    def restore(self, path: str | None, commit: Commit, *, overwrite: bool) -> None:
+        """Give a file, all that is in a folder, or everything the content that it has at a commit. Raises ``UnknownPathError``."""
+        nodes = self.nodes()
+        if path is None:
+            self.bring(nodes, Content.of(nodes, commit.tree, self.key), overwrite=overwrite)
+            return
+        within = path + "/"
+        target = Content.of(nodes, commit.tree, self.key)
+        if not any(content.holds(path) for content in (target, self.base(nodes))):
+            raise UnknownPathError(*self.paths_of([path]), at=commit.short, hint="paths are relative to the folder, with / between names")
+        self.bring(nodes, target, scope=lambda each: each == path or each.startswith(within), overwrite=overwrite)
+
+    def close(self) -> None:
+        """Let go of the folder; the next process finds the index there."""
+        if self._close.alive:
+            if self._index.changed:
+                self.records.write_index(self._position.at, self._index)
+            self._close()
+
+
+_OVERWRITE: Final = "restore(path, overwrite=True) overwrites them; commit() keeps them"
+
+
+def _check_typed(nodes: Nodes, steps: Iterable[Step]) -> None:
+    """Raise ``WorkspaceError`` if the value of a step is no file: nothing is brought then."""
+    typed = {step.path: step.cell for step in steps if step.cell is not None and form_of(step.cell) == "other"}
+    check_entries(dict(in_batches(nodes, typed)))

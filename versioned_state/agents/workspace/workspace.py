@@ -1,0 +1,204 @@
+"""``Workspace``: a folder of files that is kept with a state. Layer: agents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from versioned_state.agents.workspace.content import Content, Files
+from versioned_state.agents.workspace.entries import RESERVED
+from versioned_state.agents.workspace.hook import WorkspaceHook
+from versioned_state.agents.workspace.ignore import Rules
+from versioned_state.agents.workspace.scan import Ignored
+from versioned_state.agents.workspace.working import WorkingFolder
+from versioned_state.errors import HandleClosedError, InvalidArgumentError, WorkspaceError
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.views.diff import Diff
+from versioned_state.state.aio.caller import ready
+from versioned_state.state.versioned import Versioned
+from versioned_state.values.keys import user_key
+from versioned_state.values.trees.edit import edit_map
+
+if TYPE_CHECKING:
+    from versioned_state.repository.views.snapshot import Snapshot
+
+
+class Workspace:
+    """A folder of files kept with a state: each commit of the state takes both, and each move of the state brings both back.
+
+    The files are a value of the state under the key ``name``: a dict from relative path to a text (a file of mode 0644 in UTF-8), bytes,
+    ``File``, ``Symlink`` or ``Folder``. So ``diff``, ``blame``, ``log``, ``grep`` and ``merge`` go into them, as ``workspace["src/a.py"]``.
+    The state reads that value as any other; files are changed in the folder.
+
+    ``reset``, ``rollback``, ``switch``, ``undo`` and ``merge`` raise ``DirtyWorkspaceError`` while files have changes that no commit has;
+    ``discard`` drops those changes. A transaction or task that fails restores the files to those at its start. Forks, snapshots and other
+    handles leave the folder alone.
+
+    An empty or missing folder gets the files of the head. The files of another folder are uncommitted changes; none is overwritten.
+
+    Cost of a commit or ``status()``: a stat for each file, and reading those that changed.
+
+    Args:
+        state: the state. One handle has the folder at a time, in all processes.
+        path: the folder. It is made if it is missing. Nothing outside of it is read or written, and no link is followed.
+        name: the key of the state under which the files are.
+        ignore: patterns of files that are left out, as in a ``.gitignore``. They come before those of the folder.
+        gitignore: whether files that the ``.gitignore`` files of the folder ignore are left out. A file that the head has is never ignored,
+            as in git.
+
+    Raises:
+        WorkspaceError: the folder cannot be read or written, or another workspace uses it; or the state has something else under ``name``.
+    """
+
+    def __init__(
+        self,
+        state: Versioned,
+        path: str | os.PathLike[str],
+        *,
+        name: str = "workspace",
+        ignore: str | Iterable[str] = (),
+        gitignore: bool = True,
+    ) -> None:
+        if not isinstance(state, Versioned):
+            raise InvalidArgumentError(f"a workspace is kept with a Versioned, not with a {type(state).__name__}")
+        user_key(name)  # raises
+        patterns = [ignore] if isinstance(ignore, str) else list(ignore)
+        self._state = state
+        self._name = name
+        self._path = str(Path(os.fsdecode(path)).absolute())
+        with ready(state._lock):
+            state._check_open()
+            state._transactions.refuse("Workspace")
+            handle = state._handle
+            if handle.hooks.makes(user_key(name)):
+                raise InvalidArgumentError(f"the state has a workspace under {name!r} already", hint="give each a name= of its own")
+            try:
+                Path(self._path).mkdir(parents=True, exist_ok=True)
+                is_empty = all(each.name.startswith(RESERVED) or each.name == ".git" for each in Path(self._path).iterdir())
+            except OSError as error:
+                raise WorkspaceError(f"the folder {self._path} cannot be used: {error.strerror}") from error
+            ignored = Ignored(Rules(os.fsencode(each) for each in patterns), gitignore=gitignore)
+            self._hook = WorkspaceHook(handle, self._path, name, ignored)
+            try:
+                self._hook.folder.begin(handle.head, is_empty=is_empty)
+                handle.hooks.add(self._hook, handle.head)
+            except BaseException:
+                self._hook.close()
+                raise
+
+    @property
+    def path(self) -> str:
+        """The folder, as an absolute path."""
+        return self._path
+
+    @property
+    def name(self) -> str:
+        """The key of the state under which the files are."""
+        return self._name
+
+    def _ready(self) -> WorkingFolder:
+        self._state._check_open()
+        if self._hook not in self._state._handle.hooks.all:
+            raise HandleClosedError("this workspace was closed", hint="make another one: Workspace(state, path)")
+        return self._hook.folder
+
+    def status(self) -> Diff:
+        """What the next commit would change in the files, by path and line. Cost: a stat for each file, and reading the changed ones."""
+        with ready(self._state._lock):
+            folder = self._ready()
+            head = self._state.head.tree
+            nodes = folder.nodes()
+            cell = folder.content(nodes).cell
+            after = edit_map(nodes, head, {folder.key: cell})
+            return Diff(nodes.reader, head, after)
+
+    @property
+    def files(self) -> Files:
+        """The regular files in the folder, as a commit would take them now: a read-only mapping from relative path to bytes.
+
+        What is ignored is not in it. It does not follow later changes. Cost: as of ``status``; a file is read when asked for.
+        """
+        with ready(self._state._lock):
+            folder = self._ready()
+            nodes = folder.nodes()
+            return Files(nodes, folder.content(nodes))
+
+    def at(self, rev: str | Commit) -> Files:
+        """The regular files of a commit. Raises ``UnknownRevisionError``. Cost: a read when asked for a file."""
+        with ready(self._state._lock):
+            self._ready()
+            return files_of(self._state.checkout(rev), self._name)
+
+    @property
+    def left_out(self) -> list[str]:
+        """The sockets, pipes and devices in the folder, which no commit takes. Cost: as of ``status``."""
+        with ready(self._state._lock):
+            folder = self._ready()
+            folder.scan(folder.nodes())
+            return sorted(folder.special)
+
+    @property
+    def unresolved(self) -> list[str]:
+        """The files that were left as they are when the state moved on, or whose restoration was cut short. The next commit is refused.
+
+        ``restore(path, overwrite=True)`` takes the state's file; ``keep(path)`` keeps the folder's, after merging by hand.
+        """
+        with ready(self._state._lock):
+            return self._ready().unresolved
+
+    def restore(self, path: str | os.PathLike[str] | None = None, *, at: str | Commit = "HEAD", overwrite: bool = False) -> None:
+        """Give files the content that they have at a revision: a change to commit, unless that is the head.
+
+        Each file has its old content or the new one, whenever the process ends.
+
+        Args:
+            path: a file, or a folder with all that is in it, relative to the workspace; without it, everything.
+            overwrite: replace and remove files whose content no commit has.
+
+        Raises:
+            DirtyWorkspaceError: files whose content no commit has would be lost. Nothing was changed.
+            UnknownPathError: neither the revision nor the head has such a file.
+            WorkspaceError: files cannot be written, or must not be; it names them. Those before them were restored.
+        """
+        with ready(self._state._lock):
+            self._ready().restore(None if path is None else self._relative(path), self._state._resolve(at), overwrite=overwrite)
+
+    def keep(self, *paths: str | os.PathLike[str]) -> None:
+        """Keep the folder's files at some ``unresolved`` paths, or all: the next commit takes them as they are."""
+        with ready(self._state._lock):
+            folder = self._ready()
+            folder.keep([self._relative(path) for path in paths] if paths else folder.unresolved)
+
+    def _relative(self, path: str | os.PathLike[str]) -> str:
+        """A path relative to the folder, with plain names."""
+        text = os.fsdecode(path)
+        if text.startswith("/"):
+            text = os.path.relpath(text, self._path)
+        text = os.path.normpath(text)
+        if text == ".." or text.startswith("../"):
+            raise InvalidArgumentError(f"{os.fsdecode(path)} is not in the folder {self._path}")
+        return text
+
+    def close(self) -> None:
+        """Let go of the folder: later commits of the state take no file, and moves bring none. The files stay. Idempotent."""
+        with ready(self._state._lock):
+            if not self._state._closed:
+                self._state._handle.hooks.remove(self._hook)
+            self._hook.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Workspace {self._path}>"
+
+
+def files_of(snapshot: Snapshot, name: str = "workspace") -> Files:
+    """The regular files of a snapshot: a read-only mapping from relative path to bytes. Raises ``WorkspaceError`` if there are none."""
+    nodes = snapshot._nodes
+    return Files(nodes, Content(nodes, snapshot._cell(name)))
