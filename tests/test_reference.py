@@ -85,7 +85,7 @@ CALLS = sorted(set(calls()))
 
 def test_the_page_is_read():
     assert len(CALLS) > 60
-    assert ("Versioned", "", "checkout", "rev") in CALLS
+    assert ("Versioned", "", "checkout", "rev, *, migrated=False") in CALLS
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: ".".join(filter(None, (call[0], call[1], call[2]))))

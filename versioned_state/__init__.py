@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from versioned_state.state.live import Live
     from versioned_state.state.open import open as open  # noqa: A004 - read as versioned_state.open; the alias exports it
     from versioned_state.state.sequence import StateSequence
+    from versioned_state.state.shape.bounded import Bounded
+    from versioned_state.state.shape.migrations import Migrations
+    from versioned_state.state.shape.schema import Schema
     from versioned_state.state.state import State
     from versioned_state.state.versioned import Versioned
     from versioned_state.storage import Cache, Disk, KVStore, Memory, open_store
@@ -69,6 +72,7 @@ __all__ = [
     "MISSING",
     "ActionEvent",
     "Agent",
+    "Bounded",
     "Cache",
     "Call",
     "Change",
@@ -85,11 +89,13 @@ __all__ = [
     "Live",
     "Memory",
     "Merge",
+    "Migrations",
     "ObjectInfo",
     "OnMoved",
     "Outcome",
     "OutputEvent",
     "Repository",
+    "Schema",
     "Signer",
     "Skip",
     "Snapshot",
@@ -171,6 +177,9 @@ __getattr__, __dir__ = lazy_names(
         "open": "state.open",
         "open_async": "state.aio.open",
         "StateSequence": "state.sequence",
+        "Bounded": "state.shape.bounded",
+        "Migrations": "state.shape.migrations",
+        "Schema": "state.shape.schema",
         "State": "state.state",
         "Versioned": "state.versioned",
         "Cache": "storage",

@@ -19,6 +19,9 @@ Grouped by what the caller does next::
     │   ├── UnserializableValueError   also TypeError: a value that cannot be stored
     │   ├── LimitExceededError         also ValueError: too deep, too large, too many
     │   ├── PickleRefusedError         the policy refuses to pickle or unpickle
+    │   ├── SchemaError                also ValueError: a value that breaks the schema of its state
+    │   ├── MigrationError             a migration raised
+    │   ├── NewerVersionError          a state at a newer version than the migrations know
     │   ├── ReadOnlyError              also TypeError: a write to a snapshot or read-only store
     │   ├── HandleClosedError          a call on a closed handle
     │   ├── TransactionError           a call that cannot be undone, within a transaction
@@ -65,11 +68,14 @@ from .bad_input import (
     InvalidArgumentError,
     InvalidPathError,
     LimitExceededError,
+    MigrationError,
     MissingDependencyError,
+    NewerVersionError,
     NoTaskError,
     PickleRefusedError,
     ReadOnlyError,
     RefExistsError,
+    SchemaError,
     TransactionError,
     UnknownEffectError,
     UnknownNoteError,
@@ -131,14 +137,17 @@ __all__ = [
     "LimitExceededError",
     "LockTimeoutError",
     "MergeConflictError",
+    "MigrationError",
     "MissingDependencyError",
     "MissingObjectError",
+    "NewerVersionError",
     "NoTaskError",
     "NotAStoreError",
     "PatchConflictError",
     "PickleRefusedError",
     "ReadOnlyError",
     "RefExistsError",
+    "SchemaError",
     "StateError",
     "StorageError",
     "StorageFullError",

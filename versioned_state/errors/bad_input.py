@@ -53,6 +53,34 @@ class PickleRefusedError(StateError):
         self.type_name = type_name
 
 
+class SchemaError(StateError, ValueError):
+    """A value that breaks the schema of its state; ``path`` is where, and ``rule`` what was broken there."""
+
+    def __init__(self, path: str, rule: str, reason: str, *, remains: str = "") -> None:
+        super().__init__(f"{path or 'the state'} breaks the schema ({rule}): {reason}", remains=remains)
+        self.path, self.rule, self.reason = path, rule, reason
+
+
+class MigrationError(StateError):
+    """A migration failed; ``version`` is the version that it was to lead to, and the cause says why."""
+
+    def __init__(self, version: int, reason: str) -> None:
+        super().__init__(f"the migration to version {version} failed: {reason}", remains="nothing was changed")
+        self.version = version
+
+
+class NewerVersionError(StateError):
+    """A state at a newer version than its reader's migrations lead to."""
+
+    def __init__(self, version: int, known: int) -> None:
+        super().__init__(
+            f"the state is at version {version}, and the migrations lead to version {known}",
+            remains="nothing was changed",
+            hint="newer code wrote it: read it with that code, or open it without migrations= to see it as it is",
+        )
+        self.version, self.known = version, known
+
+
 class ReadOnlyError(StateError, TypeError):
     """A write to a snapshot, or to a store that was opened for reading."""
 

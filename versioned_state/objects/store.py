@@ -141,6 +141,10 @@ class Staging:
         here.update(self._store.read_many(rest))
         return here
 
+    def staged(self) -> dict[Address, bytes]:
+        """The raw bytes of the staged objects, by address. Those that were stored ahead are not among them."""
+        return dict(self._staged)
+
     def sealed(self) -> dict[str, bytes]:
         """The staged objects that were not sent yet, as keys and stored bytes."""
         sent = self._sent

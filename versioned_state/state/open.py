@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.repository.history.signing import Signer
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Cache, open_store
 from versioned_state.storage.url import is_remote
 from versioned_state.values.codec.pickles import PickleMode
+
+if TYPE_CHECKING:
+    from versioned_state.state.shape.migrations import Migrations
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 
@@ -26,11 +29,14 @@ def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is
     read_only: bool = False,
     create: bool = True,
     cache_bytes: int = CACHE_BYTES,
+    schema: Any = None,
+    check_reads: bool = False,
+    migrations: Migrations | None = None,
 ) -> Versioned:
     """The state at a URL or path, as ``open_store`` takes them. Closing the state closes its store.
 
     Args:
-        branch, author, pickle, pickle_key, signer: as for ``Versioned``.
+        branch, author, pickle, pickle_key, signer, schema, check_reads, migrations: as for ``Versioned``.
         encryption_key: 32 bytes, the key of an ``Encrypted`` store; an empty store becomes one.
         read_only: write nothing; ``commit`` raises ``ReadOnlyError``.
         create: create the store if it does not exist; otherwise, and with ``read_only``, that is a ``StoreNotFoundError``.
@@ -44,7 +50,17 @@ def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is
     try:
         if cache_bytes and is_remote(url):
             store = Cache(store, cache_bytes)
-        state = Versioned(store, branch=branch, author=author, pickle=pickle, pickle_key=pickle_key, signer=signer)
+        state = Versioned(
+            store,
+            branch=branch,
+            author=author,
+            pickle=pickle,
+            pickle_key=pickle_key,
+            signer=signer,
+            schema=schema,
+            check_reads=check_reads,
+            migrations=migrations,
+        )
     except BaseException:
         store.close()
         raise

@@ -71,7 +71,12 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
     @locked
     def _read(self, picked: range) -> list[Any]:
         live = self._live()
-        return self._worktree.lists.read(self._key, picked) if live is None else live[picked.start : picked.stop : picked.step]
+        if live is not None:
+            return live[picked.start : picked.stop : picked.step]
+        values = self._worktree.lists.read(self._key, picked)
+        if self._worktree.read_check is not None:
+            self._worktree.read_check.check_elements(self._key, picked, values)
+        return values
 
     @locked
     def _compare(self, start: int, end: int) -> list[Any]:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from versioned_state.repository.views.diff import Diff
     from versioned_state.state.aio.twins import VersionedAio
     from versioned_state.state.branch.lock import Lock
+    from versioned_state.state.shape.migrations import Migrations
+    from versioned_state.state.shape.shape import Shape
     from versioned_state.storage import KVStore
     from versioned_state.values.codec.pickles import PickleMode
 
@@ -57,12 +59,16 @@ class Versioned(BranchOperations):
         branch: begins at the empty state if it does not exist.
         author: the author of commits, unless a call names another; ``""`` is none.
         pickle, pickle_key, signer, clock: as for ``Repository``; not together with one.
+        schema: what the state may be, checked by each commit and merge: a ``Schema``, or what one is made of. Forks keep to it too.
+        check_reads: check committed values also when they are read, here and by ``checkout``; a ``SchemaError`` if one is not valid.
+        migrations: read every state as the newest version; the first commit writes what they change, as a commit of its own.
 
     Raises:
         StorageError: the store cannot be opened, or is not a store of this library; see ``errors``.
+        NewerVersionError, MigrationError: the state is newer than the migrations, or one of them raised. Nothing was changed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is an option of its own
         self,
         store: KVStore | Repository | None = None,
         *,
@@ -72,6 +78,9 @@ class Versioned(BranchOperations):
         pickle_key: bytes | None = None,
         signer: Signer | None = None,
         clock: Callable[[], int] | None = None,
+        schema: Any = None,
+        check_reads: bool = False,
+        migrations: Migrations | None = None,
     ) -> None:
         check_name("branch", branch)
         check_text("author", author)
@@ -83,6 +92,12 @@ class Versioned(BranchOperations):
             repository = Repository(store, pickle=pickle, pickle_key=pickle_key, signer=signer, clock=clock)
         super().__init__(b"", HandleLock())
         self._handle = BranchHandle(repository, branch, author or None)
+        self._shape: Shape | None = None
+        if schema is not None or check_reads or migrations is not None:
+            from versioned_state.state.shape.shape import Shape
+
+            self._shape = Shape(schema, check_reads=check_reads, migrations=migrations)
+            self._shape.attach(self._handle)
         self._unfinished = self._handle.unfinished
         self._hooks = self._handle.hooks.all
         self._transactions = Transactions(self._handle, self._lock, ref(self))
@@ -181,6 +196,7 @@ class Versioned(BranchOperations):
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names its path.
             UnknownPathError: one of ``keys`` is neither in the state nor in the head.
+            SchemaError: a value breaks the schema; the error names its path and the rule.
             MergeConflictError: both sides changed a path. Its ``merge`` resolves the conflict.
             RefExistsError: there is a tag of that name.
             UnsupportedByStoreError: the store takes too few conditions a batch for a commit with a tag (S3).
@@ -331,7 +347,8 @@ class Versioned(BranchOperations):
             RefExistsError: the branch exists.
         """
         target = self._resolve(at)
-        state = Versioned(self.repository, branch=branch, author=self.author)  # first: once there is a branch, nothing can fail
+        shape = {} if self._shape is None else self._shape.options
+        state = Versioned(self.repository, branch=branch, author=self.author, **shape)  # first: once there is a branch, nothing can fail
         state._handle.begin(target)
         return state
 

@@ -11,16 +11,22 @@ from versioned_state.storage import KVStore
 
 
 class HeldObjects(ObjectStore):
-    """Verified reads for one handle. What a background call has read stays in memory until it ends, so that its steps need not wait."""
+    """Verified reads for one handle. What a background call has read stays in memory until it ends, so that its steps need not wait.
+
+    ``beside`` has objects that are not in the store: those of migrated roots, until they are committed.
+    """
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
+        self.beside: dict[Address, bytes] = {}
 
     @property
     def kv(self) -> KVStore:  # type: ignore[override] # read from the repository's each time
         return self._objects.kv
 
     def read(self, address: Address) -> bytes:
+        if self.beside and (own := self.beside.get(address)) is not None:
+            return own
         caller = current_caller()
         if caller is None:
             return self._objects.read(address)
@@ -32,6 +38,13 @@ class HeldObjects(ObjectStore):
         return raw
 
     def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
+        if self.beside:
+            wanted = list(addresses)
+            own = {address: self.beside[address] for address in wanted if address in self.beside}
+            return own | self._read_many([address for address in wanted if address not in own])
+        return self._read_many(addresses)
+
+    def _read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
         caller = current_caller()
         if caller is None:
             return self._objects.read_many(addresses)

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import (
     BranchMovedError,
@@ -50,6 +50,9 @@ from versioned_state.values.keys import path_of
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
 
+if TYPE_CHECKING:
+    from versioned_state.state.shape.migrations import Migrator
+
 _ATTEMPTS: Final = 1000
 """Attempts to commit to a branch that keeps moving. With the backoff they take most of a minute."""
 
@@ -69,8 +72,9 @@ class BranchHandle:
         self.ttl: int | None = None  # in microseconds; None: as the branch has it
         self.commits_made = 0
         self.pending = PendingEntries()
-        objects = HeldObjects(repository.database.objects)
-        self.worktree = Worktree(objects, repository.database.policy, self.head.tree, LateMerge(weakref.ref(self)))
+        self.objects = HeldObjects(repository.database.objects)
+        self.migrator: Migrator | None = None
+        self.worktree = Worktree(self.objects, repository.database.policy, self.head.tree, LateMerge(weakref.ref(self)))
         self.unfinished = self.worktree.unfinished
         self.hooks = Hooks()
         self._in_doubt: CommitInDoubt | None = None
@@ -96,7 +100,8 @@ class BranchHandle:
     def close(self) -> None:
         """Release the store and the live values. The branch and the head can still be read."""
         self.hooks.close()
-        del self.repository, self.worktree
+        del self.repository, self.worktree, self.objects
+        self.migrator = None
         self._in_doubt = None
 
     def commit_of(self, ref: Ref) -> Commit:
@@ -134,8 +139,9 @@ class BranchHandle:
 
     def begin(self, at: Commit) -> None:
         """Create the branch at a commit and move there, before any value is loaded. Raises ``RefExistsError``."""
+        self.root_of(at)
         self.set_position(*self.repository.branches.begin(self.branch, at))
-        self.worktree.tree = self.head.tree
+        self.worktree.tree = self.root_of(self.head)
 
     # Committing
 
@@ -157,6 +163,7 @@ class BranchHandle:
         """Publish a commit of the staged changes on our head, or on the new head if the branch has moved.
 
         Args:
+            write: stages a commit of a root on a parent.
             amended: the root to commit, if hooks have changed the staged one.
             tag: is made for the commit, in the same batch.
         """
@@ -184,8 +191,23 @@ class BranchHandle:
                 break
             parent = found
             if on_moved is OnMoved.MERGE:
-                tree = merge_roots(self, staged, self.head.tree, ours, parent.tree, resolving)
+                tree = merge_roots(self, staged, self.root_of(self.head), ours, self.root_of(parent), resolving)
         raise self.moved_error(resolving)
+
+    # Migrations
+
+    def root_of(self, commit: Commit) -> Tree:
+        """The root that the handle works with at a commit: that of the commit, at the newest version. Raises as ``Migrator.migrated``."""
+        return commit.tree if self.migrator is None else self.migrator.migrated(commit).root
+
+    @property
+    def is_migrating(self) -> bool:
+        """Whether the next commit writes what migrations change."""
+        return self.migrator is not None and not self.migrator.migrated(self.head).is_written
+
+    def migrated(self, commit: Commit, staged: Staged) -> Commit:
+        """The parent of a commit that is based on ``root_of(commit)``: that commit, or one of its migration, which is staged."""
+        return commit if self.migrator is None else self.migrator.written(commit, staged.staging, self.author)
 
     def moved_error(self, resolving: Resolving) -> BranchMovedError:
         """The error of a call that gave up because the branch moved."""
@@ -277,7 +299,8 @@ class BranchHandle:
 
     def _record_move(self, target: Commit, position: HandlePosition) -> None:
         """Record a move that drops uncommitted changes before the live values are updated."""
-        self.unfinished.move = Move(target.tree, target.tree, journal=0, position=position)
+        root = self.root_of(target)
+        self.unfinished.move = Move(root, root, journal=0, position=position)
         self.unfinished.question = None
 
     def finish(self) -> None:
@@ -353,7 +376,7 @@ class BranchHandle:
         ref, theirs = self.read_head()
         if theirs != self.head:
             self.hooks.take_in(theirs)
-            self._merge_head(self.head.tree, HandlePosition(self.branch, ref, theirs), resolving)
+            self._merge_head(self.root_of(self.head), HandlePosition(self.branch, ref, theirs), resolving)
         else:
             self.set_position(ref, theirs)
         return self.head
@@ -369,17 +392,17 @@ class BranchHandle:
 
     def _merge_head(self, base: Tree, position: HandlePosition, resolving: Resolving) -> None:
         """Move to another position, with our changes since ``base`` on top. If it raises ``MergeConflictError``, nothing was changed."""
-        theirs = position.head
+        theirs = self.root_of(position.head)
         for _ in range(_MERGES_BESIDE):
             try:
                 staged = self.worktree.stage(lenient=True)
-                expected = merge_roots(self, staged, base, staged.tree, theirs.tree, resolving)
+                expected = merge_roots(self, staged, base, staged.tree, theirs, resolving)
             except MissingObjectError:
                 break
             if current_caller() is None:
                 self._take_in(position, staged, base, expected)
                 return
-            self.worktree.read_ahead(staged.tree, expected, theirs.tree)
+            self.worktree.read_ahead(staged.tree, expected, theirs)
             with hold_still():
                 if self.worktree.holds(staged):
                     self._take_in(position, staged, base, expected)
@@ -387,23 +410,23 @@ class BranchHandle:
         with hold_still():
             try:
                 staged = self.worktree.stage(lenient=True)
-                expected = merge_roots(self, staged, base, staged.tree, theirs.tree, resolving)
+                expected = merge_roots(self, staged, base, staged.tree, theirs, resolving)
             except MissingObjectError:
                 # gc collected our head after the last ref to it was gone.
-                staged, base = self.worktree.stage_over(theirs.tree)
-                expected = merge_roots(self, staged, base, staged.tree, theirs.tree, resolving)
+                staged, base = self.worktree.stage_over(theirs)
+                expected = merge_roots(self, staged, base, staged.tree, theirs, resolving)
             self._take_in(position, staged, base, expected)
 
     def _take_in(self, position: HandlePosition, staged: Staged, base: Tree, expected: Tree) -> None:
         """Move to another position; the live values, which are as ``staged``, take on the content of ``expected``."""
-        theirs = position.head
+        theirs = self.root_of(position.head)
         keep = staged.failed.keys() - staged.replaced
-        self.unfinished.move = Move(expected, theirs.tree, staged.staging, keep=keep, position=position)
+        self.unfinished.move = Move(expected, theirs, staged.staging, keep=keep, position=position)
         self.unfinished.question = None
         try:
-            self.worktree.update(staged.tree, expected, base=base, head=theirs.tree, also=staged.replaced)
+            self.worktree.update(staged.tree, expected, base=base, head=theirs, also=staged.replaced)
         except StateError:
-            if self.worktree.tree is theirs.tree:
+            if self.worktree.tree is theirs:
                 self.position = position
             self.unfinished.move = None
             raise
@@ -422,7 +445,7 @@ class BranchHandle:
         if theirs != self.head and on_moved is OnMoved.REFUSE:
             raise self.moved_error(resolving)
         if theirs != self.head and on_moved is OnMoved.MERGE:
-            self._merge_head(self.head.tree, HandlePosition(self.branch, ref, theirs), resolving)
+            self._merge_head(self.root_of(self.head), HandlePosition(self.branch, ref, theirs), resolving)
         self.worktree.distrust()
 
     def move_to(self, position: HandlePosition, *, dropping: bool = False) -> None:
@@ -435,27 +458,27 @@ class BranchHandle:
             self._drop_to(position)
         elif dropping:
             staged = self.worktree.stage(lenient=True)
-            self.worktree.read_ahead(staged.tree, self.head.tree, position.head.tree)
+            self.worktree.read_ahead(staged.tree, self.root_of(self.head), self.root_of(position.head))
             with hold_still():
                 self._drop_to(position)
         else:
             self.unfinished.question = None
             try:
-                self._merge_head(self.head.tree, position, Resolving())
+                self._merge_head(self.root_of(self.head), position, Resolving())
             except MergeConflictError as error:
                 error.remains = "the branch has moved; the state is as it was, with the changes that were made meanwhile"
                 error.hint = "refresh() raises it again, to be resolved; discard() drops the changes"
                 raise
 
     def _drop_to(self, position: HandlePosition) -> None:
-        target = position.head
+        target, root = position.head, self.root_of(position.head)
         self._record_move(target, position)
         try:
             try:
                 self.worktree.restore()
-                self.worktree.update(self.head.tree, target.tree)
+                self.worktree.update(self.root_of(self.head), root)
             except MissingObjectError:
-                self.worktree.drop(target.tree)
+                self.worktree.drop(root)
         except StateError:
             self.unfinished.move = None
             raise

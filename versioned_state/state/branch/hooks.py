@@ -2,8 +2,8 @@
 
 ::
 
-    commit   before_commit ── stage ── amend ── check ──┬── publish, with ``batch_part`` ── moved
-                                                        └── the branch had moved: merge, check, publish
+    commit   before_commit ── stage ── amend ── settle ── check ──┬── publish, with ``batch_part`` ── moved
+                                                                  └── the branch had moved: merge, settle, check, publish
     move     refuse ── the branch moves ── the live values follow ── moved
     refresh  take_in ── the live values follow ── moved
     block    save ──┬── the block ends: commit
@@ -47,6 +47,14 @@ class Hook:
             keys: the root keys whose changes are committed; None for all.
         """
         return tree
+
+    def settle(self, nodes: Nodes, before: Tree, after: Tree) -> tuple[Tree, ...]:
+        """The root that a new commit gets instead of ``after``, which changes are merged already; also called for merges.
+
+        ``before`` is the root of its first parent. More than one root: the commit comes last, after a commit of each of the others. Live
+        values follow. It is called again if the branch moves meanwhile.
+        """
+        return (after,)
 
     def check(self, nodes: Nodes, before: Tree, after: Tree) -> None:
         """Raise if a new commit may not have the root ``after``; ``before`` is that of its first parent. Also called for merges."""
@@ -128,6 +136,12 @@ class Hooks:
         for hook in self.all:
             tree = hook.amend(nodes, tree, keys)
         return tree
+
+    def settle(self, nodes: Nodes, before: Tree, after: Tree) -> tuple[Tree, ...]:
+        roots: tuple[Tree, ...] = (after,)
+        for hook in self.all:
+            roots = roots[:-1] + hook.settle(nodes, before, roots[-1])
+        return roots
 
     def check(self, nodes: Nodes, before: Tree, after: Tree) -> None:
         for hook in self.all:

@@ -16,6 +16,7 @@ def switch(handle: BranchHandle, branch: str, *, create: bool) -> None:
     ref = handle.repository.database.ref("branch", branch)
     if ref.head is not None:
         head = handle.commit_of(ref)
+        handle.root_of(head)
     elif not create:
         head = handle.repository.branches[branch]  # raises
     elif handle.ref.head is None:
@@ -45,6 +46,8 @@ def move_branch(
         BranchMovedError: the branch is at neither of the two commits. Nothing was changed.
     """
     ref, head = at or (handle.ref, handle.head)
+    if staged is None:
+        handle.root_of(target)  # raises before the branch moves
     for _ in range(2):
         handle.unfinished.question = MoveInDoubt(ref, target, action)
         try:

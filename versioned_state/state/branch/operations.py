@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -136,21 +137,31 @@ def _stage_and_commit(
         raise
     amended = hooks.amend(Nodes(staged.staging, staging=staged.staging), staged.tree, keys) if hooks.all else None
     is_amended = amended is not None and not same(amended, staged.tree)
-    if not staged.changes and not staged.series and not is_amended and not allow_empty:
+    if not staged.changes and not staged.series and not is_amended and not allow_empty and not handle.is_migrating:
         worktree.adopt(staged, worktree.tree)
         return _with_skipped(staged, handle.head)
     message = options.message or summarize(worktree, staged, options.subject, amended)
     author = handle.author if options.author is None else options.author
 
     def write(tree: Tree, parent: Commit) -> Commit:
-        return handle.repository.database.write_commit(
-            tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta
-        )
+        before = handle.migrated(parent, staged)
+        if before != parent and same(tree, before.tree) and not allow_empty:
+            return before  # nothing else has changed
+        *firsts, last = _settled(handle, staged, handle.root_of(parent), tree)
+        write_commit = partial(handle.repository.database.write_commit, staging=staged.staging, author=author)
+        for first in firsts:
+            before = write_commit(first, (before,), message=f"{message} (in full)")
+        return write_commit(last, (before,), message=message, meta=options.meta)
 
     commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty, amended=amended, tag=tag)
     if pending:
         handle.pending.forget(pending)
     return _with_skipped(staged, commit)
+
+
+def _settled(handle: BranchHandle, staged: Staged, before: Tree, after: Tree) -> tuple[Tree, ...]:
+    """The roots to commit instead of ``after``, as the hooks want it; ``before`` is the root of the first parent."""
+    return handle.hooks.settle(Nodes(staged.staging, staging=staged.staging), before, after) if handle.hooks.all else (after,)
 
 
 def _with_skipped(staged: Staged, commit: Commit) -> Commit:
@@ -175,9 +186,11 @@ def merge(handle: BranchHandle, theirs: Commit, description: Description, resolv
                 return theirs
             continue
         first = (theirs.time, theirs.id) < (ours.time, ours.id)
-        tree = merge_roots(handle, staged, _base_tree(handle, staged, ours, theirs), ours.tree, theirs.tree, resolving, theirs_first=first)
+        roots = handle.root_of(ours), handle.root_of(theirs)
+        tree = merge_roots(handle, staged, _base_tree(handle, staged, ours, theirs), *roots, resolving, theirs_first=first)
+        parents = handle.migrated(ours, staged), handle.migrated(theirs, staged)
         message = description.message or f"merge {theirs.short} into {handle.branch}"
-        commit = _write(handle, staged, tree, (ours, theirs), description, message)
+        commit = _write(handle, staged, _settled(handle, staged, roots[0], tree)[-1], parents, description, message)
         if _publish(handle, ref, commit, staged, resolving, attempt):
             return commit
     raise handle.moved_error(resolving)
@@ -190,12 +203,12 @@ def _base_tree(handle: BranchHandle, staged: Staged, ours: Commit, theirs: Commi
 
     bases = list(graph.iter_merge_bases(ours, theirs, read))
     if len(bases) < 2:
-        return bases[0].tree
+        return handle.root_of(bases[0])
     base = bases[0]
     for other in bases[1:]:
         base = graph.merge_base(base, other, read)
     nodes = Nodes(staged.staging, staging=staged.staging)
-    return merge_bases(nodes, base.tree, [commit.tree for commit in bases])
+    return merge_bases(nodes, handle.root_of(base), list(map(handle.root_of, bases)))
 
 
 def pick(handle: BranchHandle, commits: list[Commit], description: Description, resolving: Resolving, *, backwards: bool) -> Commit:
@@ -204,15 +217,12 @@ def pick(handle: BranchHandle, commits: list[Commit], description: Description, 
         staged = handle.clean("revert()" if backwards else "cherry_pick()")
         staged.staging.distrust()  # gc may collect these commits: perhaps no ref leads to them
         ref, ours = handle.read_head()
-        head = ours
+        head = migrated = handle.migrated(ours, staged)
         for commit in commits:
             parent = _first_parent(handle, commit)
             base, theirs = (commit, parent) if backwards else (parent, commit)
-            tree = _merged(handle, staged, base.tree, head.tree, theirs.tree, resolving, commit)
-            if same(tree, head.tree):
-                continue  # the head has the change already
-            head = _write(handle, staged, tree, (head,), _described(commit, description, backwards=backwards), "")
-        if head == ours:
+            head = _repeated(handle, staged, (base, theirs), head, commit, _described(commit, description, backwards=backwards), resolving)
+        if head == migrated:  # it has the changes already
             return handle.follow(ref, ours)
         if _publish(handle, ref, head, staged, resolving, attempt):
             return head
@@ -225,14 +235,12 @@ def rebase(handle: BranchHandle, onto: Commit, resolving: Resolving) -> Commit:
     base = handle.repository.merge_base(handle.head, onto)
     if base == onto:
         return handle.head
-    head = onto
+    head = handle.migrated(onto, staged)
     for commit in _beyond(handle, onto, handle.head):
         if len(commit.parents) > 1:
             continue  # the commits that it merged are repeated by themselves, or are there
         parent = _first_parent(handle, commit)
-        tree = _merged(handle, staged, parent.tree, head.tree, commit.tree, resolving, commit)
-        if not same(tree, head.tree):
-            head = _write(handle, staged, tree, (head,), _described(commit, Description()), "")
+        head = _repeated(handle, staged, (parent, commit), head, commit, _described(commit, Description()), resolving)
     move_branch(handle, head, f"rebase onto {onto.short}", staged=staged)
     return head
 
@@ -349,12 +357,25 @@ def _described(commit: Commit, description: Description, *, backwards: bool = Fa
     return Description(message, author, meta)
 
 
-def _merged(handle: BranchHandle, staged: Staged, base: Tree, ours: Tree, theirs: Tree, resolving: Resolving, commit: Commit) -> Tree:
+def _repeated(
+    handle: BranchHandle,
+    staged: Staged,
+    change: tuple[Commit, Commit],
+    head: Commit,
+    commit: Commit,
+    description: Description,
+    resolving: Resolving,
+) -> Commit:
+    """Repeat the change between two commits on top of a migrated head. Returns the head if it has the change already."""
+    base, theirs = map(handle.root_of, change)
+    ours = head.tree
     try:
-        return merge_roots(handle, staged, base, ours, theirs, resolving, theirs_first=False, counting=False)
+        tree = merge_roots(handle, staged, base, ours, theirs, resolving, theirs_first=False, counting=False)
     except MergeConflictError as error:
         error.add_note(f"while repeating {commit.short}: {commit.message}")
         raise
+    tree = _settled(handle, staged, ours, tree)[-1]
+    return head if same(tree, ours) else _write(handle, staged, tree, (head,), description, "")
 
 
 def _write(handle: BranchHandle, staged: Staged, tree: Tree, parents: tuple[Commit, ...], description: Description, message: str) -> Commit:

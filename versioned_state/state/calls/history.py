@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Unpack
 
+from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
 from versioned_state.state.aio.caller import ready
@@ -25,12 +26,14 @@ if TYPE_CHECKING:  # loaded by the calls that need them
     from versioned_state.repository.views.lists import BlameList, Log
     from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.state.branch.branch_handle import BranchHandle
+    from versioned_state.state.shape.shape import Shape
 
 
 class BranchHistory(KeySpace):
     """The keys of a branch, and the questions about its commits. In revisions, ``HEAD`` is the handle's head."""
 
     _handle: BranchHandle
+    _shape: Shape | None
 
     @property
     @abstractmethod
@@ -81,13 +84,21 @@ class BranchHistory(KeySpace):
         return Diff(staged.staging, commit.tree, tree, internal=internal, unstorable=unstorable)
 
     @locked
-    def checkout(self, rev: str | Commit) -> Snapshot:
+    def checkout(self, rev: str | Commit, *, migrated: bool = False) -> Snapshot:
         """A read-only view of any commit in the store. Moves nothing. Cost: reading the commit; values are read when asked for.
+
+        Args:
+            migrated: give the state as the migrations of this handle make of it; otherwise as it was committed.
 
         Raises:
             UnknownRevisionError: there is no such commit; the hint names similar refs and ids.
         """
-        return self.repository.snapshot(self._resolve(rev))
+        commit = self._resolve(rev)
+        if self._shape is not None:
+            return self._shape.snapshot(self._handle, commit, migrated=migrated)
+        if migrated:
+            raise InvalidArgumentError("checkout(migrated=True) needs a state with migrations=", remains="nothing was changed")
+        return self.repository.snapshot(commit)
 
     @locked
     def diff(self, a: str | Commit, b: str | Commit | None = None, *, internal: bool = False) -> Diff:

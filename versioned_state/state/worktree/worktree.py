@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import StateError
 from versioned_state.objects.store import ObjectStore, Staging
@@ -37,6 +37,9 @@ from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
 from versioned_state.values.typed.older import OlderForms
 from versioned_state.values.typed.why import ObjectReason, iter_objects
+
+if TYPE_CHECKING:
+    from versioned_state.state.shape.schema import ReadCheck
 
 _FLUSH_AT: Final = 1 << 21
 """Raw bytes of staged objects from which a commit stores them ahead."""
@@ -69,6 +72,7 @@ class Worktree:
         self._updater = Updater(objects, self._tracked, self.lists, self._stager, self._encoder, self._decoder, merge)
         self._adopted_late: Staged | None = None
         self._ahead: tuple[int, bool, NewEntries | None, Staged] | None = None
+        self.read_check: ReadCheck | None = None
 
     @property
     def tree(self) -> Tree:
@@ -91,7 +95,11 @@ class Worktree:
             with hold_still():
                 self._updater.update_stale(key)
         entry = self._entries.get(key)
-        return self._load(key).value if entry is None else entry.value
+        if entry is None:
+            entry = self._load(key)
+        if self.read_check is not None and key not in self._tracked.assigned:
+            self.read_check.check(self._nodes, self.tree, key, entry.cell)
+        return entry.value
 
     def objects(self, *, internal: bool) -> list[ObjectReason]:
         """The objects in the loaded values, in the order of their paths. Cost: a walk over all of them."""

@@ -1,0 +1,207 @@
+"""``Schema``: what a state, or parts of it, may be; and the hook that holds a handle's commits to it. Layer: state."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, get_origin
+
+from versioned_state.errors import STAGED, InvalidArgumentError, SchemaError
+from versioned_state.repository.views.snapshot import Snapshot
+from versioned_state.state.branch.hooks import Hook
+from versioned_state.state.shape.annotations import Rules, annotations_of
+from versioned_state.state.shape.bounded import Bound, Bounded
+from versioned_state.state.shape.judge import Judge
+from versioned_state.state.shape.rules import Fields, Function, Rule, below
+from versioned_state.values.keys import USER, namespace_prefix, path_of
+from versioned_state.values.paths.path import Index, Key, StatePath, as_path
+from versioned_state.values.paths.pattern import Pattern
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.tree import Tree, same
+
+if TYPE_CHECKING:
+    from versioned_state.values.codec.pickles import PicklePolicy
+
+_FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial)
+
+
+class Schema:
+    """What a state may be: ``Schema(Model)``, of the whole state, or ``Schema({"messages.*": Message, "age": int})``, by path.
+
+    ``Versioned(schema=…)`` takes one, or what one is made of.
+
+    Args:
+        shape: a pydantic model, a dataclass or a ``TypedDict``, whose fields are the keys of the state; a function of the whole state; or
+            a dict from path patterns to a model, a dataclass, any type of ``typing``, a function of the value, or ``Bounded``. A function
+            refuses by ``ValueError``, ``TypeError`` or ``AssertionError``, or by returning False.
+
+    Raises:
+        InvalidArgumentError: it is none of these, or a name in an annotation is not known.
+        MissingDependencyError: a constraint needs pydantic.
+    """
+
+    def __init__(self, shape: Any) -> None:
+        self.rules: list[Rule] = []  # those at the root of the state
+        self.bounds: list[Bound] = []
+        rules = Rules()
+        if isinstance(shape, Mapping):
+            for text, each in shape.items():
+                pattern = _pattern(text)
+                self._add_bounds(pattern, each)
+                if not isinstance(each, Bounded):
+                    rule = Function(_name_of(each), each) if _is_function(each) else rules.of(each)
+                    self.rules += below(text, pattern.steps, rule)
+        elif _is_function(shape):
+            self.rules.append(Function(_name_of(shape), shape))
+        else:
+            fields = rules.of(shape) if isinstance(shape, type) else None
+            if not isinstance(fields, Fields):
+                raise InvalidArgumentError(
+                    f"a schema is a model, a dataclass, a function or a dict by path, not {shape!r:.80}", remains="nothing was changed"
+                )
+            _ = fields.fields  # an unknown name is refused here
+            self.rules.append(fields)
+            for name, annotation in annotations_of(typing.cast("type", shape)).items():
+                self._add_bounds(Pattern(name, (Key(name),)), annotation)
+
+    def _add_bounds(self, pattern: Pattern, shape: Any) -> None:
+        metadata = getattr(shape, "__metadata__", ()) if get_origin(shape) is typing.Annotated else (shape,)
+        self.bounds += [Bound(pattern, each) for each in metadata if isinstance(each, Bounded)]
+
+    def check(self, state: Mapping[str, Any]) -> None:
+        """Check the whole of a state, snapshot or dict. Cost: reading all of it.
+
+        Raises:
+            SchemaError: the first part that is not valid.
+        """
+        for rule in self.rules:
+            rule.check(state, StatePath())
+        for bound in self.bounds:
+            bound.check(state)
+
+    def rules_at(self, path: StatePath) -> list[Rule]:
+        """The rules of the value at a path, as far as it can be judged alone."""
+        rules = self.rules
+        for step in path.steps:
+            rules = [part for rule in rules for part in rule.parts(step) or ()]
+        return rules
+
+
+def as_schema(shape: Any) -> Schema:
+    """The schema that a caller gives, in whatever form."""
+    return shape if isinstance(shape, Schema) else Schema(shape)
+
+
+def _is_function(shape: Any) -> bool:
+    return isinstance(shape, _FUNCTIONS) or (
+        callable(shape) and not isinstance(shape, type) and type(shape).__module__.partition(".")[0] not in ("typing", "types")
+    )
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__qualname__", type(function).__qualname__).replace("<locals>.", "")
+
+
+def _pattern(text: Any) -> Pattern:
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"a path pattern is a string, not {text!r:.80}", remains="nothing was changed")
+    return Pattern.parse(text)
+
+
+class SchemaCheck(Hook):
+    """Holds the commits of a handle to a schema; what is read of the head too, if that is asked for."""
+
+    def __init__(self, schema: Schema, policy: PicklePolicy) -> None:
+        self._schema = schema
+        self._policy = policy
+        self._judged: tuple[Tree, Tree] | None = None
+
+    def settle(self, nodes: Nodes, before: Tree, after: Tree) -> tuple[Tree, ...]:
+        # Before lists are trimmed: paths are then those of the live values, and a commit of a list in full is valid too.
+        self._judge(nodes, before, after)
+        self._judged = before, after
+        return (after,)
+
+    def check(self, nodes: Nodes, before: Tree, after: Tree) -> None:
+        judged, self._judged = self._judged, None
+        if judged is not None and same(judged[0], before):
+            before = judged[1]
+        self._judge(nodes, before, after)
+
+    def _judge(self, nodes: Nodes, before: Tree, after: Tree) -> None:
+        try:
+            Judge(self._schema.rules, nodes, self._policy, before, after).run()
+        except SchemaError as error:
+            error.remains = STAGED
+            raise
+
+
+class ReadCheck:
+    """Checks the committed values that a handle reads. Cost: what changed since a value was last found valid."""
+
+    def __init__(self, schema: Schema, policy: PicklePolicy) -> None:
+        self._schema = schema
+        self._policy = policy
+        self._valid: dict[bytes, bytes] = {}  # by root key, the cell that was found valid
+        self._whole: Tree | None = None  # the root whose whole was found valid
+
+    def check(self, nodes: Nodes, head: Tree, key: bytes, cell: bytes | None) -> None:
+        """Raise ``SchemaError`` if the value of a root key is not valid; ``cell`` is that of the head."""
+        old = self._valid.get(key)
+        if cell is None or old == cell:
+            return
+        Judge(self._schema.rules, nodes, self._policy, head, head).run_key(key, old, cell, with_root=self._whole is not head)
+        self._valid[key] = cell
+        self._whole = head
+
+    def check_elements(self, key: bytes, indices: range, values: list[Any]) -> None:
+        """Raise ``SchemaError`` if elements of a list that is not loaded are not valid."""
+        path = path_of(key)
+        for rule in self._schema.rules_at(path):
+            for index, value in zip(indices, values, strict=True):
+                for part in rule.parts(Index(index)) or ():
+                    part.check(value, path.index(index))
+
+
+class CheckedSnapshot(Snapshot):
+    """A snapshot whose values are checked when they are read."""
+
+    def __init__(self, schema: Schema, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._schema = schema
+
+    def __getitem__(self, key: str) -> Any:
+        value = super().__getitem__(key)
+        self._check(value, self._space.key(key))
+        return value
+
+    def at(self, path: str | StatePath) -> Any:
+        value = super().at(path)
+        self._check(value, self._space / as_path(path))
+        return value
+
+    @property
+    def _space(self) -> StatePath:
+        """The namespace that this is a view of, as a path."""
+        return StatePath(path_of(self._prefix + USER).steps[:-1])
+
+    def _check(self, value: Any, path: StatePath) -> None:
+        for rule in self._schema.rules_at(path):
+            rule.check(value, path)
+
+    def namespace(self, name: str) -> CheckedSnapshot:
+        prefix = self._prefix + namespace_prefix(name)
+        return CheckedSnapshot(
+            self._schema,
+            self._reader,
+            self._tree,
+            self._policy,
+            commit=self._commit,
+            describe=self._describe,
+            prefix=prefix,
+            cache=self._cache,
+        )

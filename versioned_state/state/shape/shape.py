@@ -1,0 +1,80 @@
+"""``Shape``: what one handle was told about the shape of its state: a schema, bounds and migrations. Layer: state."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.objects.store import Staging
+from versioned_state.repository.views.snapshot import Snapshot
+from versioned_state.state.shape.bounded import Bounds
+from versioned_state.state.shape.migrations import Migrations, Migrator
+from versioned_state.state.shape.schema import CheckedSnapshot, ReadCheck, Schema, SchemaCheck, as_schema
+
+if TYPE_CHECKING:
+    from versioned_state.repository.history.commit import Commit
+    from versioned_state.state.branch.branch_handle import BranchHandle
+    from versioned_state.values.trees.nodes import NodeCache
+
+
+class Shape:
+    """The shape of the state of one handle.
+
+    Args:
+        schema: a ``Schema``, or what one is made of; None for any state.
+        check_reads: whether values are checked when they are read, too.
+        migrations: None to read every state as it is.
+
+    Raises:
+        InvalidArgumentError: an argument is of the wrong kind.
+    """
+
+    def __init__(self, schema: Any, *, check_reads: bool, migrations: Migrations | None) -> None:
+        if migrations is not None and not isinstance(migrations, Migrations):
+            raise InvalidArgumentError(f"migrations are Migrations, not {migrations!r:.80}", remains="nothing was changed")
+        if check_reads and schema is None:
+            raise InvalidArgumentError("check_reads=True needs a schema", remains="nothing was changed")
+        self._schema: Schema | None = None if schema is None else as_schema(schema)
+        self._check_reads = bool(check_reads)
+        self._migrations = migrations
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of a state of the same shape."""
+        return {"schema": self._schema, "check_reads": self._check_reads, "migrations": self._migrations}
+
+    def attach(self, handle: BranchHandle) -> None:
+        """Hold a new handle to the shape. Raises ``NewerVersionError`` or ``MigrationError``."""
+        policy = handle.repository.database.policy
+        if self._migrations is not None:
+            database = handle.repository.database
+            handle.migrator = Migrator(self._migrations, database, handle.objects, weakref.ref(handle))
+            handle.worktree.tree = handle.root_of(handle.head)
+        if self._schema is not None:
+            if self._schema.rules:
+                handle.hooks.add(SchemaCheck(self._schema, policy), handle.head)
+            if self._schema.bounds:
+                handle.hooks.add(Bounds(self._schema.bounds, policy), handle.head)
+            if self._check_reads:
+                handle.worktree.read_check = ReadCheck(self._schema, policy)
+
+    def snapshot(self, handle: BranchHandle, commit: Commit, *, migrated: bool) -> Snapshot:
+        """The view of a commit, as it is or at the newest version; its values are checked if those of the handle are."""
+        database = handle.repository.database
+        reader: Any = database.objects
+        tree = commit.tree
+        cache: NodeCache | None = database.nodes
+        if migrated:
+            if handle.migrator is None:
+                raise InvalidArgumentError("checkout(migrated=True) needs a state with migrations=", remains="nothing was changed")
+            found = handle.migrator.migrated(commit)
+            if found.objects:
+                reader = Staging(database.objects)
+                for address, raw in found.objects.items():
+                    reader.add(raw, address)
+                cache = None
+            tree = found.root
+        if self._check_reads and self._schema is not None:
+            return CheckedSnapshot(self._schema, reader, tree, database.policy, commit=commit, cache=cache)
+        return Snapshot(reader, tree, database.policy, commit=commit, cache=cache)
