@@ -51,6 +51,11 @@ class Described(Protocol):
         """Its docstring, or an empty string."""
         ...
 
+    @property
+    def summary(self) -> str:
+        """The first line of its docstring."""
+        ...
+
 
 class Call:
     """One call of a task: who was called with what, and the state that the call works on. A runner is given it.
@@ -113,7 +118,7 @@ class Call:
     @property
     def summary(self) -> str:
         """The first line of the docstring."""
-        return self.documentation.partition("\n")[0]
+        return self.task.summary if self.task is not None else ""
 
     @property
     def is_over(self) -> bool:

@@ -302,13 +302,15 @@ class Database:
 
     def meta_cell(self, meta: Mapping[str, Any]) -> bytes:
         """The stored form of a commit's meta. Raises ``InvalidArgumentError`` or ``UnserializableValueError``: meta takes data only."""
+        cell = plain_cell(meta) if type(meta) is dict else None
+        if cell is not None:
+            return cell
         if not isinstance(meta, Mapping) or any(  # type: ignore[redundant-expr]
             type(key) is not str for key in meta
         ):
             raise InvalidArgumentError("meta is a dict with string keys")
-        data = dict(meta)
         try:
-            return plain_cell(data) or InlineEncoder().encode_inline(data, "meta")
+            return InlineEncoder().encode_inline(dict(meta), "meta")
         except PickleRefusedError as error:
             raise UnserializableValueError(error.path, error.type_name, "meta takes data only") from None
 

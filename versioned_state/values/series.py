@@ -26,13 +26,13 @@ from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.trees.chunker import MapLeafChunker
 from versioned_state.values.trees.edit import Edit, append_leaves, edit_map, splice
-from versioned_state.values.trees.nodes import Node, Nodes, Shape
+from versioned_state.values.trees.nodes import Node, Nodes, Shape, extended_leaf
 from versioned_state.values.trees.references import tree_cell, tree_of
 from versioned_state.values.trees.tree import Tree, empty, find, iter_items, iter_items_back, locate, rank, top_of
 
-GROUP: Final = 384
-"""Bytes of keys and cells with which a group of the newest entries ends. Part of the format. The root of a small state, with a group that
-is not complete, still lies in the commit, so that two events of a call make no object of their own; a larger group would seldom fit."""
+GROUP: Final = 1024
+"""Bytes of keys and cells with which a group of the newest entries ends; part of the format. Measured on calls of tasks with two to four
+events: with larger groups, most calls that complete no leaf write no object of the series either, and the commits are larger."""
 
 
 class Part(NamedTuple):
@@ -109,9 +109,10 @@ def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -
     chunker = MapLeafChunker()
     chunker.pending = last.tree.count + newest.tree.count
     sizes = chunker.feed(items, keys)  # of the leaves that the new entries complete
-    keys, items = _behind(nodes, newest, keys, items)
+    leaf = extended_leaf(_leaf_of(nodes, newest), keys, items)
+    keys, items = leaf.keys or [], leaf.items
     if not sizes and sum(map(len, keys)) + sum(map(len, items)) < GROUP:
-        return Parts(complete, last, _newest(keys, items))
+        return Parts(complete, last, _part(Tree(Shape.MAP, len(keys), leaf)))
     if sizes:
         keys, items = _behind(nodes, last, keys, items)
         leaves = []
@@ -124,21 +125,23 @@ def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -
         more_keys, more_items = _behind(nodes, last, keys[:grouped], items[:grouped])
         last = _stored(nodes, Tree(Shape.MAP, len(more_keys), Node(0, more_items, None, more_keys)))
         keys, items = keys[grouped:], items[grouped:]
-    return Parts(complete, last, _newest(keys, items))
+    return Parts(complete, last, _part(Tree(Shape.MAP, len(keys), Node(0, items, None, keys))) if keys else _NONE)
 
 
-def _newest(keys: list[bytes], items: list[bytes]) -> Part:
-    return _part(Tree(Shape.MAP, len(keys), Node(0, items, None, keys))) if keys else _NONE
+def _leaf_of(nodes: Nodes, part: Part) -> Node:
+    """The one leaf of a part."""
+    leaf = top_of(nodes, part.tree)
+    if leaf.level:
+        raise CorruptObjectError("(a series)", "its last entries are not one leaf")
+    return leaf
 
 
 def _behind(nodes: Nodes, part: Part, keys: list[bytes], items: list[bytes]) -> tuple[list[bytes], list[bytes]]:
     """The keys and items of a part of one leaf, and these behind them."""
     if not part.tree.count:
         return keys, items
-    leaf = top_of(nodes, part.tree)
-    if leaf.level or leaf.keys is None:
-        raise CorruptObjectError("(a series)", "its last entries are not one leaf")
-    return [*leaf.keys, *keys], [*leaf.items, *items]
+    leaf = _leaf_of(nodes, part)
+    return [*(leaf.keys or ()), *keys], [*leaf.items, *items]
 
 
 def _groups(keys: list[bytes], items: list[bytes]) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from versioned_state.agents.events.stamps import Stamp
 from versioned_state.errors import CorruptObjectError
+from versioned_state.objects.address import ADDRESS_SIZE
 from versioned_state.repository.history.commit import EARLIEST
 from versioned_state.values.cells import Code, array_header, extension, pack_text
 from versioned_state.values.encode.inline import head_of
@@ -51,13 +52,16 @@ def event_cell(cls: type, fields: bytes) -> bytes:
 
 def entry_cell(event: bytes, commit: bytes, namespace: str, agent: str, space: str) -> bytes:
     """The cell of an entry. ``event`` is the cell of the event itself."""
-    return array_header(5) + event + _stamp_cells(commit, namespace, agent, space)
+    return _HEADER + event + _COMMIT + commit + _names(namespace, agent, space)
 
 
-@lru_cache(64)
-def _stamp_cells(commit: bytes, namespace: str, agent: str, space: str) -> bytes:
-    """What the entries of one call have in common."""
-    return b"".join((extension(Code.BYTES, commit), pack_text(namespace), pack_text(agent), pack_text(space)))
+_HEADER: Final = array_header(5)
+_COMMIT: Final = extension(Code.BYTES, bytes(ADDRESS_SIZE))[:-ADDRESS_SIZE]
+
+
+@lru_cache(256)
+def _names(namespace: str, agent: str, space: str) -> bytes:
+    return b"".join(map(pack_text, (namespace, agent, space)))
 
 
 class Entry(NamedTuple):

@@ -58,7 +58,7 @@ def unstamped(event: Any) -> Any:
     if base is not None:
         return _without_slots(event, base)
     attributes = getattr(event, "__dict__", None)
-    if type(attributes) is not dict:
+    if type(attributes) is not dict or attributes.keys().isdisjoint(NAMES):
         return event
     own = _own_names(cls)
     stamps = [name for name in NAMES if name in attributes and name not in own]

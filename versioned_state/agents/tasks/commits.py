@@ -30,7 +30,7 @@ from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.transactions import OpenTransaction, current_worker
-from versioned_state.state.keyspace import KeySpace
+from versioned_state.state.keyspace import Namespace
 from versioned_state.state.versioned import Versioned
 from versioned_state.state.worktree.entries import UNSTORABLE
 from versioned_state.values.encode.inline import plain_cell
@@ -81,7 +81,7 @@ class Commits(Round):
         self._closes = closes
         self._worker = current_worker()
         self._pauses = pauses
-        self._prefix = cast("KeySpace", call.state)._prefix
+        self._prefix = b"" if call.state is call.versioned else cast("Namespace", call.state)._prefix
         self._space = space_of(self._prefix) if self._prefix else ""
         self._entered: OpenTransaction | None = None
         self._unstorable: StateError | None = None
@@ -181,7 +181,9 @@ class Commits(Round):
         """Keep what is recorded of a call that ended well."""
         kept = self._add(SuccessEvent, {"result": self.result})
         if self._keyed is not None:
-            self._pend(RESULTS, self._keyed.name, self._keyed.entry(self.call.id, self.result))
+            cell = self._keyed.entry(self.call.id, self.result)
+            self._added.append((RESULTS, self._keyed.name))
+            self._handle.pending.add(RESULTS, self._keyed.name, cell)
         return kept
 
     def _stage_ahead(self) -> None:
@@ -371,14 +373,12 @@ class Commits(Round):
     def _pend_event(self, event: bytes) -> tuple[int, Commit]:
         """Keep an event by its cell. Returns its time, and the head."""
         call, handle = self.call, self._handle
-        head = handle.head
-        now = handle.pending.next_time(handle.repository.database.now())
-        self._pend(EVENTS, name_of(now, call.id), entry_cell(event, head.address, call.namespace, call.agent, self._space))
+        head, pending = handle.position.head, handle.pending
+        now = pending.next_time(handle.repository.database.now())
+        name = name_of(now, call.id)
+        self._added.append((EVENTS, name))  # first: an interrupt must not leave an entry that nobody withdraws
+        pending.add(EVENTS, name, entry_cell(event, head.address, call.namespace, call.agent, self._space))
         return now, head
-
-    def _pend(self, series: bytes, name: str, cell: bytes) -> None:
-        self._added.append((series, name))  # first: an interrupt must not leave an entry that nobody withdraws
-        self._handle.pending.add(series, name, cell)
 
     def _withdraw(self, start: int) -> None:
         """Remove the entries from this one on, which turned out not to be true."""

@@ -143,7 +143,7 @@ class Task(Generic[R]):
             from versioned_state.state.open import open as open_state
 
             state, closes = open_state(state), True
-        versioned = state.state if isinstance(state, Namespace) else state if isinstance(state, Versioned) else None
+        versioned = state if isinstance(state, Versioned) else state.state if isinstance(state, Namespace) else None
         call = Call(self.task_name, state, agent=self._agent, key=key, inputs=bound.inputs, versioned=versioned, parent=parent)
         call.task = self
         if versioned is None:
@@ -156,7 +156,12 @@ class Task(Generic[R]):
     @property
     def documentation(self) -> str:
         """The docstring, or an empty string."""
-        return _cleaned(self.__doc__) if self.__doc__ else ""
+        return inspect.cleandoc(self.__doc__) if self.__doc__ else ""
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return _first_line(self.__doc__) if self.__doc__ else ""
 
     @property
     def types(self) -> Any:
@@ -274,8 +279,8 @@ def emit(event: Any) -> None:
 
 
 @lru_cache(256)
-def _cleaned(docstring: str) -> str:
-    return inspect.cleandoc(docstring)
+def _first_line(docstring: str) -> str:
+    return inspect.cleandoc(docstring).partition("\n")[0]
 
 
 def check_state(state: object) -> None:

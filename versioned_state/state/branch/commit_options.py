@@ -75,7 +75,7 @@ def _check_keys(keys: object) -> tuple[str, ...]:
 
 def check_meta(meta: object) -> None:
     """Raise ``InvalidArgumentError`` unless ``meta`` is a mapping or None."""
-    if meta is not None and not isinstance(meta, Mapping):
+    if meta is not None and type(meta) is not dict and not isinstance(meta, Mapping):
         raise InvalidArgumentError(f"meta is a dict with string keys, not {type(meta).__name__}", remains="nothing was changed")
 
 

@@ -127,7 +127,7 @@ class Stager:
             old = self._tracked.cell(key)
             known = self._series.get(key)
             parts = known[1] if known is not None and known[0] == old else parts_of(old)
-            if any(len(entry) > ELEMENT_INLINE for entry in entries.values()):
+            if max(map(len, entries.values())) > ELEMENT_INLINE:
                 entries = {name: self._entry_cell(entry) for name, entry in entries.items()}  # noqa: PLW2901
             extended = extend_series(self._nodes, parts, entries)
             cell = extended.cell

@@ -434,6 +434,7 @@ class Worktree:
             tracked.undo(key, entry, edits, cell)
             del self._tracked.journal[journal:]
         if move is None or move.key is not None:
+            unfinished.edit = DERIVED  # an interrupt may come into this too
             tracked.rebuild()
             unfinished.edit = None
             if move is not None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from versioned_state.values.keys import ENGINE
 from versioned_state.values.trees.chunker import (
     LEAF_LEAST,
     NODE_GREATEST,
@@ -24,7 +25,8 @@ from versioned_state.values.trees.prefetch import fetch_paths
 from versioned_state.values.trees.tree import Tree, empty, iter_cells, locate, top_of
 
 INLINE_TOP: Final = 512
-"""Raw bytes up to which a top node lies in its parent instead of being an object of its own, so a small round is two rows."""
+"""Raw bytes up to which a top node lies in its parent instead of being an object of its own, so a small round is two rows. The engine's
+own cells in the root of a state do not count."""
 
 
 @dataclass(slots=True)
@@ -238,9 +240,24 @@ def grow(nodes: Nodes, shape: Shape, row: list[Node]) -> Tree:
 
 def _with_top(nodes: Nodes, shape: Shape, count: int, top: Node) -> Tree:
     """The tree under this node, which is inlined if it is small."""
-    if len(top.raw or write_node(shape, top)) <= INLINE_TOP:
+    if len(top.raw or write_node(shape, top)) <= INLINE_TOP or _is_small(top):
         return Tree(shape, count, top)
     return Tree(shape, count, nodes.add(shape, top))
+
+
+def _is_small(leaf: Node) -> bool:
+    """Whether a leaf is the root of a state that is inlined: the engine's own cells, which are bounded, do not count.
+
+    Else each call of a task would write the root as an object of its own, for the sake of a few events.
+    """
+    if leaf.level or not leaf.keys:
+        return False
+    own = 0
+    for key, cell in zip(leaf.keys, leaf.items, strict=True):
+        if key[:1] != ENGINE:  # these come first
+            break
+        own += len(cell)
+    return own > 0 and len(write_node(Shape.MAP, leaf)) - own <= INLINE_TOP
 
 
 @dataclass(slots=True)

@@ -87,6 +87,17 @@ def _write(shape: Shape, node: Node) -> bytes:
     return _SEQUENCE_LEAF + array_header(len(node.items)) + b"".join(node.items)
 
 
+def extended_leaf(leaf: Node, keys: list[bytes], items: list[bytes]) -> Node:
+    """A leaf of a map with more entries behind its own. Cost: the new ones; the bytes of the old ones are taken over."""
+    own = leaf.keys or []
+    node = Node(0, [*leaf.items, *items], None, [*own, *keys])
+    parts = [_MAP_LEAF, map_header(node.count), write_node(Shape.MAP, leaf)[1 + len(map_header(len(own))) :]]
+    for key, cell in zip(keys, items, strict=True):
+        parts += (pack(key), cell)
+    node.raw = b"".join(parts)
+    return node
+
+
 def read_node(shape: Shape, raw: bytes) -> Node:
     """The node in these raw bytes. Raises ``CorruptObjectError`` if they are not a node of this shape."""
     kind = raw[0] if raw else None
