@@ -45,6 +45,7 @@ ARGUMENTS: dict[str, Callable[[Any], StateError]] = {
     "MissingDependencyError": lambda cls: cls("Redis", extra="redis"),
     "CommitInDoubtError": lambda cls: cls("ab" * 24),
     "StorageFullError": lambda cls: cls("full", limit=1000),
+    "SessionFileError": lambda cls: cls("the disk is full", errno=28, remains="the file is as it was"),
     "FormatError": lambda cls: cls(2, 1),
     "CorruptObjectError": lambda cls: cls("ab" * 24, "damaged"),
     "MissingObjectError": lambda cls: cls("ab" * 24),

@@ -162,6 +162,7 @@ def test_public_errors():
         "ReadOnlyError",
         "RefExistsError",
         "SchemaError",
+        "SessionFileError",
         "StateError",
         "StorageError",
         "StorageFullError",

@@ -89,16 +89,16 @@ async def to_the_end(work: Awaitable[T]) -> T:
 
 async def _end_of(future: Future[Any]) -> asyncio.CancelledError | None:
     """Wait for the end of a call. A cancellation drops it if it has not begun; the first one is returned, if there was any."""
-    cancelled = await _wait(future)
+    cancelled = await wait_for_end(future)
     if cancelled is not None and not future.cancel():
         with _shield():
             while not future.done():
-                await _wait(future)
+                await wait_for_end(future)
     return cancelled
 
 
-async def _wait(future: Future[Any]) -> asyncio.CancelledError | None:
-    """Wait for the end of a call or a cancellation; the cancellation."""
+async def wait_for_end(future: Future[Any]) -> asyncio.CancelledError | None:
+    """Wait for the end of a call, of any thread, or for a cancellation, which is returned and does not reach the call."""
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
 

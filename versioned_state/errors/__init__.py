@@ -46,6 +46,7 @@ Grouped by what the caller does next::
         ├── CommitInDoubtError         the store may have the commit or not; the next call finds out
         ├── UnsafeStoreError           the server or file could lose or change data
         ├── StorageFullError           no room; nothing was written
+        ├── SessionFileError       also OSError: a file of a JSONSession could not be written or read
         ├── StoreNotFoundError         there is no store at that place
         ├── NotAStoreError             the place holds something else
         ├── WrongKeyError              an encrypted store that none of the given keys opens
@@ -105,6 +106,7 @@ from .store import (
     FormatError,
     MissingObjectError,
     NotAStoreError,
+    SessionFileError,
     StorageError,
     StorageFullError,
     StoreBusyError,
@@ -148,6 +150,7 @@ __all__ = [
     "ReadOnlyError",
     "RefExistsError",
     "SchemaError",
+    "SessionFileError",
     "StateError",
     "StorageError",
     "StorageFullError",

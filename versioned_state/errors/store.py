@@ -56,6 +56,23 @@ class StorageFullError(StorageError):
         self.limit = limit
 
 
+class SessionFileError(StorageError, OSError):
+    """A file of a ``JSONSession`` could not be written or read. The file is as it was before; ``errno`` is that of the cause."""
+
+    def __init__(self, what: str, *, errno: int | None = None, remains: str = "", hint: str = "") -> None:
+        super().__init__(what, remains=remains, hint=hint)
+        self.errno = errno
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore_file_error, (type(self), self.args, self.errno), self.__dict__  # an OSError keeps its errno elsewhere
+
+
+def _restore_file_error(cls: type[SessionFileError], args: tuple[object, ...], errno: int | None) -> SessionFileError:
+    error = cls.__new__(cls)
+    error.args, error.errno = args, errno
+    return error
+
+
 class StoreNotFoundError(StorageError):
     """There is no store at that place, and the call does not create one."""
 

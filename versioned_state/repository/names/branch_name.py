@@ -1,7 +1,6 @@
 """``branch_name``: a name of a branch for any ids, such as a user's and a session's, one to one. Layer: repository.
 
-A part keeps the characters that a name may have; any other is written as ``%XX``, byte by byte. So ``%`` with anything but two digits
-after it is free for three marks: ``%`` an empty part, ``%h`` the hash of a long part, ``%t`` the hash of the parts that found no room.
+Each id is escaped (see ``escape``), and ``/`` stands between two. ``%t`` and a hash stand for the last ids if they find no room.
 """
 
 from __future__ import annotations
@@ -9,10 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from blake3 import blake3
-
 from versioned_state.errors import InvalidArgumentError
-from versioned_state.objects.address import ADDRESS_SIZE
+from versioned_state.repository.names.escape import escape, hash_of, size
 
 _LONGEST_NAME: Final = 255
 _LONGEST_PART: Final = 63
@@ -48,33 +45,12 @@ def branch_name(*parts: str) -> str:
             raise InvalidArgumentError(
                 f"the parts of a branch's name are strings, not {type(part).__name__}", remains="nothing was changed"
             )
-    name, room = "", _LONGEST_NAME - _size(_hash("%t", ()))
+    name = ""
     for at, part in enumerate(parts):
-        following = f"{name}/{_encoded(part)}" if at else _encoded(part)
-        is_last = at == len(parts) - 1
-        if _size(following) > (_LONGEST_NAME if is_last else room - 1):
-            return f"{name}/{_hash('%t', parts[at:])}"
+        text = escape(part, _ESCAPED, longest=_LONGEST_PART)
+        following = f"{name}/{text}" if at else text
+        room = _LONGEST_NAME if at == len(parts) - 1 else _LONGEST_NAME - size("/" + hash_of("%t", parts))
+        if size(following) > room:
+            return f"{name}/{hash_of('%t', parts[at:])}"
         name = following
     return name
-
-
-def _encoded(part: str) -> str:
-    """A part as it stands in a name: at most 63 bytes."""
-    if not part:
-        return "%"
-    text = _ESCAPED.sub(lambda found: "".join(f"%{byte:02X}" for byte in _bytes(found[0])), part)
-    return text if _size(text) <= _LONGEST_PART else _hash("%h", (part,))
-
-
-def _hash(mark: str, parts: tuple[str, ...]) -> str:
-    """The mark and a hash of the parts, each of which is preceded by its length, so that no two lists of parts are the same bytes."""
-    raw = b"".join(b"%d:%b" % (len(data), data) for data in map(_bytes, parts))
-    return mark + blake3(raw).digest(length=ADDRESS_SIZE).hex()
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _size(text: str) -> int:
-    return len(_bytes(text))

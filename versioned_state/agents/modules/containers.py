@@ -1,0 +1,68 @@
+"""Copies of values that share no container with the original. Layer: agents."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any, Final
+
+from versioned_state.errors import LimitExceededError
+
+ATOMS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
+
+
+def copied(value: Any) -> Any:
+    """A value whose lists, dicts, tuples, sets and bytearrays, those of subclasses too, are new. Cost: the containers.
+
+    Any other object in it stays the same one.
+
+    Raises:
+        LimitExceededError: a container holds itself, or the value is nested too deeply.
+    """
+    try:
+        return value if type(value) in ATOMS else _copied(value)
+    except RecursionError:
+        raise LimitExceededError("the depth of a state, one of whose containers may hold itself,", limit=sys.getrecursionlimit()) from None
+
+
+def _copied(value: Any) -> Any:
+    cls = type(value)
+    if cls in ATOMS:
+        return value
+    if cls is dict:
+        twin = value.copy()
+        if not ATOMS.issuperset(map(type, twin.values())):
+            for key, each in twin.items():
+                if type(each) not in ATOMS:
+                    twin[key] = _copied(each)
+        return twin
+    if cls is list:
+        twin = value.copy()
+        if not ATOMS.issuperset(map(type, twin)):
+            twin = [each if type(each) in ATOMS else _copied(each) for each in twin]
+        return twin
+    if cls is tuple:
+        return tuple([each if type(each) in ATOMS else _copied(each) for each in value])
+    return _copied_otherwise(value)
+
+
+def _copied_otherwise(value: Any) -> Any:
+    if isinstance(value, set | bytearray):
+        return copy.copy(value)
+    if isinstance(value, dict):
+        entries = copy.copy(value)
+        for key, each in list(entries.items()):
+            dict.__setitem__(entries, key, _copied(each))
+        return entries
+    if isinstance(value, list):
+        elements = copy.copy(value)
+        list.__setitem__(elements, slice(None), [_copied(each) for each in elements])
+        return elements
+    if isinstance(value, tuple):
+        parts = [_copied(each) for each in value]
+        return value if all(map(_is, parts, value)) else tuple.__new__(type(value), parts)
+    return value
+
+
+def _is(a: object, b: object) -> bool:
+    return a is b

@@ -1,0 +1,156 @@
+"""Session files: written off the event loop, in the order of the calls, each as a whole. Layer: agents.
+
+Whoever reads a file finds all of the old content or all of the new. Of several writes of one file that wait, only the last is done, in the
+place of the first: so a burst costs two writes.
+
+A temporary file lies beside its target, locked by the call that writes it. If its process is killed, the lock ends with it, and the next
+call for that target takes the same temporary file: so at most one is left behind for each call that ran at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+from threading import Lock
+from typing import IO, TypeVar
+
+from versioned_state.agents.modules.turns import Turns
+from versioned_state.off_loop import off_loop
+
+T = TypeVar("T")
+
+
+class _Call:
+    """A call on a file, from its first step to its end: a write, which has data, or a read."""
+
+    def __init__(self, data: bytes | None) -> None:
+        self.data = data
+        self.has_landed = False
+
+
+class SessionFiles:
+    """The calls of this process on files. A forked process has none of its parent's."""
+
+    def __init__(self) -> None:
+        self._turns = Turns()
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._lock = Lock()
+        self._calls: dict[str, list[_Call]] = {}
+
+    async def read(self, path: str, read: Callable[[], T]) -> T:
+        """The result of a function that reads a file, run after the earlier writes of it and before the later ones."""
+        async with self._turn(path, None):
+            return await off_loop(read)
+
+    async def write(self, path: str, data: bytes) -> None:
+        """Give a file new content, or newer content that a later call gives it.
+
+        Raises:
+            OSError: the file is as it was before.
+        """
+        async with self._turn(path, data) as mine:
+            if mine.has_landed:
+                return
+            with self._lock:
+                calls = self._calls[path]
+                writes = list(takewhile(lambda call: call.data is not None, calls[calls.index(mine) :]))
+            await off_loop(partial(replace_file, Path(path), writes[-1].data or b""))
+            for write in writes:
+                write.has_landed = True
+
+    @asynccontextmanager
+    async def _turn(self, path: str, data: bytes | None) -> AsyncIterator[_Call]:
+        mine = _Call(data)
+        with self._lock:
+            self._calls.setdefault(path, []).append(mine)
+        try:
+            async with self._turns.turn(path):
+                yield mine
+        finally:
+            with self._lock:
+                calls = self._calls[path]
+                calls.remove(mine)
+                if not calls:
+                    del self._calls[path]
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Give a file new content, durably; its folder is made if it is not there. Cost: two fsyncs.
+
+    Raises:
+        OSError: the file is as it was before.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _temporary(path) as file:
+        descriptor = file.fileno()
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+        with suppress(FileNotFoundError):
+            os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
+        Path(file.name).replace(path)
+    _sync_folder(path.parent)
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[IO[bytes]]:
+    """An empty file beside a path, of this call alone, which is gone afterwards unless it was renamed."""
+    number = 0
+    while (file := _open_alone(path.with_name(f".{path.name}.{number}.tmp"))) is None:
+        number += 1
+    temporary = Path(file.name)
+    with file:
+        try:
+            yield file
+        except BaseException:
+            # Only this call can rename it away, so if it is there now, it stays until it is removed.
+            if _is_at(file, temporary):
+                temporary.unlink()
+            raise
+
+
+def _open_alone(temporary: Path) -> IO[bytes] | None:
+    """A temporary file, emptied and locked; None if another call works on it."""
+    while True:
+        with ExitStack() as stack:
+            file = stack.enter_context(open(temporary, "ab", buffering=0, opener=_opener))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            if _is_at(file, temporary):  # if not, its call renamed or removed it before it was locked here
+                file.truncate(0)  # a call that was killed had begun to write
+                stack.pop_all()
+                return file
+
+
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a renaming durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # not every file system syncs folders; the content is whole either way
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

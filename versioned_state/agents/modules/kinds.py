@@ -1,0 +1,91 @@
+"""What makes an object a module, and what its class does by itself. Layer: agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from versioned_state.agents.modules.containers import ATOMS
+from versioned_state.errors import InvalidArgumentError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Function = Callable[[Any], Any]
+
+_NEVER: Final = ATOMS | {list, dict, tuple, set}
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """How a registered attribute becomes JSON, and JSON the attribute; None: as it is."""
+
+    to_json: Function | None = None
+    load_json: Function | None = None
+
+
+def own(method: F) -> F:
+    """Mark a method of ``StateModule``. A class whose method has no mark overrides it."""
+    vars(method)["is_own"] = True
+    return method
+
+
+def overrides(cls: type, method: str) -> bool:
+    """Whether a class of modules has another method of that name than ``StateModule``."""
+    return not getattr(getattr(cls, method), "is_own", False)
+
+
+def is_module(value: object) -> bool:
+    """Whether a value is a module: ours, or one of agentscope's, which has the same methods."""
+    cls = type(value)
+    return cls not in _NEVER and _is_class_of_modules(cls)
+
+
+def _is_class_of_modules(cls: type) -> bool:
+    return hasattr(cls, "register_state") and hasattr(cls, "state_dict") and hasattr(cls, "load_state_dict")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the class of a module does by itself, instead of ``StateModule``."""
+
+    gives_state_itself: bool
+    loads_itself: bool
+
+
+class Kinds(dict[type, Kind | None]):
+    """The kind of each class that one call meets; None: its instances are not modules."""
+
+    def __missing__(self, cls: type) -> Kind | None:
+        kind = Kind(overrides(cls, "state_dict"), overrides(cls, "load_state_dict")) if _is_class_of_modules(cls) else None
+        self[cls] = kind
+        return kind
+
+
+def registered_in(module: Any) -> tuple[dict[str, Registered], dict[str, Any]]:
+    """The registered attributes of a module, and the modules in it, by name. Raises ``AttributeError`` before ``StateModule.__init__``."""
+    fields = module.__dict__
+    try:
+        return fields["_attribute_dict"], fields["_module_dict"]
+    except KeyError:
+        raise before_init(module, "using its state") from None
+
+
+def nested_in(module: Any) -> list[tuple[str, Any]]:
+    """The modules among the attributes of a module, by name."""
+    keys = tuple(vars(module).get("_module_dict", ()))  # a copy: another thread may add one
+    return [(key, value) for key in keys if is_module(value := getattr(module, key, None))]
+
+
+def contains_itself(module: Any) -> InvalidArgumentError:
+    """The error of a module that is among the modules below it."""
+    return InvalidArgumentError(
+        f"a module of type {type(module).__name__} contains itself, so its state has no end",
+        remains="nothing was changed",
+        hint="keep the reference back in an attribute that is not a module, such as weakref.ref(parent)",
+    )
+
+
+def before_init(module: Any, what: str) -> AttributeError:
+    """The error of a module whose class has not called the constructor of ``StateModule``."""
+    return AttributeError(f"call super().__init__() in {type(module).__name__}.__init__ before {what}", obj=module)

@@ -1,0 +1,51 @@
+"""``SessionBase``, what every kind of session has, and the checks that they share. Layer: agents."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from versioned_state.agents.modules.kinds import Kinds
+from versioned_state.errors import InvalidArgumentError
+
+
+class SessionBase(ABC):
+    """Keeps the states of modules, such as the agents of an application, under the id of a session.
+
+    A kind of session of your own implements the two methods.
+
+    Args:
+        session_id: the session of the calls that name none.
+    """
+
+    def __init__(self, session_id: str | None = None) -> None:
+        self.session_id = session_id
+
+    @abstractmethod
+    async def save_session_state(self, *args: Any, **kwargs: Any) -> Any:
+        """Save the states of modules, each under the name of its argument."""
+
+    @abstractmethod
+    async def load_session_state(self, *args: Any, **kwargs: Any) -> None:
+        """Load the states of modules. A module whose name was not saved stays as it is."""
+
+
+def check_ids(session_id: object, user_id: object) -> tuple[str, str]:
+    """The two ids. Raises ``InvalidArgumentError`` if one is not a string, or there is no id of a session."""
+    if session_id is None:
+        raise InvalidArgumentError(
+            "there is no session_id", remains="nothing was saved or loaded", hint='save_session_state("one", agent=agent)'
+        )
+    for name, value in (("session_id", session_id), ("user_id", user_id)):
+        if not isinstance(value, str):
+            raise InvalidArgumentError(f"{name} is a string, not {type(value).__name__}", remains="nothing was saved or loaded")
+    return str.__str__(session_id), str.__str__(user_id)
+
+
+def check_modules(modules: Mapping[str, Any]) -> None:
+    """Raise ``InvalidArgumentError`` for a value that is not a module, ours or agentscope's."""
+    kinds = Kinds()
+    for name, module in modules.items():
+        if kinds[type(module)] is None:
+            raise InvalidArgumentError(f"{name}= is a StateModule, not {type(module).__name__}", remains="nothing was saved or loaded")

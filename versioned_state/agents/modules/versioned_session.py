@@ -1,0 +1,251 @@
+"""``VersionedSession``: the states of modules on a branch for each session; every save is a commit. Layer: agents.
+
+::
+
+    load ── head ──┬── save: nobody else saved the module since, so its state becomes the head's
+                   └── save: others did. Our state is committed on a fork of what we have seen, and merged by path
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from os import urandom
+from typing import TYPE_CHECKING, Any, Final
+
+from versioned_state.agents.modules.loading import load_states
+from versioned_state.agents.modules.module import StateModule
+from versioned_state.agents.modules.seen import Seen
+from versioned_state.agents.modules.session import SessionBase, check_ids, check_modules
+from versioned_state.agents.modules.states import state_by_kind
+from versioned_state.agents.modules.turns import Turns
+from versioned_state.errors import (
+    BranchMovedError,
+    CommitInDoubtError,
+    InvalidArgumentError,
+    MergeConflictError,
+    StateError,
+    UnknownPathError,
+    UnknownRevisionError,
+)
+from versioned_state.off_loop import off_loop
+from versioned_state.repository.database import backoff
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.names.branch_name import branch_name
+from versioned_state.repository.repository import Repository
+from versioned_state.state.versioned import Versioned
+from versioned_state.storage import Cache, Memory
+from versioned_state.values.paths.path import Key, StatePath
+
+if TYPE_CHECKING:
+    from versioned_state.storage import KVStore
+
+_ATTEMPTS: Final = 100
+
+_turns: Final = Turns()
+
+_seen: Final = Seen()
+
+
+@dataclass(slots=True)
+class _Saved:
+    """A module to be saved.
+
+    Attributes:
+        base: the commit whose content of this module is known to it; None until the first attempt.
+    """
+
+    name: str
+    module: Any
+    state: Any
+    base: Commit | None = None
+
+
+class VersionedSession(SessionBase):
+    """Sessions as branches of a store. The key of a module is its name, and its fields lie below: ``agent.memory.content[17]``.
+
+    A save stores what changed, and makes no commit if nothing did. Modules that a save does not name keep their saved states. If another
+    process saved a module since this one was loaded or saved here, both states are merged by path. A module that was neither loaded nor
+    saved before takes the place of what is there; history has that.
+
+    Args:
+        store: a ``KVStore``, or a ``Repository`` to share; a ``Memory`` of its own by default. The session does not close it.
+    """
+
+    def __init__(self, store: KVStore | Repository | None = None) -> None:
+        super().__init__()
+        if isinstance(store, Repository):
+            self.repository = store
+        else:
+            # Saves compare with what is stored: without a cache each would read all of that again.
+            self.repository = Repository(Cache(Memory() if store is None else store))
+
+    def branch(self, session_id: str, user_id: str = "") -> str:
+        """The branch of a session: ``branch_name(user_id, session_id)``."""
+        session, user = check_ids(session_id, user_id)
+        return branch_name(user, session)
+
+    def state(self, session_id: str, user_id: str = "") -> Versioned:
+        """The session as a state, with log, diff, checkout and merge. Close it after use. Cost: reads of the branch and its head."""
+        return Versioned(self.repository, branch=self.branch(session_id, user_id))
+
+    async def save_session_state(self, session_id: str | None = None, user_id: str = "", **state_modules_mapping: StateModule) -> Commit:
+        """Commit the states of modules, as they are when this is called; the head of the session then.
+
+        All or nothing. A cancelled save ends first, and then raises.
+
+        Args:
+            session_id, user_id: the session. The meta of the commit has both.
+            state_modules_mapping: the modules by name.
+
+        Raises:
+            MergeConflictError: others saved another value of a field that changed here too. Nothing was saved.
+            UnserializableValueError: a state has a value that cannot be stored. Nothing was saved.
+            CommitInDoubtError: the store failed, and cannot tell whether it has the commit. The next save of the module finds out.
+            StorageError: the store failed, and nothing was saved.
+        """
+        session, user = check_ids(session_id, user_id)
+        check_modules(state_modules_mapping)
+        branch = self.branch(session, user)
+        saved = [_Saved(name, module, state_by_kind(module, copying=True)) for name, module in state_modules_mapping.items()]
+        async with _turns.turn((id(self.repository), branch)):
+            return await off_loop(partial(self._save, branch, saved, {"session_id": session, "user_id": user}))
+
+    async def load_session_state(
+        self,
+        session_id: str | None = None,
+        user_id: str = "",
+        allow_not_exist: bool = True,  # noqa: FBT001, FBT002 - agentscope's signature
+        *,
+        revision: str | Commit = "HEAD",
+        **state_modules_mapping: StateModule,
+    ) -> None:
+        """Load the states of modules: all of them, or none if it raises. A module whose name was not saved stays as it is.
+
+        Args:
+            session_id, user_id: the session.
+            allow_not_exist: change nothing if the session was never saved.
+            revision: a commit of the session: ``"HEAD~2"``, ``"HEAD@{1 hour ago}"``, an id. It may name any commit of the store, so do not
+                take it from users. A save afterwards makes that state the head's.
+            state_modules_mapping: the modules by name.
+
+        Raises:
+            ValueError: the session was never saved, or the state of a module is not a dict.
+            KeyError: the state of a module lacks a key, or there is no such revision.
+            StorageError: the store failed.
+        """
+        session, user = check_ids(session_id, user_id)
+        check_modules(state_modules_mapping)
+        branch = self.branch(session, user)
+        async with _turns.turn((id(self.repository), branch)):
+            head, states = await off_loop(partial(self._read, branch, revision, list(state_modules_mapping)))
+        if head == ROOT_ID and not allow_not_exist:
+            raise InvalidArgumentError(
+                f"session {session!r} was never saved",
+                remains="nothing was loaded",
+                hint="allow_not_exist=True leaves the modules as they are",
+            )
+        load_states(((state_modules_mapping[name], state, name) for name, state in states.items()), owned=True)
+        for name, module in state_modules_mapping.items():
+            _seen.add(module, (branch, name), head)
+
+    def _read(self, branch: str, revision: str | Commit, names: list[str]) -> tuple[str, dict[str, Any]]:
+        """The head of a session, and the states at a revision by name."""
+        with Versioned(self.repository, branch=branch) as state:
+            if state.head.id == ROOT_ID:
+                return ROOT_ID, {}
+            snapshot = state.checkout(revision)
+            return state.head.id, {name: snapshot[name] for name in names if name in snapshot}
+
+    # Saving, on a background thread
+
+    def _save(self, branch: str, saved: list[_Saved], meta: Mapping[str, Any]) -> Commit:
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                backoff(attempt)
+            with suppress(BranchMovedError), Versioned(self.repository, branch=branch) as state:
+                return self._save_to(state, saved, meta)
+        with Versioned(self.repository, branch=branch) as state:
+            raise BranchMovedError(branch, expected=None, actual=state.head.id, remains="nothing was saved", hint="save again")
+
+    def _save_to(self, state: Versioned, saved: list[_Saved], meta: Mapping[str, Any]) -> Commit:
+        for each in saved:
+            if each.base is None:
+                each.base = self._base_of(each, state)
+        late = [each for each in saved if self._is_late(each, state.head)]
+        try:
+            if late:
+                self._merge(state, saved, late, meta)
+            else:
+                self._commit(state, saved, meta)
+        except CommitInDoubtError as error:
+            for each in saved:
+                _seen.add(each.module, (state.branch, each.name), error.commit)
+            raise
+        return state.head
+
+    def _commit(self, state: Versioned, saved: list[_Saved], meta: Mapping[str, Any], place: str = "") -> Commit:
+        """Commit states on the head of a handle, and remember that the modules have seen it."""
+        for each in saved:
+            state.get(each.name)  # what is there is compared with, so that only the difference is stored
+            state[each.name] = each.state
+        commit = state.commit(meta=meta, on_moved="refuse")
+        for each in saved:
+            _seen.add(each.module, (place or state.branch, each.name), commit.id)
+        return commit
+
+    def _base_of(self, saved: _Saved, state: Versioned) -> Commit:
+        """The last commit of the session whose content the module has seen; the head if it has seen none."""
+        found = []
+        for id in _seen.commits(saved.module, (state.branch, saved.name)):
+            with suppress(UnknownRevisionError):
+                found.append(self.repository.commit(id))
+        read = self.repository.database.commits.read
+        return next((commit for commit in found if graph.is_ancestor(commit, state.head, read)), found[0] if found else state.head)
+
+    def _is_late(self, saved: _Saved, head: Commit) -> bool:
+        """Whether others changed the saved state of a module since it has seen it."""
+        assert saved.base is not None
+        if saved.base == head:
+            return False
+        return self._cell(saved.base, saved.name) != self._cell(head, saved.name)
+
+    def _cell(self, commit: Commit, name: str) -> bytes | None:
+        try:
+            return self.repository.snapshot(commit).cell_at(StatePath((Key(name),)))
+        except UnknownPathError:
+            return None
+
+    def _merge(self, state: Versioned, saved: list[_Saved], late: list[_Saved], meta: Mapping[str, Any]) -> None:
+        """Commit late states on forks of what their modules have seen, and merge these into the session, in one move of its branch."""
+        prefix = f"saving/{urandom(6).hex()}"
+        message = f"{', '.join(each.name for each in late)}: merged with the saves of others"
+        forks: list[Versioned] = []
+        try:
+            landing = self._fork(state, f"{prefix}/merged", state.head, forks)
+            self._commit(landing, [each for each in saved if each not in late], meta, state.branch)
+            for base in {each.base.id: each.base for each in late if each.base is not None}.values():
+                fork = self._fork(state, f"{prefix}/{len(forks)}", base, forks)
+                commit = self._commit(fork, [each for each in late if each.base == base], meta, state.branch)
+                landing.merge(commit, message=message, meta=meta)
+            state.merge(landing.head, message=message, meta=meta)
+        except MergeConflictError as error:
+            conflict = MergeConflictError(state.branch, error.conflicts, remains="nothing was saved")
+            conflict.hint = (
+                "load_session_state() and do the work again; or repository.merge_policies says who wins at a path, "
+                f"such as {str(error.conflicts[0].path)!r}"
+            )
+            raise conflict from None
+        finally:
+            for fork in forks:
+                fork.close()
+                with suppress(StateError):  # a branch that stays is in nobody's way
+                    self.repository.branches.delete(fork.branch, force=True)
+
+    def _fork(self, state: Versioned, branch: str, at: Commit, forks: list[Versioned]) -> Versioned:
+        fork = Versioned(self.repository, branch=branch) if at.id == ROOT_ID else state.fork(branch, at=at)
+        forks.append(fork)
+        return fork

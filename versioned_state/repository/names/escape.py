@@ -1,0 +1,40 @@
+"""Ids of any characters and any length as parts of names, one to one. Layer: repository.
+
+A character that the name must not have is written as ``%XX``, byte by byte of its UTF-8. So a ``%`` with anything but two digits after
+it is free for marks: ``%`` alone is an empty id, ``%h`` comes before the hash of a long one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from blake3 import blake3
+
+from versioned_state.objects.address import ADDRESS_SIZE
+
+
+def escape(id: str, escaped: re.Pattern[str], *, longest: int) -> str:
+    """An id as it stands in a name: at most ``longest`` bytes, and another text for any other id.
+
+    Args:
+        escaped: matches the characters that are written as ``%XX``, ``%`` among them.
+    """
+    if not id:
+        return "%"
+    text = escaped.sub(lambda found: "".join(f"%{byte:02X}" for byte in _bytes(found[0])), id)
+    return text if size(text) <= longest else hash_of("%h", (id,))
+
+
+def hash_of(mark: str, ids: tuple[str, ...]) -> str:
+    """A mark, and the hash of some ids. Each id is preceded by its length, so that no two lists of ids are the same bytes."""
+    raw = b"".join(b"%d:%b" % (len(data), data) for data in map(_bytes, ids))
+    return mark + blake3(raw).digest(length=ADDRESS_SIZE).hex()
+
+
+def size(text: str) -> int:
+    """The length of a text in bytes."""
+    return len(_bytes(text))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
