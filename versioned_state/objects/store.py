@@ -122,6 +122,10 @@ class Staging:
         for address, raw in other._staged.items():
             self.add(raw, address)
 
+    def take(self, other: Staging) -> None:
+        """Stage also what another one has staged."""
+        self._staged.update(other._staged)
+
     def read(self, address: Address) -> bytes:
         raw = self._staged.get(address)
         return self._store.read(address) if raw is None else raw

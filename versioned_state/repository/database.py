@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +34,7 @@ from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ADD
 from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.history.shallow import read_shallow
 from versioned_state.repository.refs.gc_fence import GcFence
-from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, after_move, move_ref, read_ref
+from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, after_move, batch_of, move_ref, read_ref
 from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
 from versioned_state.repository.refs.reupload import reupload_history, reupload_tree
 from versioned_state.storage import KVStore
@@ -221,6 +221,53 @@ class Database:
         log = ref.log
         if action is not None:
             log = staging.add(self.log_entry(ref, commit, action=action, author=author))
+        parents, since = self._relied_on(ref, commit, staging)
+        after = self.after_commit(replace(ref, log=log), commit, ttl=ttl)
+        moved = move_ref(
+            self.fence,
+            ref,
+            after,
+            staging=staging,
+            parents=parents,
+            since=since,
+            secure=lambda: self._secure_staged(ref, commit, staging),
+            part=part,
+        )
+        if moved is not None:
+            self.fence.saw(commit.address)
+            self.commits.remember(commit)
+        return moved
+
+    def publish_together(self, publications: Sequence[Publication]) -> list[Ref] | None:
+        """``publish`` for several branches, in one batch. None: one of them had moved, and nothing else was changed."""
+        staging = Staging(self.objects)
+        batch, after = NOTHING, []
+        parents: list[Address] = []
+        since = self.fence.sweeps
+        for each in publications:
+            above, relied_on = self._relied_on(each.ref, each.commit, each.staging)
+            parents += above
+            since = min(since, relied_on)
+            staging.take(each.staging)
+            after.append(self.after_commit(each.ref, each.commit, ttl=each.ttl))
+            batch = batch.joined(batch_of(each.ref, after[-1])).joined(each.part)
+
+        def secure() -> None:
+            for each in publications:
+                self._secure_staged(each.ref, each.commit, each.staging)
+
+        sweeps = self.fence.apply(
+            batch.expected, batch.puts, batch.deletes, staging=staging, keep=batch.keep, instead_of=parents, since=since, secure=secure
+        )
+        if sweeps is None:
+            return None
+        for each in publications:
+            self.fence.saw(each.commit.address)
+            self.commits.remember(each.commit)
+        return [replace(ref, sweeps=sweeps) for ref in after]
+
+    def _relied_on(self, ref: Ref, commit: Commit, staging: Staging) -> tuple[tuple[Address, ...], int]:
+        """The stored parents of a staged commit, and the number of ``sweeps`` at which all that it relies on was there."""
         # Whatever a staging relies on was there when the ref was read that it was first to move, or was sent since.
         since = staging.since = ref.sweeps if staging.since is None else min(ref.sweeps, staging.since)
         parents = commit.parent_addresses
@@ -228,22 +275,17 @@ class Database:
             parents = _stored_parents(commit, staging)[1]
             if any(parent not in (ref.head, ROOT_ADDRESS) and not self.fence.knows(parent) for parent in parents):
                 since = min(since, 0)  # known only if nothing was ever deleted
+        return parents, since
 
-        def secure() -> None:
-            made, parents = _stored_parents(commit, staging)
-            for parent in parents:
-                self._secure_history(self.commits.read_stored(parent), ref)
-            own = {each.address: each for each in made}
-            for each in made:
-                stored = (own.get(parent) or self.commits.read_stored(parent) for parent in each.parent_addresses)
-                reupload_tree(self.objects, each, list(stored), staging)
-
-        after = self.after_commit(replace(ref, log=log), commit, ttl=ttl)
-        moved = move_ref(self.fence, ref, after, staging=staging, parents=parents, since=since, secure=secure, part=part)
-        if moved is not None:
-            self.fence.saw(commit.address)
-            self.commits.remember(commit)
-        return moved
+    def _secure_staged(self, ref: Ref, commit: Commit, staging: Staging) -> None:
+        """Make sure that all that a staged commit leads to is stored or staged. Raises ``MissingObjectError``."""
+        made, parents = _stored_parents(commit, staging)
+        for parent in parents:
+            self._secure_history(self.commits.read_stored(parent), ref)
+        own = {each.address: each for each in made}
+        for each in made:
+            stored = (own.get(parent) or self.commits.read_stored(parent) for parent in each.parent_addresses)
+            reupload_tree(self.objects, each, list(stored), staging)
 
     def after_commit(self, ref: Ref, commit: Commit, *, ttl: int | None = None) -> Ref:
         """The ref after a move to a new commit that adds no log entry; see ``publish``."""
@@ -313,6 +355,17 @@ class Database:
             return InlineEncoder().encode_inline(dict(meta), "meta")
         except PickleRefusedError as error:
             raise UnserializableValueError(error.path, error.type_name, "meta takes data only") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A branch to move to a staged commit, in one batch with others. The fields are arguments of ``Database.publish``."""
+
+    ref: Ref
+    commit: Commit
+    staging: Staging
+    part: BatchPart = NOTHING
+    ttl: int | None = None
 
 
 def _address_of(commit: Commit | None) -> Address | None:

@@ -19,7 +19,7 @@ from versioned_state.repository.arguments import DEFAULT_EXPIRE, check_text, cou
 from versioned_state.repository.database import Database
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
-from versioned_state.repository.merging.policies import PolicyName, read_policies, write_policy
+from versioned_state.repository.merging.policies import Policy, PolicyName, read_policies, write_policy
 from versioned_state.repository.names.branches import Branches
 from versioned_state.repository.names.resolve import default_branch, resolve
 from versioned_state.repository.names.syntax import split_range
@@ -42,6 +42,8 @@ if TYPE_CHECKING:  # loaded by the calls that need them: an agent that commits l
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.lists import BlameList, Log
     from versioned_state.repository.views.snapshot import Snapshot
+    from versioned_state.state.branch.commit_options import OnMovedOption
+    from versioned_state.state.versioned import Versioned
     from versioned_state.storage import KVStore
     from versioned_state.values.codec.pickles import PickleMode
 
@@ -159,6 +161,42 @@ class Repository:
     def default_branch(self) -> str:
         """The current branch, if one was chosen; else ``main``, or the only branch if there is no ``main``."""
         return default_branch(self.database)
+
+    @staticmethod
+    def commit_together(
+        states: Iterable[Versioned],
+        message: str = "",
+        *,
+        author: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        on_moved: OnMovedOption = "merge",
+        policies: Mapping[str, Policy] | None = None,
+    ) -> list[Commit]:
+        """Commit the changes of several states of one store in one batch: all of them or none. Returns their heads, in order.
+
+        A state without changes makes no commit. If one of the branches has moved, its changes are merged onto its new head as by
+        ``commit``, and all commits are tried again. Cost: as for the commits, in one request.
+
+        Args:
+            states: states on different branches of one store. They must not be in a transaction.
+            message, author, meta, on_moved, policies: as for ``Versioned.commit``, for each of the commits.
+
+        Raises:
+            UnsupportedByStoreError: the store takes too few conditions a batch (S3).
+            InvalidArgumentError: two states are on one branch, or in different stores.
+            MergeConflictError, BranchMovedError, CommitInDoubtError, StorageError, UnserializableValueError, and others: as ``commit``.
+
+            After any of them no branch has moved, and the staged changes are still there. If the commits are in doubt, all or none of them
+            are made, and the next call on each state finds out.
+        """
+        wanted = list(states)
+        if not wanted:
+            return []
+        together = getattr(wanted[0], "_commit_together", None)
+        if together is None or any(type(state) is not type(wanted[0]) for state in wanted):
+            raise InvalidArgumentError("commit_together takes states: Versioned(store, branch=…)", remains="nothing was changed")
+        made: list[Commit] = together(wanted, message, author, meta, on_moved, policies or {})
+        return made
 
     # Log
 

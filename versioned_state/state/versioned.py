@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -211,6 +211,21 @@ class Versioned(BranchOperations):
         options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), policies or {}, keys, tag)
         self._transactions.refuse("commit")
         return self._resolvable(lambda resolving: operations.commit(self._handle, options, resolving), options.policies, remains=STAGED)
+
+    @staticmethod
+    def _commit_together(
+        states: Sequence[Versioned],
+        message: str,
+        author: str | None,
+        meta: Mapping[str, Any] | None,
+        on_moved: OnMovedOption,
+        policies: Mapping[str, Policy],
+    ) -> list[Commit]:
+        """``Repository.commit_together``, which is a layer below."""
+        from versioned_state.state.branch.together import commit_together
+
+        options = CommitOptions(message, author, meta, on_moved=OnMoved(on_moved), policies=check_policies(policies))
+        return commit_together(states, options)
 
     @locked
     def refresh(self, *, policies: Mapping[str, Policy] | None = None) -> Commit:

@@ -38,9 +38,8 @@ from versioned_state.state.aio.caller import current_caller, hold_still
 from versioned_state.state.aio.held_objects import HeldObjects
 from versioned_state.state.branch.commit_options import OnMoved
 from versioned_state.state.branch.hooks import Hooks
-from versioned_state.state.branch.in_doubt import CommitInDoubt, MoveInDoubt, find_commit, find_move
+from versioned_state.state.branch.in_doubt import CommitInDoubt, HandlePosition, MoveInDoubt, find_commit, find_move
 from versioned_state.state.branch.merging import LateMerge, merge_roots
-from versioned_state.state.branch.position import HandlePosition
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.worktree.entries import Savepoint, Staged
 from versioned_state.state.worktree.pending import PendingEntries

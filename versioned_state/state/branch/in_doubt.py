@@ -1,4 +1,4 @@
-"""Commits and moves of a branch in doubt: the handle does not know their outcome. Layer: state.
+"""The position of a handle, and commits and moves in doubt: the handle does not know whether it has moved. Layer: state.
 
 A reply was lost, or an exception such as Ctrl-C came before it. The handle asks the store before it repeats anything.
 """
@@ -6,7 +6,7 @@ A reply was lost, or an exception such as Ctrl-C came before it. The handle asks
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
@@ -21,6 +21,14 @@ GIVEN_UP: Final = "commit given up"
 
 _RECENT: Final = 100
 """The number of recent moves of a branch among which an interrupted one is searched for."""
+
+
+class HandlePosition(NamedTuple):
+    """The branch of a handle, the last record of the branch that it saw, and the head. One assignment moves a handle."""
+
+    branch: str
+    ref: Ref
+    head: Commit
 
 
 class CommitInDoubt:

@@ -6,8 +6,7 @@ from versioned_state.errors import BranchMovedError, StateError, UnknownOutcomeE
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import NOTHING, Ref
 from versioned_state.state.branch.branch_handle import BranchHandle
-from versioned_state.state.branch.in_doubt import MoveInDoubt
-from versioned_state.state.branch.position import HandlePosition
+from versioned_state.state.branch.in_doubt import HandlePosition, MoveInDoubt
 from versioned_state.state.worktree.entries import Staged
 
 
