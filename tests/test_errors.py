@@ -25,6 +25,8 @@ ARGUMENTS: dict[str, Callable[[Any], StateError]] = {
     "DirtyWorkspaceError": lambda cls: cls("reset() would overwrite files", ["a.py"]),
     "WorkspaceError": lambda cls: cls("the folder is gone", ["a.py"]),
     "FencedError": lambda cls: cls("main", 1, 2),
+    "InvalidTransitionError": lambda cls: cls("order", "new", "ship", ["pay"]),
+    "ReplayMismatchError": lambda cls: cls("events", 3, replayed=1, kept=2, reason="1, not 2"),
     "LockTimeoutError": lambda cls: cls("main", 1, 2.0),
     "UnmergedBranchError": lambda cls: cls("side", "ab" * 24),
     "EffectInDoubtError": lambda cls: cls("pay", datetime(2026, 1, 2, tzinfo=UTC), result=[1]),

@@ -22,6 +22,7 @@ from versioned_state import (
     Repository,
     Snapshot,
     State,
+    StateMachine,
     StateSequence,
     Versioned,
     Workspace,
@@ -41,6 +42,7 @@ OWNERS: dict[str, list[Any]] = {
     "Searching history": [Repository],
     "Diff": [Diff, Change],
     "Tasks and events": [Task],
+    "State machines": [StateMachine],
     "Workspaces": [Workspace],
 }
 """Whose methods the tables of a section are about; elsewhere and before these, public names."""

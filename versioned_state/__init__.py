@@ -33,9 +33,11 @@ if TYPE_CHECKING:
         OutputEvent,
         SuccessEvent,
         TaskStartEvent,
+        TransitionEvent,
     )
     from versioned_state.agents.events.log import events
     from versioned_state.agents.parallel import Outcome, parallel
+    from versioned_state.agents.patterns.state_machine import StateMachine
     from versioned_state.agents.tasks.outcome import TaskClarify, TaskFailed
     from versioned_state.agents.tasks.task import checkpoint, current_state, emit, task
     from versioned_state.agents.view import view
@@ -101,6 +103,7 @@ __all__ = [
     "Snapshot",
     "State",
     "StateError",
+    "StateMachine",
     "StatePath",
     "StateSequence",
     "SuccessEvent",
@@ -108,6 +111,7 @@ __all__ = [
     "TaskClarify",
     "TaskFailed",
     "TaskStartEvent",
+    "TransitionEvent",
     "Versioned",
     "Workspace",
     "branch_name",
@@ -148,6 +152,8 @@ __getattr__, __dir__ = lazy_names(
         "OutputEvent": "agents.events.classes",
         "ActionEvent": "agents.events.classes",
         "TaskStartEvent": "agents.events.classes",
+        "TransitionEvent": "agents.events.classes",
+        "StateMachine": "agents.patterns.state_machine",
         "TaskClarify": "agents.tasks.outcome",
         "TaskFailed": "agents.tasks.outcome",
         "events": "agents.events.log",

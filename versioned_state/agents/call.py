@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from os import urandom
@@ -23,10 +23,12 @@ class Steps(Protocol):
 
     Attributes:
         is_kept: whether anything is kept beyond the call.
+        listeners: are given each event.
         reference: dead once the call can no longer end; None if that is not known.
     """
 
     is_kept: bool
+    listeners: tuple[Callable[[Any], object], ...]
     reference: ReferenceType[Any] | None
 
     def emit(self, event: Any) -> None:

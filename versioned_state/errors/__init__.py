@@ -16,6 +16,8 @@ Grouped by what the caller does next::
     ├── the caller corrects the input
     │   ├── InvalidArgumentError       also ValueError: a bad name, path, URL or option
     │   │   └── InvalidPathError
+    │   ├── InvalidTransitionError     also ValueError: a state machine has no such transition
+    │   ├── ReplayMismatchError        the events of a state, replayed, do not give the value that was kept
     │   ├── UnserializableValueError   also TypeError: a value that cannot be stored
     │   ├── LimitExceededError         also ValueError: too deep, too large, too many
     │   ├── PickleRefusedError         the policy refuses to pickle or unpickle
@@ -68,6 +70,7 @@ from .bad_input import (
     IdempotencyConflictError,
     InvalidArgumentError,
     InvalidPathError,
+    InvalidTransitionError,
     LimitExceededError,
     MigrationError,
     MissingDependencyError,
@@ -76,6 +79,7 @@ from .bad_input import (
     PickleRefusedError,
     ReadOnlyError,
     RefExistsError,
+    ReplayMismatchError,
     SchemaError,
     TransactionError,
     UnknownEffectError,
@@ -136,6 +140,7 @@ __all__ = [
     "IdempotencyConflictError",
     "InvalidArgumentError",
     "InvalidPathError",
+    "InvalidTransitionError",
     "LimitExceededError",
     "LockTimeoutError",
     "MergeConflictError",
@@ -149,6 +154,7 @@ __all__ = [
     "PickleRefusedError",
     "ReadOnlyError",
     "RefExistsError",
+    "ReplayMismatchError",
     "SchemaError",
     "SessionFileError",
     "StateError",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from .base import StateError, short
 
@@ -17,6 +18,35 @@ class InvalidPathError(InvalidArgumentError):
     def __init__(self, text: str, position: int, reason: str) -> None:
         super().__init__(f"bad path {text!r} at {position}: {reason}", hint='for example: messages[17].content, prefs["a.b"]')
         self.text, self.position = text, position
+
+
+class InvalidTransitionError(StateError, ValueError):
+    """A state machine has no transition from its state by that event.
+
+    ``machine`` is the key of the machine, ``state`` and ``event`` what was asked for; ``allowed`` has the events that are possible.
+    """
+
+    def __init__(self, machine: str, state: Any, event: Any, allowed: Sequence[Any], *, hint: str = "", remains: str = "") -> None:
+        possible = f"allowed are {', '.join(map(str, allowed))}" if allowed else f"nothing leads out of {state}"
+        super().__init__(f"Invalid transition: {state} + {event}", remains=remains, hint=hint or possible)
+        self.machine, self.state, self.event, self.allowed = machine, state, event, tuple(allowed)
+
+
+class ReplayMismatchError(StateError):
+    """The events of an ``EventSourced`` value, replayed from the first one, do not give the value that was kept.
+
+    ``index`` is that of the first event at which they are known to differ, None if the kept value alone is known to be wrong;
+    ``replayed`` and ``kept`` are the two values.
+    """
+
+    def __init__(self, key: str, index: int | None, *, replayed: Any, kept: Any, reason: str) -> None:
+        place = f"from event {index} on" if index is not None else "at its end"
+        super().__init__(
+            f"the events under {key!r}, replayed, differ {place} from the value that was kept: {reason}",
+            remains="nothing was changed",
+            hint="apply() is not a function of value and event alone, has changed, or the events were edited",
+        )
+        self.key, self.index, self.replayed, self.kept = key, index, replayed, kept
 
 
 class UnserializableValueError(StateError, TypeError):

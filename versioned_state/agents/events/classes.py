@@ -78,5 +78,15 @@ class ErrorEvent(Event):
     recoverable: bool = False
 
 
-for _cls in (TaskStartEvent, ActionEvent, OutputEvent, SuccessEvent, FailEvent, ClarifyEvent, ErrorEvent):
+@dataclass(kw_only=True)
+class TransitionEvent(Event):
+    """A state machine went from one state to another; ``machine`` is its key in the state of ``StateMachine``."""
+
+    machine: str
+    from_state: Any
+    event: Any
+    to_state: Any
+
+
+for _cls in (TaskStartEvent, ActionEvent, OutputEvent, SuccessEvent, FailEvent, ClarifyEvent, ErrorEvent, TransitionEvent):
     register(_cls, _cls.__name__)

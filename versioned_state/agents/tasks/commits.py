@@ -282,7 +282,7 @@ class Commits(Round):
 
     def _commit_beside(self, message: str, meta: Mapping[str, Any] | None) -> None:
         """Commit the pending entries through another handle on the branch."""
-        pending = self._handle.pending.taken()
+        pending = self._handle.pending.taken(())
         other = Versioned(self._state.repository, branch=self._state.branch, author=self._state.author)
         for series, entries in pending.items():
             for name, cell in entries.items():

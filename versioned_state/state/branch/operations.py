@@ -130,7 +130,7 @@ def _stage_and_commit(
     if hooks.all:
         hooks.before_commit(keys)
     try:
-        pending = handle.pending.taken() if handle.pending.entries else {}
+        pending = handle.pending.taken(keys) if handle.pending.entries else {}
         staged = worktree.stage(lenient=options.skip_unserializable, flush=flush, adopting=True, keys=keys, pending=pending)
     except UNSTORABLE as error:
         error.remains = resolving.remains

@@ -258,6 +258,12 @@ class Transactions:
             return TransactionError(what, remains="nothing was changed", hint=_END_IT)
         return TransactionError("a commit within a transaction", remains="nothing was changed", hint=_Worker.hint)
 
+    def add_hook(self, hook: Hook) -> None:
+        """Add a hook to the handle. The transactions that are open roll it back to what it is now."""
+        self._handle.hooks.add(hook, self._handle.head)
+        for transaction in self.open:
+            transaction.saved.append((hook, hook.save()))
+
     def check_innermost(self, transaction: OpenTransaction) -> None:
         """Raise ``TransactionError`` if a transaction within this one is still open, such as that of a generator that was not closed."""
         inner = self._innermost_within(transaction)

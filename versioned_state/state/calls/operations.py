@@ -52,6 +52,7 @@ class BranchOperations(BranchHistory):
             moving.move_branch(self._handle, target, action, dropping=True)
         else:
             self._worktree.restore()
+            self._handle.hooks.discard()
         self._handle.tell_hooks()
         return target
 

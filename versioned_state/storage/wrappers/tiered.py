@@ -239,6 +239,9 @@ class Tiered(KVStore):
         check_key(prefix)
         return self._open().keys(prefix)
 
+    def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
+        return self._open().page(prefix, after=after, limit=limit, reverse=reverse)
+
     def __contains__(self, key: str) -> bool:
         return key in self._open()
 

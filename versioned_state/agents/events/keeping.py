@@ -1,0 +1,79 @@
+"""``keep_event``: an event of a part of a state, such as a machine, in a task or outside of any. Layer: agents."""
+
+from __future__ import annotations
+
+import copy
+import time
+from os import urandom
+from typing import Any, NamedTuple
+
+from versioned_state.agents.call import Call, current_call
+from versioned_state.agents.events.entries import EVENTS, Entry, entry_cell, name_of, space_of, time_of
+from versioned_state.agents.events.stamps import Stamp, stamped
+from versioned_state.state.aio.caller import ready
+from versioned_state.state.keyspace import Namespace
+from versioned_state.state.live import Live
+from versioned_state.state.versioned import Versioned
+
+
+class Kept(NamedTuple):
+    """An event that was kept: the name of its entry, the call of the task that runs on the state, and when and where it was kept."""
+
+    name: str
+    call: Call | None
+    stamp: Stamp
+
+    def tell(self, event: Any) -> None:
+        """Tell the listeners of the call of the event."""
+        if self.call is not None and self.call.steps is not None:
+            for listener in self.call.steps.listeners:
+                listener(stamped(copy.copy(event), self.stamp))
+
+
+def keep_event(state: Versioned | Namespace | Live, event: Any, *, of: bytes | None = None) -> Kept:
+    """Keep an event with a state, by the task that runs on the state here, if one does. Nobody is told of it yet.
+
+    Args:
+        of: the root key of whose change it tells, for a state with commits; see ``PendingEntries``.
+
+    Raises:
+        UnserializableValueError, PickleRefusedError, LimitExceededError: it cannot be stored. Nothing was changed.
+    """
+    if isinstance(state, Live):
+        return _keep_live(state, event)
+    versioned = state.state if isinstance(state, Namespace) else state
+    with ready(versioned._lock):
+        versioned._check_open()
+        handle = versioned._handle
+        head = handle.head
+        cell = versioned._worktree.encode_inline(event, f"{type(event).__name__} (an event)")
+        kept = _kept(versioned, handle.pending.next_time(handle.repository.database.now()), head.id)
+        entry = entry_cell(cell, head.address, kept.stamp.full_namespace, kept.stamp.agent_name, space_of(state._prefix))
+        handle.pending.add(EVENTS, kept.name, entry, of=of)
+    return kept
+
+
+def _keep_live(state: Live, event: Any) -> Kept:
+    root = state._root
+    with ready(root._lock):
+        now = max(time.time_ns() // 1000, root._last_event + 1)
+        root._last_event = now
+        kept = _kept(root, now, None)
+        if kept.call is None or kept.call.steps is None or kept.call.steps.is_kept:
+            root._events[kept.name] = Entry(stamped(copy.copy(event), kept.stamp), kept.stamp, "\0".join(state._names))
+    return kept
+
+
+def _kept(state: Versioned | Live, now: int, commit: str | None) -> Kept:
+    call = _call_on(state)
+    namespace, agent = ("", "") if call is None else (call.namespace, call.agent)
+    name = name_of(now, urandom(4).hex() if call is None else call.id)
+    return Kept(name, call, Stamp(time_of(name), agent, namespace, commit))
+
+
+def _call_on(state: Versioned | Live) -> Call | None:
+    """The innermost call that runs here and works on a state, or on a part of it."""
+    call = current_call()
+    while call is not None and call.versioned is not state and getattr(call.state, "_root", None) is not state:
+        call = call.parent
+    return call

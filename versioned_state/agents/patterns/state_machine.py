@@ -1,0 +1,316 @@
+"""``StateMachine``: a value of a state that changes by declared transitions only, each of them an event. Layer: agents.
+
+The event of a transition waits with the handle until a commit takes the value. Two handles that race for one machine are told apart when
+the second commits: its first transition must begin where the first handle left the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import ReferenceType, ref
+
+from versioned_state.agents.events.classes import TransitionEvent
+from versioned_state.agents.events.entries import EVENTS
+from versioned_state.agents.events.keeping import keep_event
+from versioned_state.errors import STAGED, InvalidArgumentError, InvalidTransitionError
+from versioned_state.state.aio.caller import ready
+from versioned_state.state.branch.hooks import Hook
+from versioned_state.state.keyspace import Namespace
+from versioned_state.state.live import Live
+from versioned_state.state.versioned import Versioned
+from versioned_state.values.decode.decoder import Decoder
+from versioned_state.values.keys import path_of, user_key
+from versioned_state.values.series import Series
+from versioned_state.values.trees.tree import Tree, find
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from versioned_state.repository.history.commit import Commit
+    from versioned_state.state.worktree.pending import PendingEntries
+    from versioned_state.values.trees.nodes import Nodes
+
+_DROPPING: Final = ("reset()", "rollback()")
+"""The moves that drop what no commit has."""
+
+
+class StateMachine:
+    """A machine whose state is the value of a key: ``state["order"]`` reads ``"paid"``.
+
+    ::
+
+        order = StateMachine(state, "order", initial="new", transitions={("new", "pay"): "paid", ("paid", "ship"): "shipped"})
+        order.transition("pay")     # "paid", and a TransitionEvent in events(state)
+        order.transition("pay")     # ValueError: Invalid transition: paid + pay
+
+    It works on a ``Versioned``, a namespace of one or a ``Live``, within tasks and outside of them. The value and the events of its
+    transitions are committed together, and rolled back together. If another handle has moved the machine in the meantime, the commit
+    raises ``InvalidTransitionError``, or ``MergeConflictError`` where both moved it to different states: no machine gets from one state to
+    another but by a transition that was declared and is in the events.
+
+    Args:
+        state: the state that the machine is kept in.
+        key: the key of its value.
+        initial: its state as long as the key is not there.
+        transitions: the state that each event leads to, by state and event. States and events are strings, members of Enums or other
+            values that are hashable and can be stored.
+
+    Raises:
+        InvalidArgumentError: an argument is of the wrong kind.
+    """
+
+    def __init__(
+        self,
+        state: Versioned | Namespace | Live,
+        key: str,
+        *,
+        initial: Any,
+        transitions: Mapping[tuple[Any, Any], Any],
+    ) -> None:
+        if not isinstance(state, Versioned | Namespace | Live):
+            raise InvalidArgumentError(f"a machine is kept in a Versioned, a namespace or a Live, not in {type(state).__name__}")
+        given: Any = transitions
+        if not isinstance(given, Mapping) or any(not isinstance(pair, tuple) or len(pair) != 2 for pair in given):
+            raise InvalidArgumentError("transitions is a dict from pairs of state and event to states", hint='{("new", "pay"): "paid"}')
+        for value in (initial, *given.values()):
+            if not isinstance(value, Hashable):
+                raise InvalidArgumentError(f"the states of a machine are hashable values, not {type(value).__name__}")
+        root_key = user_key(key)
+        self._state = state
+        self._rules = Rules(key, initial, dict(transitions))
+        self._track: Track | None = None
+        if not isinstance(state, Live):
+            versioned = state.state if isinstance(state, Namespace) else state
+            with ready(versioned._lock):
+                versioned._check_open()
+                self._track = _hook_of(versioned).track(state._prefix + root_key, self._rules)
+
+    @property
+    def current(self) -> Any:
+        """The state that the machine is in; that of the key, even if it was not declared."""
+        return self._state.get(self._rules.key, self._rules.initial)
+
+    @property
+    def allowed(self) -> list[Any]:
+        """The events that are possible now."""
+        return self._rules.allowed(self.current)
+
+    def transition(self, event: Any) -> Any:
+        """Take a transition; the new state. The event is kept, and committed with the value.
+
+        Raises:
+            InvalidTransitionError: also ``ValueError``; no transition leads from the current state by this event, or the value of the key
+                is not a state of the machine. Nothing was changed.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: the event cannot be stored. Nothing was changed.
+        """
+        with ready(self._state._lock):
+            self._state._check_open()
+            key, before = self._rules.key, self.current
+            after = self._rules.target(before, event)
+            told = TransitionEvent(machine=key, from_state=before, event=event, to_state=after)
+            if self._track is None:
+                kept = keep_event(self._state, told)
+                self._state[key] = after
+            else:
+                if not self._track.is_at(before):
+                    self._track.settle(before)
+                # First: an interrupt may come before the value is set. Then settle() takes the transition back.
+                kept = keep_event(self._state, told, of=self._track.root_key)
+                self._track.chain.append(Transition(kept.name, before, event, after))
+                self._state[key] = after
+        kept.tell(told)
+        return after
+
+    def __repr__(self) -> str:
+        return f"<StateMachine {self._rules.key}: {self.current}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A machine as it was declared: the key of its value, its initial state and its transitions."""
+
+    key: str
+    initial: Any
+    transitions: dict[tuple[Any, Any], Any]
+
+    def allowed(self, current: Any) -> list[Any]:
+        """The events that are possible in a state."""
+        return [event for source, event in self.transitions if source == current]
+
+    def target(self, before: Any, event: Any) -> Any:
+        """The state that an event leads to. Raises ``InvalidTransitionError``."""
+        try:
+            return self.transitions[before, event]
+        except (KeyError, TypeError):  # a value that was stored, or an event, may not be hashable
+            states = list(dict.fromkeys((self.initial, *(source for source, _ in self.transitions), *self.transitions.values())))
+            hint = ""
+            if not any(before == each for each in states):
+                hint = f"{before!r:.80} at {self.key!r} is not a state of this machine; its states are {', '.join(map(str, states))}"
+            raise InvalidTransitionError(self.key, before, event, self.allowed(before), hint=hint, remains="nothing was changed") from None
+
+
+class Transition(NamedTuple):
+    """A transition that no commit has yet, with the name of the entry of its event."""
+
+    name: str
+    before: Any
+    event: Any
+    after: Any
+
+
+class Track:
+    """The transitions of one machine on one handle that no commit has yet, oldest first.
+
+    Attributes:
+        rules: as they were declared last.
+        root_key: of the machine's value.
+        chain: may have transitions at its beginning that were committed; ``prune`` removes these.
+    """
+
+    def __init__(self, pending: PendingEntries, root_key: bytes, rules: Rules) -> None:
+        self.rules = rules
+        self.root_key = root_key
+        self.chain: list[Transition] = []
+        self._pending = pending
+
+    def prune(self) -> None:
+        """Forget the transitions that are pending no more: a commit has them."""
+        self.chain = [each for each in self.chain if self._pending.has(EVENTS, each.name)]
+
+    def withdraw(self, start: int = 0) -> None:
+        """Take back the transitions from this one on, with their events."""
+        for each in self.chain[start:]:
+            self._pending.discard(EVENTS, each.name)
+        del self.chain[start:]
+
+    def is_at(self, current: Any) -> bool:
+        """Whether the last transition led to this value, and no commit has it: a step of a long chain costs no walk over the chain."""
+        return bool(self.chain) and self.chain[-1].after == current and self._pending.has(EVENTS, self.chain[-1].name)
+
+    def settle(self, current: Any) -> None:
+        """Take back the transitions that the value does not have: it was set back, or an interrupt came before it was set."""
+        known = {each.name for each in self.chain}
+        for name in self._pending.telling_of(self.root_key):
+            if name not in known:  # an interrupt came right after the event was kept
+                self._pending.discard(EVENTS, name)
+        self.prune()
+        for length in range(len(self.chain), 0, -1):
+            if self.chain[length - 1].after == current:
+                self.withdraw(length)
+                return
+        if self.chain and self.chain[0].before == current:
+            self.withdraw()
+
+
+class TransitionHook(Hook):
+    """Watches over the machines of one handle.
+
+    Args:
+        state: the state of the handle, which must be freed once nobody else holds it.
+    """
+
+    def __init__(self, state: ReferenceType[Versioned]) -> None:
+        self._state = state
+        self.tracks: dict[bytes, Track] = {}
+        self._keys: Collection[bytes] | None = None
+        self._is_dropping = False
+
+    @property
+    def state(self) -> Versioned:
+        """The state of the handle."""
+        state = self._state()
+        assert state is not None, "it makes the call"
+        return state
+
+    def track(self, root_key: bytes, rules: Rules) -> Track:
+        """The track of a machine. Machines of one key share it."""
+        track = self.tracks.get(root_key)
+        if track is None:
+            track = self.tracks[root_key] = Track(self.state._handle.pending, root_key, rules)
+        track.rules = rules
+        return track
+
+    def _current(self, track: Track) -> Any:
+        worktree = self.state._worktree
+        return worktree.get(track.root_key) if track.root_key in worktree else track.rules.initial
+
+    def _open(self) -> list[Track]:
+        """The tracks with a transition that no commit has."""
+        found = [track for track in self.tracks.values() if track.chain]
+        for track in found:
+            track.prune()
+        return [track for track in found if track.chain]
+
+    def before_commit(self, keys: Collection[bytes] | None) -> None:
+        self._keys = keys
+        self._is_dropping = False
+        for key in self.state._handle.pending.told_keys():
+            track = self.tracks.get(key)
+            if track is not None:
+                track.settle(self._current(track))
+
+    def check(self, nodes: Nodes, before: Tree, after: Tree) -> None:
+        for track in self._open():
+            if self._keys is None or track.root_key in self._keys:
+                self._check(track, nodes, before, after)
+
+    def _check(self, track: Track, nodes: Nodes, before: Tree, after: Tree) -> None:
+        """Raise ``InvalidTransitionError`` unless the transitions lead from the value in one root to that in the other."""
+        decoder = Decoder(nodes, self.state._handle.repository.database.policy)
+
+        def value(tree: Tree) -> Any:
+            cell = find(nodes, tree, track.root_key)
+            return track.rules.initial if cell is None else decoder.decode(cell)
+
+        rules, start, end = track.rules, value(before), value(after)
+        if track.chain[0].before != start:
+            # An interrupted commit may have made the first of them.
+            log = Series(nodes, find(nodes, before, EVENTS), decoder)
+            track.chain = [each for each in track.chain if log.find(each.name) is None]
+            if not track.chain:
+                return
+        first, last = track.chain[0], track.chain[-1]
+        if first.before != start:
+            hint = f"the machine is in {start} by now, not in {first.before}: discard(), and decide again from there"
+            raise InvalidTransitionError(rules.key, start, first.event, rules.allowed(start), remains=STAGED, hint=hint)
+        if last.after != end:
+            hint = f"its transitions lead to {last.after}, and the value of the key is {end}: only transition() is to change it"
+            raise InvalidTransitionError(rules.key, last.before, last.event, rules.allowed(last.before), remains=STAGED, hint=hint)
+
+    def uncommitted(self) -> Iterable[str]:
+        # A transition to another state is a change of the value, which is named anyway.
+        return [str(path_of(track.root_key)) for track in self._open() if track.chain[0].before == self._current(track)]
+
+    def refuse(self, call: str, paths: Sequence[str]) -> None:
+        self._is_dropping = call in _DROPPING
+        if not self._is_dropping:
+            super().refuse(call, paths)
+
+    def moved(self, before: Commit, after: Commit) -> None:
+        if self._is_dropping:
+            self.discard()
+        self._is_dropping = False
+        for track in self.tracks.values():
+            track.prune()
+
+    def discard(self) -> None:
+        for track in self._open():
+            track.withdraw()
+
+    def save(self) -> object:
+        return {each.name for track in self._open() for each in track.chain}
+
+    def roll_back(self, saved: object) -> None:
+        names = saved if isinstance(saved, set) else set()
+        for track in self._open():
+            track.withdraw(sum(each.name in names for each in track.chain))
+
+
+def _hook_of(state: Versioned) -> TransitionHook:
+    found = next((hook for hook in state._handle.hooks.all if isinstance(hook, TransitionHook)), None)
+    if found is None:
+        found = TransitionHook(ref(state))
+        state._transactions.add_hook(found)
+    return found
