@@ -15,6 +15,8 @@ from versioned_state.errors import InvalidArgumentError
 DEFAULT_EXPIRE: Final = timedelta(days=30)
 """How long the reflog keeps commits that nothing else leads to; git's default."""
 
+_LONGEST_TTL_S: Final = 10**12
+
 
 def count(name: str, value: Any, *, least: int = 0) -> int:
     """A count as an int, from any integer type but bool. Raises ``InvalidArgumentError`` for other types, and below ``least``."""
@@ -38,3 +40,10 @@ def check_text(name: str, value: Any) -> None:
     """Raise ``InvalidArgumentError`` unless the value is a string or None."""
     if value is not None and type(value) is not str:
         raise InvalidArgumentError(f"{name} is a string, not {type(value).__name__}", remains="nothing was changed")
+
+
+def as_ttl(seconds: float) -> int:
+    """A time to live in microseconds. Raises ``InvalidArgumentError`` unless it is a number of seconds from 0 to some thousand years."""
+    if type(seconds) not in (int, float) or not 0 <= seconds <= _LONGEST_TTL_S:
+        raise InvalidArgumentError(f"ttl_seconds is a number of seconds, 0 or more, not {seconds!r:.80}", remains="nothing was changed")
+    return round(seconds * 1_000_000)

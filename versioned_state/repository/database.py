@@ -180,6 +180,7 @@ class Database:
         author: str | None = None,
         entry: bytes | None = None,
         part: BatchPart = NOTHING,
+        ttl: int | None = None,
     ) -> Ref | None:
         """Point a ref elsewhere (None: delete it) and log the move, in one batch.
 
@@ -187,12 +188,15 @@ class Database:
 
         Args:
             entry: the bytes that ``log_entry`` gave, instead of a new entry: by them a move whose reply was lost is recognised.
+            ttl: see ``publish``.
             part: goes into the same batch. None is returned also if one of its conditions does not hold.
         """
         staging = Staging(self.objects)
         raw = self.log_entry(ref, commit, action=action, author=author) if entry is None else entry
         log = staging.add(raw)
-        after = after_move(ref, _address_of(commit), log, changed=read_entry(log, raw).time, is_new=False, indexed=self.fence.enabled)
+        after = after_move(
+            ref, _address_of(commit), log, changed=read_entry(log, raw).time, is_new=False, indexed=self.fence.enabled, ttl=ttl
+        )
 
         def secure() -> None:
             if commit is not None and commit.address != ROOT_ADDRESS:

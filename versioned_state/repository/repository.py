@@ -402,6 +402,20 @@ class Repository:
 
         return collect(self.database, expire=expire, dry_run=dry_run, compact=compact, force=force, progress=progress)
 
+    def expire(self) -> list[str]:
+        """Delete the branches whose time to live is over (``ttl_seconds=`` of a state); their names.
+
+        Others may write meanwhile: a branch that is committed to at this moment stays, and a commit of a handle on one that was deleted
+        brings it back. Its reflog keeps a deleted branch until gc. Cost: that of what expires; a branch in use costs a write in its time to
+        live. On a store of one condition a batch (S3) it reads all branches.
+
+        Raises:
+            StorageError: the store failed. What was deleted so far stays deleted; call it again.
+        """
+        from versioned_state.repository.maintenance.expire import expire
+
+        return expire(self.database, self.branches)
+
     def fsck(self, *, progress: Progress | None = None) -> FsckReport:
         """Check every object, ref and record; see ``fsck.check``. Damage is reported, not raised."""
         from versioned_state.repository.maintenance.fsck import check

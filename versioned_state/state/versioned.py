@@ -16,7 +16,7 @@ from versioned_state.errors import (
     StateError,
     StorageError,
 )
-from versioned_state.repository.arguments import check_text
+from versioned_state.repository.arguments import as_ttl, check_text
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import check_name
 from versioned_state.repository.repository import Repository
@@ -62,6 +62,8 @@ class Versioned(BranchOperations):
         schema: what the state may be, checked by each commit and merge: a ``Schema``, or what one is made of. Forks keep to it too.
         check_reads: check committed values also when they are read, here and by ``checkout``; a ``SchemaError`` if one is not valid.
         migrations: read every state as the newest version; the first commit writes what they change, as a commit of its own.
+        ttl_seconds: the branch expires that long after its last change, and ``repository.expire()`` then deletes it. It is kept with the
+            branch from the next commit on; 0 ends it, None leaves it as it is. A fork has it too; ``switch`` leaves it behind.
 
     Raises:
         StorageError: the store cannot be opened, or is not a store of this library; see ``errors``.
@@ -78,6 +80,7 @@ class Versioned(BranchOperations):
         pickle_key: bytes | None = None,
         signer: Signer | None = None,
         clock: Callable[[], int] | None = None,
+        ttl_seconds: float | None = None,
         schema: Any = None,
         check_reads: bool = False,
         migrations: Migrations | None = None,
@@ -92,6 +95,8 @@ class Versioned(BranchOperations):
             repository = Repository(store, pickle=pickle, pickle_key=pickle_key, signer=signer, clock=clock)
         super().__init__(b"", HandleLock())
         self._handle = BranchHandle(repository, branch, author or None)
+        if ttl_seconds is not None:
+            self._handle.ttl = as_ttl(ttl_seconds)
         self._shape: Shape | None = None
         if schema is not None or check_reads or migrations is not None:
             from versioned_state.state.shape.shape import Shape
@@ -364,6 +369,7 @@ class Versioned(BranchOperations):
         target = self._resolve(at)
         shape = {} if self._shape is None else self._shape.options
         state = Versioned(self.repository, branch=branch, author=self.author, **shape)  # first: once there is a branch, nothing can fail
+        state._handle.ttl = self._handle.ttl
         state._handle.begin(target)
         return state
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +14,7 @@ from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.listing import Listing, Order, RefInfo
-from versioned_state.repository.names.mapping import Refs
+from versioned_state.repository.names.mapping import DELETE, Refs
 from versioned_state.repository.names.resolve import default_branch, resolve
 from versioned_state.repository.refs.ref import Ref, check_name, iter_refs, move_ref, rename_ref, renamed, without_head
 
@@ -23,14 +23,22 @@ if TYPE_CHECKING:
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
+EXPIRE: Final = "expire"
+"""The reflog's word for the deletion of a branch whose time to live was over."""
+
 _COMPARED_AT_ONCE: Final = 256
 """Branches compared in one walk. 2,000 branches, on average 1,000 commits behind, take half a second; in a walk each, 43 seconds."""
 
 
+@dataclass(frozen=True, slots=True)
 class BranchInfo(RefInfo):
-    """A branch in a listing: name, head, when it changed last, the meta of the head, and where the next page begins."""
+    """A branch in a listing: name, head, when it changed last, the meta of the head, and where the next page begins.
 
-    __slots__ = ()
+    Attributes:
+        expires: when its time to live is over, in microseconds since 1970, UTC; None if it has none.
+    """
+
+    expires: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +75,9 @@ class Branches(Refs):
         """
         return self._create(name, at, action="create")[1]
 
-    def begin(self, name: str, at: str | Commit) -> tuple[Ref, Commit]:
+    def begin(self, name: str, at: str | Commit, *, ttl: int | None = None) -> tuple[Ref, Commit]:
         """``create`` for a handle on the new branch: also gives its record."""
-        return self._create(name, at, action="create")
+        return self._create(name, at, action="create", ttl=ttl)
 
     def delete(self, name: str, *, force: bool = False) -> Commit:
         """Delete a branch; its head, which its reflog keeps as long as reflogs keep anything (30 days, unless gc is told otherwise).
@@ -90,11 +98,17 @@ class Branches(Refs):
             if not force and not _is_kept(self._database, ref, head):
                 raise UnmergedBranchError(name, head.id)
 
+        return self.remove(name, check)
+
+    def remove(self, name: str, check: Callable[[Ref, Commit], None], *, action: str = DELETE) -> Commit:
+        """Delete a branch with its lock, unless ``check`` raises; the commit that it pointed to. Raises ``UnknownRevisionError``."""
         from versioned_state.repository.refs.lock_record import read_lock, remove_lock
 
+        if type(name) is not str:
+            self._live(name)  # raises
         store = self._database.store
         lock = read_lock(store, name)
-        head = self._delete(name, check)
+        head = self._delete(name, check, action=action)
         remove_lock(store, name, lock)
         return head
 
@@ -186,7 +200,10 @@ class Branches(Refs):
             InvalidArgumentError: an argument is not what it should be. Raised at the call.
         """
         listing = Listing("branch", prefix, after, limit, by, reverse, {} if where is None else where)
-        return (BranchInfo(each.ref.name, each.head, each.changed, listing.cursor(each)) for each in listing.run(self._database))
+        return (
+            BranchInfo(each.ref.name, each.head, each.changed, listing.cursor(each), each.changed + each.ref.ttl if each.ref.ttl else None)
+            for each in listing.run(self._database)
+        )
 
     def compare(self, base: str | Commit | None = None) -> Iterator[BranchComparison]:
         """Each branch with its head, and how far it is ahead of a base and behind it; by default of the default branch.

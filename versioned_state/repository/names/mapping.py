@@ -21,7 +21,8 @@ from versioned_state.repository.refs.reflog import read_entry as read_log_entry
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
-_DELETE: Final = "delete"
+DELETE: Final = "delete"
+"""The reflog's word for a deletion."""
 
 _READ_AT_ONCE: Final = 256
 """Commits of one read of the store, when refs are listed with their commits."""
@@ -35,6 +36,7 @@ class _Move:
     commit: Commit | None
     action: str
     entry: bytes
+    ttl: int | None = None
 
 
 class Refs(Mapping[str, Commit]):
@@ -96,33 +98,33 @@ class Refs(Mapping[str, Commit]):
         assert ref.head is not None
         return ref.head
 
-    def _create(self, name: str, at: str | Commit, *, action: str, author: str | None = None) -> tuple[Ref, Commit]:
+    def _create(self, name: str, at: str | Commit, *, action: str, author: str | None = None, ttl: int | None = None) -> tuple[Ref, Commit]:
         check_name(self._kind, name)
         commit = resolve(self._database, at)
         ref = self._database.ref(self._kind, name)
         moved = self._done_before(ref, commit, action)
         if moved is None and ref.head is None:
-            moved = self._move(ref, commit, action=action, author=author)
+            moved = self._move(ref, commit, action=action, author=author, ttl=ttl)
         if moved is None:
             raise RefExistsError(self._kind, name)
         return moved, commit
 
-    def _delete(self, name: str, check: Callable[[Ref, Commit], None] = lambda _ref, _head: None) -> Commit:
+    def _delete(self, name: str, check: Callable[[Ref, Commit], None] = lambda _ref, _head: None, *, action: str = DELETE) -> Commit:
         """Delete a ref unless ``check`` raises; the commit that it pointed to. Raises ``UnknownRevisionError``."""
         while True:
             ref = self._database.ref(self._kind, name)
             doubt = self._in_doubt.get(name)
-            if doubt is not None and self._done_before(ref, None, _DELETE):
+            if doubt is not None and self._done_before(ref, None, action):
                 return self._database.commits.read(self._head(doubt.ref))
             ref = self._live(name)
             head = self._database.commits.read(self._head(ref))
             check(ref, head)
-            if self._move(ref, None, action=_DELETE) is not None:
+            if self._move(ref, None, action=action) is not None:
                 return head
 
     # Moves whose reply was lost
 
-    def _move(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> Ref | None:
+    def _move(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None, ttl: int | None = None) -> Ref | None:
         """``Database.move``; if the reply is lost, it finds out whether the move was done.
 
         Raises:
@@ -131,7 +133,7 @@ class Refs(Mapping[str, Commit]):
         move = self._in_doubt.pop(ref.name, None)
         # A request that may still be on its way is sent again unchanged: whichever arrives second finds the move done.
         if move is None or (move.ref.stored, move.commit, move.action) != (ref.stored, commit, action):
-            move = _Move(ref, commit, action, self._database.log_entry(ref, commit, action=action, author=author))
+            move = _Move(ref, commit, action, self._database.log_entry(ref, commit, action=action, author=author), ttl)
         try:
             return self._send(move)
         except UnknownOutcomeError as error:
@@ -144,7 +146,7 @@ class Refs(Mapping[str, Commit]):
             return found
 
     def _send(self, move: _Move) -> Ref | None:
-        return self._database.move(move.ref, move.commit, entry=move.entry)
+        return self._database.move(move.ref, move.commit, entry=move.entry, ttl=move.ttl)
 
     def _find(self, move: _Move) -> Ref | None:
         """The ref right after a move, if the move was done and the ref was not deleted since. Cost: a read for each later log entry."""
@@ -158,7 +160,7 @@ class Refs(Mapping[str, Commit]):
         # Not the ref as it is now: others may have moved it on, and a handle at this position must notice.
         head = None if move.commit is None else move.commit.address
         time = read_log_entry(done, move.entry).time
-        after = after_move(move.ref, head, done, changed=time, is_new=False, indexed=self._database.fence.enabled)
+        after = after_move(move.ref, head, done, changed=time, is_new=False, indexed=self._database.fence.enabled, ttl=move.ttl)
         return replace(after, sweeps=ref.sweeps)
 
     def _done_before(self, ref: Ref, commit: Commit | None, action: str) -> Ref | None:

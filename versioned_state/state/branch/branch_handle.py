@@ -31,6 +31,7 @@ from versioned_state.errors import (
 )
 from versioned_state.repository.database import backoff
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
+from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.names.tags import CommitTag
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref
 from versioned_state.repository.repository import Repository
@@ -119,6 +120,8 @@ class BranchHandle:
     def _head_of(self, ref: Ref) -> Commit:
         """The head of a record of this branch. Raises ``BranchMovedError`` if the branch was deleted."""
         if ref.head is None and self.head.id != ROOT_ID:
+            if ref.log is not None and self.repository.database.read_log(ref.log).action == EXPIRE:
+                return self.head  # its time to live ended while it was in use: the next commit brings it back
             raise BranchMovedError(
                 self.branch,
                 expected=self.head.id,
@@ -139,7 +142,7 @@ class BranchHandle:
     def begin(self, at: Commit) -> None:
         """Create the branch at a commit and move there, before any value is loaded. Raises ``RefExistsError``."""
         self.root_of(at)
-        self.set_position(*self.repository.branches.begin(self.branch, at))
+        self.set_position(*self.repository.branches.begin(self.branch, at, ttl=self.ttl))
         self.worktree.tree = self.root_of(self.head)
 
     # Committing

@@ -23,6 +23,7 @@ def switch(handle: BranchHandle, branch: str, *, create: bool) -> None:
     else:
         ref, head = handle.repository.branches.begin(branch, handle.head)
     handle.move_to(HandlePosition(branch, ref, head))
+    handle.ttl = None  # it was that of the other branch
 
 
 def move_branch(

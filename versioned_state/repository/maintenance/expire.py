@@ -1,0 +1,81 @@
+"""Expiry: branches with a time to live are deleted once nobody has changed them for so long. Layer: repository.
+
+The record of a branch has its time to live, and its end is that long after the last change; so a commit renews it for nothing. An index has
+branches by their end. A place in it may be too early, since commits do not move it, and never too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from versioned_state.errors import UnknownRevisionError
+from versioned_state.objects.keys import DUE, read_index_key
+from versioned_state.objects.store import Staging
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.names.branches import EXPIRE, Branches
+from versioned_state.repository.refs.ref import YEAR_ONE, Ref, batch_of, iter_refs, rewritten
+
+if TYPE_CHECKING:
+    from versioned_state.repository.database import Database
+
+_PAGE: Final = 256
+
+
+class _RenewedError(Exception):
+    """The branch has been changed, so that it does not end yet."""
+
+
+def expire(database: Database, branches: Branches) -> list[str]:
+    """Delete the branches whose time to live is over; see ``Repository.expire``."""
+    now = database.now()
+    deleted = []
+    for name in _due(database, now):
+        ref = database.ref("branch", name)
+        if ref.head is None or not ref.ttl:
+            continue
+        end = ref.changed(database.commits.read(ref.head)) + ref.ttl
+        if end > now:
+            _put_off(database, ref, end)
+        elif _delete(branches, name, now):
+            deleted.append(name)
+    return deleted
+
+
+def _due(database: Database, now: int) -> Iterator[str]:
+    """The branches that may be over; on a store without an index, all that ever end."""
+    if not database.fence.enabled:
+        yield from (ref.name for ref in iter_refs(database.store, "branch") if ref.ttl)
+        return
+    after = None
+    while keys := database.store.page(DUE, after=after, limit=_PAGE):
+        for key in keys:
+            time, name = read_index_key(key)
+            if time > now + YEAR_ONE:
+                return
+            yield name
+        after = keys[-1]
+
+
+def _put_off(database: Database, ref: Ref, end: int) -> None:
+    """Move a branch to its end in the index, unless somebody moves the branch at this moment."""
+    if not ref.due:
+        return
+    after = rewritten(replace(ref, due=end + YEAR_ONE), ref.head, ref.log)
+    batch = batch_of(ref, after)
+    database.fence.apply(batch.expected, batch.puts, batch.deletes, staging=Staging(database.objects), keep=(), since=ref.sweeps)
+
+
+def _delete(branches: Branches, name: str, now: int) -> bool:
+    """Delete a branch unless it has been renewed; whether this was done."""
+
+    def check(ref: Ref, head: Commit) -> None:
+        if not ref.ttl or ref.changed(head) + ref.ttl > now:
+            raise _RenewedError
+
+    try:
+        branches.remove(name, check, action=EXPIRE)
+    except (_RenewedError, UnknownRevisionError):
+        return False
+    return True
