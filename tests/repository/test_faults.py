@@ -102,6 +102,34 @@ def _failing_transaction(state: Versioned) -> Any:
     assert state["messages"] is held
 
 
+def edit_sequence(state: Versioned) -> None:
+    sequence = state.sequence("messages")
+    del sequence[70:73]
+    sequence.insert(20, {"inserted": 1})
+    sequence[40]["n"] = "changed"
+    state["step"] = 2
+
+
+def other_messages(store: KVStore) -> None:
+    """What another handle commits meanwhile, elsewhere in the list."""
+    other = Versioned(store, clock=itertools.count(100).__next__)
+    other["messages"][5]["n"] = "theirs"
+    del other["messages"][120]
+    other.commit("theirs")
+
+
+def _failing_edits(state: Versioned) -> Any:
+    held = state.sequence("messages")[40]
+    before = exact(state.checkout("HEAD").copy()), exact(list(state.sequence("messages")))
+    with suppress(UndoError), state.transaction("four"):
+        held["n"] = "changed in vain"
+        del state.sequence("messages")[100:]
+        raise UndoError
+    assert (exact(state.checkout("HEAD").copy()), exact(list(state.sequence("messages")))) == before
+    assert held["n"] == "changed"
+    assert state.sequence("messages")[40] is held
+
+
 def _read_all(state: Versioned) -> Any:
     snapshot = state.checkout("main~1")
     return exact(snapshot.copy()), snapshot.at("messages[149].text"), len(snapshot), list(snapshot.iter_keys("m"))
@@ -114,6 +142,13 @@ OPERATIONS: dict[str, Operation] = {
     "commit, replacing": Operation(lambda s: s.commit("four", on_moved=OnMoved.REPLACE).message, stage, others),
     "commit without a message": Operation(lambda s: s.commit().message, stage),
     "commit of what a sequence appended": Operation(lambda s: s.commit("four").message, lambda s: s.sequence("messages").extend("ab")),
+    "commit of what a sequence edited": Operation(lambda s: s.commit("four").message, edit_sequence),
+    "commit of what a sequence edited, on a moved branch": Operation(lambda s: s.commit("four").message, edit_sequence, other_messages),
+    "refresh under a sequence": Operation(lambda s: s.refresh().message, edit_sequence, other_messages),
+    "transaction of a sequence that fails": Operation(_failing_edits, edit_sequence),
+    "pop from a sequence": Operation(lambda s: exact(s.sequence("messages").pop(75)), edit_sequence),
+    "remove from a sequence": Operation(lambda s: s.sequence("messages").remove("three")),
+    "assign to a sequence": Operation(lambda s: s.sequence("messages").__setitem__(slice(100, 110, 3), list("abcd")), edit_sequence),
     "refresh": Operation(lambda s: s.refresh().message, lambda s: s["prefs"].update(ours=1), others),
     "reset": Operation(lambda s: s.reset("v1~1").message, stage),
     "reset to where it is": Operation(lambda s: s.reset("HEAD").message, stage),

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.support.handles import RollbackWantedError
 from tests.support.interrupts import Interrupt, Timeout, Trace, in_finalizer
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import CommitInDoubtError, MergeConflictError, StateError, UnknownOutcomeError, UnreachableStoreError
@@ -366,6 +367,29 @@ def _ahead(world: World) -> None:
     ahead.commit("ahead")
 
 
+def _edit_sequence(world: World) -> None:
+    """Edits in the middle, and an element that is held and changed in place."""
+    tail = world.state.sequence("tail")
+    del tail[10:13]
+    tail.insert(20, "inserted")
+    world.extra = tail[25]
+    world.extra["changed"] = "in place"
+
+
+def _edited_in_doubt(world: World) -> None:
+    _in_doubt(world)
+    _edit_sequence(world)
+
+
+def _edited_in_vain(world: World) -> None:
+    with suppress(RollbackWantedError), world.state.transaction():
+        tail = world.state.sequence("tail")
+        tail.pop()
+        world.extra["changed"] = "in vain"
+        tail[3:6] = ["in vain"]
+        raise RollbackWantedError
+
+
 CASES: dict[str, Case] = {
     "first read": Case(lambda world: (world.state["text"], world.state["tail"][0], world.state["small"])),
     "get loaded": Case(lambda world: world.state["list"]),
@@ -424,6 +448,24 @@ CASES: dict[str, Case] = {
     "sequence reads": Case(
         lambda world: (len(world.state.sequence("tail")), world.state.sequence("tail")[5:9], list(world.state.sequence("tail")))
     ),
+    "sequence insert": Case(lambda world: world.state.sequence("tail").insert(3, "once")),
+    "sequence pop": Case(lambda world: world.state.sequence("tail").pop(7)),
+    "sequence delete": Case(lambda world: world.state.sequence("tail").__delitem__(slice(2, 30, 3))),
+    "sequence assign": Case(lambda world: world.state.sequence("tail").__setitem__(5, {"n": "once"})),
+    "sequence assign slice": Case(lambda world: world.state.sequence("tail").__setitem__(slice(5, 9), ["once", {"n": "two"}])),
+    "sequence remove": Case(lambda world: world.state.sequence("tail").remove("ours 1")),
+    "sequence clear": Case(lambda world: world.state.sequence("tail").clear()),
+    "sequence reverse": Case(lambda world: world.state.sequence("tail").reverse()),
+    "sequence sort": Case(lambda world: world.state.sequence("tail").sort(key=repr)),
+    "sequence release": Case(
+        lambda world: world.state.release("tail"), prepare=lambda world: world.state.sequence("tail")[5:9], dirty=False
+    ),
+    "sequence commit": Case(lambda world: world.state.commit("c"), prepare=_edit_sequence),
+    "sequence commit moved": Case(lambda world: world.state.commit("c"), prepare=_edit_sequence, moved=True),
+    "sequence commit in doubt": Case(lambda world: world.state.commit("c"), prepare=_edited_in_doubt),
+    "sequence refresh": Case(lambda world: world.state.refresh(), prepare=_edit_sequence, moved=True),
+    "sequence discard": Case(lambda world: world.state.discard(), prepare=_edit_sequence),
+    "sequence transaction fails": Case(_edited_in_vain, prepare=_edit_sequence),
     "sequence new": Case(lambda world: world.state.sequence("fresh").append("x")),
     "sequence loaded": Case(lambda world: world.state.sequence("list").append({"x": 1})),
     "namespace": Case(lambda world: (world.plan.__setitem__("x", [1]), world.plan["plan"], world.plan.pop("x")), parts=True),

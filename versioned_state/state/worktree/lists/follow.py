@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from versioned_state.errors import MissingObjectError, StateError, StorageError
@@ -84,25 +85,31 @@ class ListFollower:
                 now = self._lists.encode(key, edits)
             except UNSTORABLE:
                 now = self._lists.encode(key, self._lists.storable(edits))
-            source = self._lists.tree(now.cell)
+            stored, source = self._lists.tree(edits.cell), self._lists.tree(now.cell)
+            assert stored is not None
             assert source is not None
-            assert now.staged_list is not None
+            since = list(diff_sequences(self._nodes, stored, target))
             parts = list(diff_sequences(self._nodes, source, target))
         except MissingObjectError:  # gc has collected the list that the edits are relative to
             return {}
-        ends = [part.old_end for part in parts]
-        placed = {}
-        for element in now.staged_list.moved.values():
-            at = element.at
-            assert at is not None
-            index = bisect_left(ends, at + 1)
-            if index < len(parts) and parts[index].old_start <= at:
-                part = parts[index]
-                place = part.new_start + at - part.old_start
-                if place < part.new_end:
-                    placed[place] = element, False
+        assert now.staged_list is not None
+        moved = now.staged_list.moved
+        placed: dict[int, tuple[Element, bool]] = {}
+        changed = []
+        for element in edits.elements():
+            if (new := moved.get(id(element))) is None:
+                continue  # it cannot be stored
+            assert new.at is not None
+            before, present = None if element.at is None else _place(since, element.at), _place(parts, new.at)
+            if before is not None and before[1]:
+                placed[before[0]] = new, new.cell == element.cell
+            elif present is not None and present[1]:
+                placed.setdefault(present[0], (new, True))
             else:
-                placed[at + (parts[index - 1].new_end - parts[index - 1].old_end if index else 0)] = element, True
+                changed.append((new, before or present))
+        for new, place in changed:  # what stands where it was
+            if place is not None:
+                placed.setdefault(place[0], (new, False))
         return placed
 
     def _moved(
@@ -137,3 +144,13 @@ class ListFollower:
     def _fresh(self, first: list[Any], element: Element) -> Any:
         assert element.cell is not None
         return first.pop() if first else self._decoder.decode_live(element.cell)[0]
+
+
+def _place(parts: list[Replaced], at: int) -> tuple[int, bool] | None:
+    """The place of an element in another sequence, and whether it is the same there; None if nothing took its place."""
+    index = bisect_right(parts, at, key=attrgetter("old_end"))
+    if index < len(parts) and parts[index].old_start <= at:
+        part = parts[index]
+        place = part.new_start + at - part.old_start
+        return (place, False) if place < part.new_end else None
+    return at + (parts[index - 1].new_end - parts[index - 1].old_end if index else 0), True

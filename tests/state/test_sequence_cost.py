@@ -1,0 +1,199 @@
+"""The cost of a sequence's calls: what they touch, whatever the length; what is in memory: what somebody holds."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pytest
+
+from tests.support.steps import steps
+from versioned_state import KVStore, Memory, Repository, Versioned
+from versioned_state.state.worktree.lists.unloaded import UnloadedLists
+from versioned_state.storage import Counting
+from versioned_state.storage.wrappers.counting import Counts
+
+SIZES = (1_000, 100_000)
+
+
+@lru_cache(maxsize=1)
+def stores() -> dict[int, KVStore]:
+    """By length, a store with a list of so many."""
+    found: dict[int, KVStore] = {}
+    for size in SIZES:
+        found[size] = Memory()
+        state = Versioned(found[size])
+        state["list"] = [{"n": n, "text": "some words"} for n in range(size)]
+        state.commit()
+    return found
+
+
+def cold(size: int, name: str) -> tuple[Versioned, Counting]:
+    """A handle on a branch of its own, which has read nothing."""
+    store = Counting(stores()[size])
+    Repository(store).branches.create(name, "main")
+    state = Versioned(store, branch=name)
+    store.reset()
+    return state, store
+
+
+def middle(sequence: Any) -> int:
+    return len(sequence) // 2
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "append": lambda sequence: sequence.append(1),
+    "extend": lambda sequence: sequence.extend([1, 2]),
+    "insert at the front": lambda sequence: sequence.insert(0, 1),
+    "insert in the middle": lambda sequence: sequence.insert(middle(sequence), 1),
+    "pop": lambda sequence: sequence.pop(),
+    "pop the first": lambda sequence: sequence.pop(0),
+    "pop ten": lambda sequence: [sequence.pop() for _ in range(10)],
+    "delete": lambda sequence: sequence.__delitem__(middle(sequence)),
+    "delete a slice": lambda sequence: sequence.__delitem__(slice(middle(sequence), middle(sequence) + 5)),
+    "delete an extended slice": lambda sequence: sequence.__delitem__(slice(0, 9, 4)),
+    "delete nearly all": lambda sequence: sequence.__delitem__(slice(5, None)),
+    "clear": lambda sequence: sequence.clear(),
+    "assign": lambda sequence: sequence.__setitem__(middle(sequence), 1),
+    "assign a slice": lambda sequence: sequence.__setitem__(slice(3, 7), [1]),
+    "assign an extended slice": lambda sequence: sequence.__setitem__(slice(None, -7, -3), [1, 2]),
+    "remove": lambda sequence: sequence.remove({"n": 5, "text": "some words"}),
+    "change in place": lambda sequence: sequence[-1].update(n=-1),
+    "read": lambda sequence: (sequence[0], sequence[middle(sequence)], sequence[-1], sequence[-3:], sequence[4:9:2]),
+    "begin an iteration": lambda sequence: next(iter(sequence)),
+    "begin one from the end": lambda sequence: next(reversed(sequence)),
+    "find an early one": lambda sequence: sequence.index({"n": 5, "text": "some words"}),
+    "differ in length": lambda sequence: sequence == [1],
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_and_its_commit_cost_what_they_touch(name):
+    costs: dict[int, Counts] = {}
+    taken: dict[int, int] = {}
+    for size in SIZES:
+        state, store = cold(size, name.replace(" ", "-"))
+        taken[size] = steps(lambda: (CALLS[name](state.sequence("list")), state.status(), state.commit()))  # noqa: B023
+        costs[size] = store.counts
+    small, large = costs[SIZES[0]], costs[SIZES[1]]
+    assert large.objects_read <= small.objects_read + 12, costs
+    assert large.objects_read <= 40
+    assert large.objects_written <= small.objects_written + 6
+    assert large.bytes_written <= small.bytes_written + 6_000
+    assert large.applies == small.applies <= 1
+    assert taken[SIZES[1]] <= 3 * taken[SIZES[0]] + 2_000, taken
+
+
+def test_merging_an_edit_beside_another_writer_costs_what_they_touch():
+    costs = []
+    for size in SIZES:
+        state, store = cold(size, "merged")
+        other = Versioned(store, branch="merged")
+        held = state.sequence("list")[-20:]
+        state.sequence("list").insert(500, {"n": "ours"})
+        held[0]["text"] = "changed"
+        del other.sequence("list")[3]
+        other.sequence("list").append({"n": "theirs"})
+        other.commit()
+        store.reset()
+        state.commit()
+        assert [each.get("text") for each in held] == ["changed", *["some words"] * 19]
+        assert state.sequence("list")[-21] is held[0], "it moved with the list, and is the same object"
+        held[1]["text"] = "later"
+        assert [str(change.path) for change in state.status()] == [f"list[{size - 19}].text"]
+        costs.append(store.counts.objects_read)
+    assert costs[1] <= costs[0] + 16, costs
+
+
+def test_a_snapshot_reads_what_it_is_asked_for():
+    for size in SIZES:
+        state, store = cold(size, "snapshot")
+        sequence = state.checkout("HEAD").sequence("list")
+        assert (len(sequence), sequence[-1]["n"], [each["n"] for each in sequence[2:5]]) == (size, size - 1, [2, 3, 4])
+        assert next(reversed(sequence)) == {"n": size - 1, "text": "some words"}
+        assert store.counts.objects_read <= 40
+
+
+# What is in memory
+
+
+@dataclass
+class Node:
+    """An element with attributes."""
+
+    n: int
+    tags: list[str]
+
+
+def in_memory(state: Versioned) -> int:
+    return sum(edits.in_memory for edits in state._worktree._tracked.lists.values())
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize(
+    "make", [lambda n: {"n": n, "tags": ["a"]}, lambda n: Node(n, ["a"]), lambda n: [n, ("a", {n})]], ids=["dict", "class", "list"]
+)
+def test_what_nobody_holds_is_let_go_of(make):
+    state = Versioned()
+    log = state.sequence("log")
+    for n in range(0, 200, 2):
+        log.extend([make(n), make(n + 1)])
+        state.commit()
+    assert in_memory(state) == 0
+    held = log[100]
+    part = vars(log[101])["tags"] if isinstance(held, Node) else log[101]["tags"] if isinstance(held, dict) else log[101][1][1]
+    log.append(make(200))
+    state.commit()
+    assert in_memory(state) == 2, "what is held, itself or by a part of it, is kept"
+    (part.append if isinstance(part, list) else part.add)("b")
+    assert next(str(change.path) for change in state.status()).startswith("log[101]")
+    assert log[100] is held
+    del held, part
+    state.commit()
+    state.commit()
+    assert in_memory(state) == 0
+
+
+def test_an_iteration_holds_some_of_the_elements(monkeypatch):
+    state, _ = cold(100_000, "iteration")
+    most = 0
+    read = UnloadedLists.read
+
+    def watch(lists: UnloadedLists, key: bytes, picked: range) -> list[Any]:
+        nonlocal most
+        most = max(most, in_memory(state))
+        return read(lists, key, picked)
+
+    monkeypatch.setattr(UnloadedLists, "read", watch)
+    for number, each in enumerate(state.sequence("list")):
+        if number in (10, 10_000):
+            each["seen"] = True
+        if number == 20_000:
+            break
+    assert most < 3_000
+    assert [str(change) for change in state.status()] == ["+ list[10].seen = True", "+ list[10000].seen = True"]
+
+
+def test_many_edits_before_a_commit():
+    state, _ = cold(100_000, "many")
+    sequence = state.sequence("list")
+    expected = list(range(100_000))
+    for n in range(500):
+        at = n * 7919 % len(expected)
+        if n % 3:
+            sequence.insert(at, -n)
+            expected.insert(at, -n)
+        else:
+            sequence.pop(at)
+            expected.pop(at)
+    assert [each if isinstance(each, int) else each["n"] for each in state.checkout(state.commit()).sequence("list")] == expected
