@@ -9,7 +9,7 @@ from typing import Any, Final
 from versioned_state.agents.workspace.entries import data_of, form_of, key_of, path_of, why_no_entry, why_refused
 from versioned_state.agents.workspace.scan import Changes
 from versioned_state.errors import WorkspaceError
-from versioned_state.values.cells import ENTRY_INLINE, array, pack_text
+from versioned_state.values.cells import ENTRY_INLINE, pack_text
 from versioned_state.values.codec.files import File
 from versioned_state.values.containers import Head
 from versioned_state.values.decode.decoder import Decoder
@@ -91,7 +91,7 @@ def in_batches(nodes: Nodes, cells: dict[str, bytes]) -> Iterator[tuple[str, Any
     pairs = iter(cells.items())
     decoder = Decoder(nodes)
     while batch := list(islice(pairs, _BATCH)):
-        values = decoder.decode(array([cell for _, cell in batch]))
+        values = decoder.decode_many([cell for _, cell in batch])
         yield from zip((path for path, _ in batch), values, strict=True)
 
 

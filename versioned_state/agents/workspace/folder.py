@@ -169,18 +169,32 @@ def _remove_one(parents: Parents, step: Step) -> None:
         if step.expected is None or not stat.S_ISDIR(step.expected[4]):
             raise IsADirectoryError(errno.EISDIR, "it is a folder now")
         with suppress(OSError):  # not empty: what is in it is not ours
-            os.rmdir(name, dir_fd=parent)
+            _remove_folder(parent, name)
         return
     if stat_of(found) != step.expected:
         raise FileExistsError(errno.EEXIST, "it was changed")
     os.unlink(name, dir_fd=parent)
 
 
+def _remove_folder(parent: int, name: str) -> None:
+    """Remove a folder that has nothing in it but what a killed process left. Raises ``OSError``."""
+    with suppress(FileNotFoundError):
+        _remove_temporary(parent, name)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _remove_temporary(parent: int, name: str) -> None:
+    descriptor = os.open(name, _FOLDER, dir_fd=parent)
+    try:
+        os.unlink(TEMPORARY, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _prune(parents: Parents, folder: str, keeps: Callable[[str], bool]) -> None:
     while folder and not keeps(folder):
         try:
-            parent, name = parents.open(folder)
-            os.rmdir(name, dir_fd=parent)
+            _remove_folder(*parents.open(folder))
         except OSError:
             return  # not empty, or gone already
         folder = folder.rpartition("/")[0]
@@ -247,6 +261,6 @@ def _check_expected(parent: int, name: str, expected: Stat | None) -> None:
     except FileNotFoundError:
         return
     if stat.S_ISDIR(found.st_mode):
-        os.rmdir(name, dir_fd=parent)
+        _remove_folder(parent, name)
     elif stat_of(found) != expected:
         raise FileExistsError(errno.EEXIST, "it was changed")

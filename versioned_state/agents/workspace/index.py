@@ -68,6 +68,11 @@ class Index:
         self.changed = 0
         self._folders: set[str] | None = None
 
+    @property
+    def surely_fresh(self) -> int:
+        """A time of change before which every file ``is_fresh``."""
+        return self.time - _COARSE
+
     def is_fresh(self, stat: Stat) -> bool:
         """Whether a file with this stat was surely not changed after the last look at it."""
         margin = RACY if stat[1] % 1_000_000_000 else _COARSE

@@ -118,6 +118,8 @@ class WorkingFolder:
         """Bring the folder to the head: from the commit that it is at, or with all files if it is new and empty."""
         if self._is_new and is_empty:
             self.bring_to(head)
+        if self._position.toward or self._position.writing:
+            self.scan(self.nodes())  # which removes what a killed process was writing
         self.follow(head)
 
     def _load(self, head: Commit) -> None:
@@ -224,10 +226,13 @@ class WorkingFolder:
         left = []
         with self._root() as root, Parents(root) as parents:
             for path, (before, after) in changed.items():
-                now, cell = self._current(nodes, parents, path, after)
-                if cell == after:
+                known = [before, *(other.cell_at(path) for other in toward)]
+                now, cell = self._current(nodes, parents, path, after, known)
+                if cell is None is after and toward:
+                    steps.append(Step(path, None, None))  # its folder may still be there
+                elif cell == after:
                     settled[path] = now
-                elif cell == before or self._is_committed(path, now, cell) or any(other.cell_at(path) == cell for other in toward):
+                elif cell in known or self._is_committed(path, now, cell):
                     steps.append(Step(path, now, after))
                 else:
                     left.append(path)
@@ -262,8 +267,10 @@ class WorkingFolder:
         """Whether a file is as the commit just made took it, which may have been merged with changes of others."""
         return path in self.staged and self.staged[path] == (now, cell)
 
-    def _current(self, nodes: Nodes, parents: Parents, path: str, expected: bytes | None) -> tuple[Stat | None, bytes | None]:
-        """What is at a path now: its stat and its cell. A folder with something in it is nothing, unless one is expected."""
+    def _current(
+        self, nodes: Nodes, parents: Parents, path: str, expected: bytes | None, known: list[bytes | None]
+    ) -> tuple[Stat | None, bytes | None]:
+        """What is at a path now: its stat and its cell, in the form that is expected or known. Other folders than those are nothing."""
         try:
             found = look(parents, path)
             if found is None:
@@ -277,7 +284,8 @@ class WorkingFolder:
             encoder = Encoder(nodes)
             if stat.S_ISDIR(found.st_mode):
                 cell = cell_of(encoder, Folder(), path)
-                return stat_of_folder(), cell if cell == expected or is_empty(parents, path) else None
+                is_kept = cell == expected or (cell in known and is_empty(parents, path))
+                return stat_of_folder(), cell if is_kept else None
             parent, name = parents.open(path)
             if stat.S_ISLNK(found.st_mode):
                 entry: Entry = Symlink(os.readlink(name, dir_fd=parent))
@@ -288,9 +296,9 @@ class WorkingFolder:
         except OSError as error:
             raise WorkspaceError(f"{path} cannot be read: {error.strerror}", [path]) from error
         cell = cell_of(encoder, entry, path)
-        for known in (expected, self._index.cells.get(path)):
-            if known is not None and form_of(known) != form_of(cell) and same_entry(Decoder(nodes).decode(known), entry):
-                return now, known
+        for each in (expected, *known):
+            if each is not None and form_of(each) != form_of(cell) and same_entry(Decoder(nodes).decode(each), entry):
+                return now, each
         return now, cell
 
     # Bringing files

@@ -5,7 +5,7 @@ Everything that a value needs is fetched first, one call of the store a level, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 
 import msgpack
@@ -69,7 +69,11 @@ class Decoder:
             PickleRefusedError: it holds an object, and the policy refuses to unpickle.
             MissingObjectError, CorruptObjectError: the store lacks a part of it.
         """
-        return self._run(cell, self._read)
+        return self._run((cell,), lambda: self._read(cell))
+
+    def decode_many(self, cells: Sequence[bytes]) -> list[Any]:
+        """The values of some cells, whose objects are read together. Raises the same."""
+        return self._run(cells, lambda: [self._read(cell) for cell in cells])  # type: ignore[no-any-return]
 
     def check(self, cells: bytes | memoryview, *, code: int | None = None) -> None:
         """Decode packed cells and follow no reference; raises what ``decode`` would raise for them.
@@ -109,14 +113,14 @@ class Decoder:
         """The path of a dict's entry, from the path of the dict."""
         return path.key(self.decode_key(order_key), None if order_key[:1] == b"s" else order_key[1:])
 
-    def _run(self, cell: bytes, read: Callable[[bytes], Any]) -> Any:
+    def _run(self, cells: Sequence[bytes], read: Callable[[], Any]) -> Any:
         self._depth = 0
         self._unpickled = False
         try:
             self._elements_left, self._bytes_left = MAX_ELEMENTS, MAX_BLOB
-            self._fetch(cell)
+            self._fetch(cells)
             self._elements_left, self._bytes_left = MAX_ELEMENTS, MAX_BLOB
-            return read(cell)
+            return read()
         except StateError:
             raise
         except RecursionError as error:
@@ -143,12 +147,12 @@ class Decoder:
 
     # Fetching: the same walk as decoding, which collects references instead of following them
 
-    def _fetch(self, cell: bytes) -> None:
-        """Read everything that a cell refers to, level by level."""
-        if code_of(cell) not in _REFERRING:
-            return
-        self._fetching = True
-        self._unpack(cell)
+    def _fetch(self, cells: Sequence[bytes]) -> None:
+        """Read everything that some cells refer to, level by level."""
+        for cell in cells:
+            if code_of(cell) in _REFERRING:
+                self._fetching = True
+                self._unpack(cell)
         while self._wanted:
             wanted = dict(self._wanted)
             self._wanted.clear()

@@ -36,7 +36,7 @@ class LiveDecoder(Decoder):
 
     def decode_live(self, cell: bytes) -> tuple[Any, Baseline | None]:
         """The value, and the baseline that ``Encoder.encode`` gives for it. Raises the same as ``decode``."""
-        result: tuple[Any, Baseline | None] = self._run(cell, self._live)
+        result: tuple[Any, Baseline | None] = self._run((cell,), lambda: self._live(cell))
         return result
 
     def _live(self, cell: bytes) -> tuple[Any, Baseline | None]:

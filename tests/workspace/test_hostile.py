@@ -1,0 +1,230 @@
+"""What a commit says is hostile input: nothing outside of the folder is touched, and nothing of the user's is overwritten."""
+
+import os
+import shutil
+
+import pytest
+
+from tests.support.workspaces import lay, tree_of
+from versioned_state import Memory, Tagged, Versioned, Workspace, files_of
+from versioned_state.agents.workspace.entries import why_refused
+from versioned_state.errors import DirtyWorkspaceError, StateError, WorkspaceError
+from versioned_state.values.codec.files import File, FileTree, Folder, Symlink
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "around" / "project"
+
+
+def moved_to(folder, tree):
+    """A state with a workspace, and the error of a move to a commit with these files."""
+    state = Versioned(Memory())
+    workspace = Workspace(state, folder)
+    (folder / "mine").write_text("mine")
+    first = state.commit("first")
+    other = state.fork("other")
+    other["workspace"] = tree
+    other.commit("hostile")
+    with pytest.raises(StateError) as caught:
+        state.reset("other")
+    assert state.head.message == "hostile"
+    assert tree_of(folder) == {"mine": (0o644, b"mine")}
+    assert list(state) == ["workspace"], "reading goes on"
+    with pytest.raises(WorkspaceError):
+        state.commit("it must not be taken")
+    assert "mine" in workspace.files
+    state.reset(first)
+    assert not workspace.status()
+    state.commit()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside",
+        "a/../../outside",
+        "..",
+        "/etc/outside",
+        "",
+        "a//b",
+        "a/",
+        "/",
+        ".",
+        "./a",
+        "a\0b",
+        ".git/config",
+        "a/.git",
+        ".GIT/hooks/x",
+        ".versioned-state/position",
+        "a/.versioned-state.tmp",
+        ".Versioned-State/index",
+        "\ud800",
+        "a\udcc3\udca9",  # another spelling of é
+    ],
+)
+def test_a_path_that_must_not_be_is_refused_before_anything_is_touched(folder, path):
+    before = tree_of(folder.parent.parent) if folder.parent.exists() else {}
+    error = moved_to(folder, FileTree({"fine": "x", path: "x"}))
+    assert isinstance(error, WorkspaceError)
+    assert error.files == (path,)
+    shutil.rmtree(folder)
+    assert tree_of(folder.parent.parent) == {**before, "around": None}
+    assert why_refused(path)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1,
+        None,
+        ["x"],
+        {"a": "b"},
+        File("x", 0o4755),
+        Tagged("versioned_state.File", {"content": [1], "mode": 420}),
+        Symlink(""),
+        Symlink("a\0"),
+        "\ud800",
+    ],
+)
+def test_a_value_that_is_no_file_is_refused(folder, value):
+    if value == "\ud800":
+        state = Versioned(Memory())
+        workspace = Workspace(state, folder)
+        other = state.fork("other")
+        other["workspace"] = FileTree({"a": value, "b": "fine"})
+        other.commit()
+        state.merge("other")
+        assert tree_of(folder) == {"b": (0o644, b"fine")}
+        assert workspace.unresolved == ["a"]
+        return
+    error = moved_to(folder, FileTree({"fine": "x", "no file": value}))
+    assert isinstance(error, WorkspaceError)
+    assert error.files == ("no file",)
+
+
+@pytest.mark.parametrize("tree", [[1], "text", 5, {1: "a"}, FileTree({(1, 2): "a"})])  # type: ignore[dict-item]
+def test_something_else_under_the_key_is_refused(folder, tree):
+    moved_to(folder, tree)
+
+
+def test_a_file_that_is_also_a_folder(folder):
+    state = Versioned(Memory())
+    workspace = Workspace(state, folder)
+    other = state.fork("other")
+    other["workspace"] = FileTree({"a": "file", "a/b": "below it", "z": "fine"})
+    other.commit()
+    state.merge("other")
+    assert tree_of(folder) == {"a": (0o644, b"file"), "z": (0o644, b"fine")}
+    assert workspace.unresolved == ["a/b"]
+    with pytest.raises(DirtyWorkspaceError):
+        state.commit()
+    workspace.keep()
+    state.commit("settled")
+    assert dict(files_of(state.checkout("HEAD"))) == {"a": b"file", "z": b"fine"}
+
+
+def test_a_link_in_the_place_of_a_folder_is_not_followed(folder):
+    outside = folder.parent / "outside"
+    state = Versioned(Memory())
+    workspace = Workspace(state, folder)
+    lay(folder, {"in/a": (0o644, b"1"), "in/b": (0o644, b"1")})
+    first = state.commit()
+    lay(folder, {"in/a": (0o644, b"2")})
+    second = state.commit()
+    outside.mkdir()
+    (outside / "a").write_text("2")
+    shutil.rmtree(folder / "in")
+    (folder / "in").symlink_to(outside)
+    with pytest.raises(DirtyWorkspaceError):
+        state.reset(first)
+    with pytest.raises(DirtyWorkspaceError):
+        workspace.restore(at=first)
+    assert tree_of(outside) == {"a": (0o644, b"2")}
+    state.discard()
+    assert tree_of(folder) == {"in/a": (0o644, b"2")}
+    assert tree_of(outside) == {"a": (0o644, b"2")}
+    state.reset(first)
+    state.reset(second)
+
+
+def test_a_link_that_a_commit_has_leads_no_write_out(folder):
+    outside = folder.parent / "outside"
+    state = Versioned(Memory())
+    workspace = Workspace(state, folder)
+    outside.mkdir()
+    other = state.fork("other")
+    other["workspace"] = FileTree({"in": Symlink(str(outside)), "in/a": "through the link"})
+    other.commit()
+    state.merge("other")
+    assert tree_of(outside) == {}
+    assert workspace.unresolved == ["in/a"]
+    assert (folder / "in").is_symlink()
+
+
+def test_a_folder_with_ignored_files_is_not_removed(folder):
+    state = Versioned(Memory())
+    workspace = Workspace(state, folder, ignore="*.log")
+    lay(folder, {"a": (0o644, b"a")})
+    first = state.commit()
+    lay(folder, {"a/b": (0o644, b"b")})
+    state.commit()
+    (folder / "a" / "kept.log").write_text("ignored")
+    state.reset(first)
+    assert (folder / "a" / "kept.log").read_text() == "ignored"
+    assert workspace.unresolved == ["a"]
+    with pytest.raises(WorkspaceError, match="in the way"):
+        state.discard()
+    (folder / "a" / "kept.log").unlink()
+    state.discard()
+    assert tree_of(folder) == {"a": (0o644, b"a")}
+
+
+def test_the_records_are_out_of_reach(folder):
+    state = Versioned(Memory())
+    Workspace(state, folder)
+    (folder / "a").write_text("1")
+    (folder / "sub").mkdir()
+    (folder / "sub" / ".versioned-state.tmp").write_text("what a killed process was writing")
+    state.commit()
+    assert dict(state["workspace"]) == {"a": "1", "sub": Folder()}
+    assert not os.path.lexists(folder / "sub" / ".versioned-state.tmp")
+
+
+def test_entries_in_forms_that_no_folder_has_are_not_changes(folder):
+    state = Versioned(Memory())
+    workspace = Workspace(state, folder)
+    other = state.fork("other")
+    files = {"b": b"bytes that are a text", "a": File("of the plain mode", 0o644), "d": Folder(), "d/x": "in it", "c": bytes(500)}
+    other["workspace"] = files
+    other.commit()
+    state.merge("other")
+    assert not workspace.status()
+    assert workspace.unresolved == []
+    (folder / "new").write_text("n")
+    state.commit()
+    assert list(state["workspace"]) == ["a", "b", "c", "d", "d/x", "new"]
+    state.undo()
+    assert not workspace.status()
+
+
+def test_a_depth_and_a_length_that_are_too_much(folder):
+    state = Versioned(Memory())
+    Workspace(state, folder)
+    at = folder
+    for _ in range(40):
+        at = at / "abcdefghij"
+        at.mkdir()
+    (at / "file").write_text("deep")
+    state.commit()
+    assert list(state["workspace"]) == ["abcdefghij/" * 40 + "file"]
+    descriptor = os.open(at, os.O_RDONLY)
+    for _ in range(300):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    with pytest.raises(StateError, match="folders within folders"):
+        state.commit()
