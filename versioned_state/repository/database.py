@@ -222,11 +222,11 @@ class Database:
             part: goes into the same batch. None is returned also if one of its conditions does not hold.
             ttl: the branch expires that long after its last change; None: as before.
         """
-        log = ref.log
+        after = self.after_commit(ref, commit, ttl=ttl)
         if action is not None:
-            log = staging.add(self.log_entry(ref, commit, action=action, author=author))
+            logged = replace(ref, log=staging.add(self.log_entry(ref, commit, action=action, author=author)))
+            after = self.after_commit(logged, commit, ttl=ttl)
         parents, since = self._relied_on(ref, commit, staging)
-        after = self.after_commit(replace(ref, log=log), commit, ttl=ttl)
         moved = move_ref(
             self.fence,
             ref,

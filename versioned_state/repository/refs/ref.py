@@ -98,9 +98,10 @@ class Place(NamedTuple):
 
     def after(self, changed: int) -> Place:
         """The place after a change at this time."""
-        if self.bound and self.earliest <= changed <= self.latest:
+        behind = self.latest - changed
+        if self.bound and 0 <= behind <= WINDOW * (self.bound % 2):
             return self
-        if self.bound and 0 < changed - self.latest <= WINDOW:
+        if self.bound and 0 < -behind <= WINDOW:
             return Place(Place.at(changed + WINDOW).bound + 1)
         return Place.at(changed)
 
@@ -120,9 +121,9 @@ def check_name(kind: RefKind, name: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class BatchPart:
-    """What goes with a ref into the batch that moves it: conditions and records beside those of the ref.
+    """What goes with a ref into the batch that moves it: conditions and records beside those of the ref. Never changed.
 
     Attributes:
         expected, puts, deletes: as for ``KVStore.apply``.
@@ -248,7 +249,10 @@ def batch_of(before: Ref, after: Ref) -> BatchPart:
             deletes += (due_key(before.due, before.name),)
         if after.due:
             puts[due_key(after.due, before.name)] = b""
-    keep = tuple(address for address in (after.head, after.log) if address is not None and address not in (before.head, before.log))
+    keep: tuple[Address, ...] = ()
+    for address in (after.head, after.log):
+        if address is not None and address not in (before.head, before.log):
+            keep += (address,)
     return BatchPart({key: before.stored}, puts, keep, deletes)
 
 
@@ -274,11 +278,13 @@ def move_ref(
         since, secure: see ``GcFence.apply``.
         part: goes into the same batch. None is returned also if one of its conditions does not hold.
     """
-    batch = batch_of(before, after).joined(part)
+    batch = batch_of(before, after)
+    if part is not NOTHING:
+        batch = batch.joined(part)
     sweeps = fence.apply(
         batch.expected, batch.puts, batch.deletes, staging=staging, keep=batch.keep, instead_of=parents, since=since, secure=secure
     )
-    return None if sweeps is None else replace(after, sweeps=sweeps)
+    return None if sweeps is None else after if sweeps == after.sweeps else replace(after, sweeps=sweeps)
 
 
 def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, staging: Staging) -> bool:

@@ -172,7 +172,7 @@ class BranchHandle:
         ref, parent, ours = self.ref, self.head, staged.tree if amended is None else amended
         tree = ours
         for attempt in range(_ATTEMPTS):
-            if parent != self.head and same(tree, parent.tree) and not allow_empty:
+            if attempt and parent != self.head and same(tree, parent.tree) and not allow_empty:
                 # Another writer made the same change.
                 self.adopt_commit(parent, ref, staged)
                 return parent

@@ -144,10 +144,10 @@ def _stage_and_commit(
     author = handle.author if options.author is None else options.author
 
     def write(tree: Tree, parent: Commit) -> Commit:
-        before = handle.migrated(parent, staged)
-        if before != parent and same(tree, before.tree) and not allow_empty:
+        before = parent if handle.migrator is None else handle.migrated(parent, staged)
+        if before is not parent and same(tree, before.tree) and not allow_empty:
             return before  # nothing else has changed
-        *firsts, last = _settled(handle, staged, handle.root_of(parent), tree)
+        *firsts, last = _settled(handle, staged, handle.root_of(parent), tree) if hooks.all else (tree,)
         write_commit = partial(handle.repository.database.write_commit, staging=staged.staging, author=author)
         for first in firsts:
             before = write_commit(first, (before,), message=f"{message} (in full)")
@@ -156,7 +156,7 @@ def _stage_and_commit(
     commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty, amended=amended, tag=tag)
     if pending:
         handle.pending.forget(pending)
-    return _with_skipped(staged, commit)
+    return _with_skipped(staged, commit) if staged.failed else commit
 
 
 def _settled(handle: BranchHandle, staged: Staged, before: Tree, after: Tree) -> tuple[Tree, ...]:

@@ -60,13 +60,14 @@ class Stager:
 
         Args:
             lenient: put values that cannot be stored into ``failed`` instead of raising.
-            flush_at: store new objects ahead of the commit whenever they exceed this many bytes.
+            flush_at: store new objects ahead of the commit whenever they exceed this many bytes, unless a background call stages.
             adopting: pack the values for ``TrackedKeys.adopt``.
             keys: stage the changes of these keys only; those of other keys go to ``failed``.
             pending: new entries of the engine's series, to be staged too.
         """
-        stage = partial(self._stage, lenient=lenient, flush_at=flush_at, adopting=adopting, keys=keys, pending=pending)
-        return stage() if current_caller() is None else run_still(stage)
+        if current_caller() is None:
+            return self._stage(lenient=lenient, flush_at=flush_at, adopting=adopting, keys=keys, pending=pending)
+        return run_still(partial(self._stage, lenient=lenient, flush_at=None, adopting=adopting, keys=keys, pending=pending))
 
     def is_clean(self) -> bool:
         """Whether nothing differs from the head. If a value only seems to, or cannot be stored, it is False. Encodes and reads nothing."""
@@ -221,7 +222,8 @@ class Stager:
         """The keys whose values may differ from the head. A pack whose fingerprint differs goes to ``broken``."""
         tracked = self._tracked
         yield from tracked.assigned
-        yield from [key for key in tracked.lists if key not in tracked.assigned]
+        if tracked.lists:
+            yield from [key for key in tracked.lists if key not in tracked.assigned]
         yield from tracked.suspects.find(broken)
 
     def encode(self, key: bytes) -> tuple[Update, bytes | None]:

@@ -87,7 +87,7 @@ class Suspects:
             fresh: encoded keys, each with whether its value is known plain.
             encoded: all keys that were encoded; the others have not changed.
         """
-        keys = {key: False for key in self._single if key not in encoded}
+        keys = {key: False for key in self._single if key not in encoded} if self._single else {}
         if not (broken or fresh or keys):
             return Repacking(frozenset(), [])
         keys.update(fresh)

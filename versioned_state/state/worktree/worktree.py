@@ -276,7 +276,7 @@ class Worktree:
         if self._tracked.stale:
             with hold_still():
                 self._updater.catch_up()
-        flush_at = _FLUSH_AT if flush and current_caller() is None else None
+        flush_at = _FLUSH_AT if flush else None
         return self._stager.stage(lenient=lenient, flush_at=flush_at, adopting=adopting, keys=keys, pending=pending)
 
     def stage_ahead(self, *, lenient: bool, pending: NewEntries) -> None:
