@@ -132,7 +132,12 @@ _FOR_PROGRAMS = {
         "its class may be missing here or have changed since; register() types whose values must last",
         "from_data() must read whatever to_data() has ever written",
     ],
-    "a program's own call": ["state.diff(a, b) takes revisions", 'partial(book, "Rome")', 'executor="threads", or a Disk'],
+    "a program's own call": [
+        "@runtime_checkable",
+        "state.diff(a, b) takes revisions",
+        'partial(book, "Rome")',
+        'executor="threads", or a Disk',
+    ],
     "an option of the store's URL": ["raise max_connections"],
     "vstate runs no event loop": [
         "under trio, run the synchronous call in a thread: await trio.to_thread.run_sync(state.commit)",

@@ -37,6 +37,7 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "revert": ("commands.change.revert", "Commit the opposite of earlier changes."),
         "rebase": ("commands.change.rebase", "Repeat the commits of a branch on top of another."),
         "squash": ("commands.change.squash", "Combine several commits into one."),
+        "migrate": ("commands.agents.migrate", "Bring branches to the newest version of their shape."),
         "reset": ("commands.change.reset", "Move the current branch to another commit."),
         "undo": ("commands.change.undo", "Take back the last move of the current branch."),
         "redo": ("commands.change.redo", "Repeat a move that undo took back."),
