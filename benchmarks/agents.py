@@ -1,4 +1,4 @@
-"""``scripts/bench agents``: what a call of a task costs beside the bare commit of the same change, and what its events cost.
+"""``scripts/bench agents``: what a call of a task costs beside the bare commit of the same change, and what its events cost; and modules.
 
 The n-th turns of all three are moments apart and compared as a pair, as in ``commits``. A turn is 40 rounds on a branch of its own.
 """
@@ -23,6 +23,7 @@ from benchmarks.commit_worker import Requests
 from benchmarks.measure import environment, timed
 from versioned_state import Disk, KVStore, Repository, Versioned, emit, events, task
 
+PARTS = ("calls", "modules")
 ROUNDS = 40
 COUNTED_TURNS = 12
 SIZES = (100, 100_000)
@@ -74,11 +75,19 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks agents", description="What a call of a task costs beside the bare commit.")
     parser.add_argument("--turns", type=int, default=100, metavar="COUNT", help="turns of each (100)")
     parser.add_argument("--quick", action="store_true", help="few turns and a small log: to see that it works, not to quote")
+    parser.add_argument("--part", choices=PARTS, help="one part only")
     options = parser.parse_args(arguments)
     turns, sizes = (5, (10, 1000)) if options.quick else (options.turns, SIZES)
     with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name:
         folder = Path(name)
         print(", ".join(f"{name} {value}" for name, value in environment(folder).items()))
+        if options.part != "calls":
+            from benchmarks.modules import print_modules
+
+            print()
+            print_modules(folder, 5 if options.quick else 40)
+        if options.part == "modules":
+            return 0
         with Disk(folder / "store") as store:
             rows = list(_rounds(store, turns))
     print()

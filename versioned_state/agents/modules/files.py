@@ -85,7 +85,9 @@ class SessionFiles:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Give a file new content, durably; its folder is made if it is not there. Cost: two fsyncs.
+    """Give a file new content; its folder is made if it is not there. Cost: one fsync.
+
+    After a loss of power the file has the old content or the new.
 
     Raises:
         OSError: the file is as it was before.
@@ -100,7 +102,6 @@ def replace_file(path: Path, data: bytes) -> None:
         with suppress(FileNotFoundError):
             os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
         Path(file.name).replace(path)
-    _sync_folder(path.parent)
 
 
 @contextmanager
@@ -144,13 +145,3 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), path.lstat())
     except FileNotFoundError:
         return False
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a renaming durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with suppress(OSError):  # not every file system syncs folders; the content is whole either way
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

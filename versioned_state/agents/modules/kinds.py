@@ -38,34 +38,31 @@ def overrides(cls: type, method: str) -> bool:
 def is_module(value: object) -> bool:
     """Whether a value is a module: ours, or one of agentscope's, which has the same methods."""
     cls = type(value)
-    return cls not in _NEVER and _is_class_of_modules(cls)
+    return cls not in _NEVER and is_class_of_modules(cls)
 
 
-def _is_class_of_modules(cls: type) -> bool:
+def is_class_of_modules(cls: type) -> bool:
+    """Whether the instances of a class are modules."""
     return hasattr(cls, "register_state") and hasattr(cls, "state_dict") and hasattr(cls, "load_state_dict")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What the class of a module does by itself, instead of ``StateModule``."""
+class Overrides(dict[type, bool | None]):
+    """Whether each class that one call meets overrides a method of ``StateModule``; None: its instances are not modules."""
 
-    gives_state_itself: bool
-    loads_itself: bool
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self._method = method
 
-
-class Kinds(dict[type, Kind | None]):
-    """The kind of each class that one call meets; None: its instances are not modules."""
-
-    def __missing__(self, cls: type) -> Kind | None:
-        kind = Kind(overrides(cls, "state_dict"), overrides(cls, "load_state_dict")) if _is_class_of_modules(cls) else None
-        self[cls] = kind
-        return kind
+    def __missing__(self, cls: type) -> bool | None:
+        found = overrides(cls, self._method) if is_class_of_modules(cls) else None
+        self[cls] = found
+        return found
 
 
 def registered_in(module: Any) -> tuple[dict[str, Registered], dict[str, Any]]:
     """The registered attributes of a module, and the modules in it, by name. Raises ``AttributeError`` before ``StateModule.__init__``."""
-    fields = module.__dict__
     try:
+        fields = module.__dict__
         return fields["_attribute_dict"], fields["_module_dict"]
     except KeyError:
         raise before_init(module, "using its state") from None
@@ -75,6 +72,10 @@ def nested_in(module: Any) -> list[tuple[str, Any]]:
     """The modules among the attributes of a module, by name."""
     keys = tuple(vars(module).get("_module_dict", ()))  # a copy: another thread may add one
     return [(key, value) for key in keys if is_module(value := getattr(module, key, None))]
+
+
+LEVELS: Final = 100
+"""Levels of modules that are walked by calls of calls; those below are walked from a list, so that no chain of modules is too long."""
 
 
 def contains_itself(module: Any) -> InvalidArgumentError:

@@ -12,13 +12,23 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
 from versioned_state.agents.modules.containers import ATOMS, copied
-from versioned_state.agents.modules.kinds import Kinds, Registered, contains_itself, is_module, nested_in, overrides, registered_in
+from versioned_state.agents.modules.kinds import (
+    LEVELS,
+    Function,
+    Overrides,
+    before_init,
+    contains_itself,
+    is_module,
+    nested_in,
+    overrides,
+    registered_in,
+)
 from versioned_state.errors import InvalidArgumentError, UnknownPathError
 
 _MISSING: Final = object()
@@ -48,7 +58,7 @@ def load_states(states: Iterable[tuple[Any, Any, str]], *, strict: bool = True, 
     """
     plan = _Plan(strict=strict, owned=owned)
     for module, state, name in states:
-        if whole and _loads_itself(module):
+        if whole and overrides(type(module), "load_state_dict"):
             plan.add_foreign(module, state)
         else:
             plan.add(module, state, (None, name) if name else None)
@@ -84,11 +94,6 @@ def _take_on(steps: list[Fields | Call]) -> None:
         raise
 
 
-def _loads_itself(module: Any) -> bool:
-    kind = Kinds()[type(module)]
-    return kind is None or kind.loads_itself
-
-
 class _Plan:
     """The steps to load states, nested modules first. To make it runs the functions of registered attributes, and changes nothing.
 
@@ -102,93 +107,12 @@ class _Plan:
         self.calls = False
         self._strict = strict
         self._owned = owned
-        self._kinds = Kinds()
-        # By class and attribute: is an assignment no more than a new value in the __dict__?
-        self._is_plain: dict[type, dict[str, bool]] = {}
-        self._todo: list[tuple[Any, Any, Name]] = []
-        self._path: set[int] = set()
+        self._overrides = Overrides("load_state_dict")
+        self._plain = _PlainAttributes()
+        self._below: list[tuple[Any, Any, Name, set[int]]] = []
 
     def add_foreign(self, module: Any, state: Any) -> None:
         """Add a module whose class loads its state itself."""
-        self.steps.append(self._foreign(module, state))
-
-    def add(self, module: Any, state: Any, name: Name) -> None:
-        """Add a module, and the modules in it to any depth."""
-        start, todo = len(self.steps), self._todo
-        todo.append((module, state, name))
-        while todo:
-            module, state, name = todo.pop()
-            if state is _MISSING:  # everything in it is planned
-                self._path.discard(id(module))
-                continue
-            if type(state) is not dict and not isinstance(state, Mapping):
-                whose = _text(name) or type(module).__name__
-                raise InvalidArgumentError(f"the state of {whose} is a dict, not {type(state).__name__}", remains="nothing was changed")
-            attributes, modules = registered_in(module)
-            # Put together in the opposite order: the steps of a module come after those of the modules in it.
-            foreign = self._enter(module, modules, state, name) if modules else ()
-            self._add_attributes(module, attributes, modules, state, name)
-            self.steps += reversed(foreign)
-        self.steps[start:] = reversed(self.steps[start:])
-
-    def _enter(self, module: Any, modules: Mapping[str, Any], state: Mapping[str, Any], name: Name) -> Sequence[Call]:
-        """Put the modules in a module on the list of those to do. Returns the steps of those that load themselves."""
-        if id(module) in self._path:
-            raise contains_itself(module)
-        self._path.add(id(module))
-        self._todo.append((module, _MISSING, None))
-        foreign = []
-        for key in tuple(modules):
-            nested = getattr(module, key, None)
-            kind = self._kinds[type(nested)]
-            if kind is None:
-                continue
-            below = state.get(key, _MISSING)
-            if below is _MISSING:
-                if self._strict:
-                    raise _missing(name, key)
-            elif kind.loads_itself:
-                foreign.append(self._foreign(nested, below))
-            else:
-                self._todo.append((nested, below, (name, key)))
-        return foreign
-
-    def _add_attributes(
-        self, module: Any, attributes: Mapping[str, Registered], modules: Mapping[str, Any], state: Mapping[str, Any], name: Name
-    ) -> None:
-        cls, there = type(module), module.__dict__
-        is_plain = self._is_plain.get(cls)
-        if is_plain is None:
-            is_plain = self._is_plain[cls] = {}
-        fields: dict[str, Any] = {}
-        others: dict[str, Any] | None = None
-        for key, registered in tuple(attributes.items()):
-            if modules and key in modules:
-                continue
-            value = state.get(key, _MISSING)
-            if value is _MISSING:
-                if self._strict:
-                    raise _missing(name, key)
-                continue
-            if type(value) not in ATOMS and not self._owned:
-                value = copied(value)
-            if registered.load_json is not None:
-                value = registered.load_json(value)
-            if key not in is_plain:
-                is_plain[key] = not overrides(cls, "__setattr__") and not hasattr(cls, key)
-            if is_plain[key] and key in there and (type(value) in ATOMS or not is_module(value)):
-                fields[key] = value
-            else:
-                others = others or {}
-                others[key] = value
-        if others is not None:
-            self.steps.append(partial(_assign, module, others, fields))
-            self.calls = True
-        elif fields:
-            self.steps.append((there, fields))
-
-    def _foreign(self, module: Any, state: Any) -> Call:
-        """The step of a module whose class loads its state itself."""
         self.calls = True
         state = state if self._owned else copied(state)
         load: Callable[[], object] = partial(module.load_state_dict, state)
@@ -197,7 +121,101 @@ class _Plan:
             with suppress(TypeError, ValueError):
                 inspect.signature(module.load_state_dict).bind(state, strict=False)
                 load = partial(module.load_state_dict, state, strict=False)
-        return partial(_load, module, load)
+        self.steps.append(partial(_load, module, load))
+
+    def add(self, module: Any, state: Any, name: Name) -> None:
+        """Add a module, and the modules in it to any depth."""
+        before = self.steps
+        self._below.append((module, state, name, set()))
+        parts = []
+        while self._below:
+            self.steps = []
+            self._add(*self._below.pop(), LEVELS)
+            parts.append(self.steps)
+        for part in reversed(parts):  # those that lie deeper come first
+            before += part
+        self.steps = before
+
+    def _add(self, module: Any, state: Any, name: Name, path: set[int], levels: int) -> None:
+        if type(state) is not dict and not isinstance(state, Mapping):
+            whose = _text(name) or type(module).__name__
+            raise InvalidArgumentError(f"the state of {whose} is a dict, not {type(state).__name__}", remains="nothing was changed")
+        there = module.__dict__  # not by registered_in: it is the inner loop
+        try:
+            attributes, modules = there["_attribute_dict"], there["_module_dict"]
+        except KeyError:
+            raise before_init(module, "using its state") from None
+        if modules:
+            self._add_nested(module, modules, state, name, path, levels)
+        plain = self._plain[type(module)]
+        fields: dict[str, Any] = {}
+        others: dict[str, Any] = {}
+        for key in tuple(attributes):
+            value = state.get(key, _MISSING)
+            load_json = attributes[key].load_json
+            if key in modules:
+                continue
+            if value is _MISSING:
+                if self._strict:
+                    raise _missing(name, key)
+            elif type(value) in ATOMS and load_json is None and key in plain and key in there:
+                fields[key] = value
+            else:
+                value = self._value(value, load_json)
+                is_plain = plain.has(key) and key in there and not is_module(value)
+                (fields if is_plain else others)[key] = value
+        if others:
+            self.steps.append(partial(_assign, module, others, fields))
+            self.calls = True
+        elif fields:
+            self.steps.append((there, fields))
+
+    def _value(self, value: Any, load_json: Function | None) -> Any:
+        if not self._owned:
+            value = copied(value)
+        return value if load_json is None else load_json(value)
+
+    def _add_nested(
+        self, module: Any, modules: Mapping[str, Any], state: Mapping[str, Any], name: Name, path: set[int], levels: int
+    ) -> None:
+        if id(module) in path:
+            raise contains_itself(module)
+        path.add(id(module))
+        for key in tuple(modules):
+            nested = getattr(module, key, None)
+            is_override = self._overrides[type(nested)]
+            if is_override is None:
+                continue
+            below = state.get(key, _MISSING)
+            if below is _MISSING:
+                if self._strict:
+                    raise _missing(name, key)
+            elif is_override:
+                self.add_foreign(nested, below)
+            elif levels:
+                self._add(nested, below, (name, key), path, levels - 1)
+            else:
+                self._below.append((nested, below, (name, key), path.copy()))
+        path.discard(id(module))
+
+
+class _Plain(set[str]):
+    """The attributes of a class to which an assignment is no more than a new value in the ``__dict__``; those that were asked for."""
+
+    def __init__(self, cls: type) -> None:
+        super().__init__()
+        self._cls = cls
+
+    def has(self, key: str) -> bool:
+        if key not in self and not overrides(self._cls, "__setattr__") and not hasattr(self._cls, key):
+            self.add(key)
+        return key in self
+
+
+class _PlainAttributes(dict[type, _Plain]):
+    def __missing__(self, cls: type) -> _Plain:
+        self[cls] = found = _Plain(cls)
+        return found
 
 
 def _assign(module: Any, values: dict[str, Any], fields: dict[str, Any], undo: _Undo) -> None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from versioned_state.agents.modules.kinds import Kinds
+from versioned_state.agents.modules.kinds import is_class_of_modules
 from versioned_state.errors import InvalidArgumentError
 
 
@@ -45,7 +45,6 @@ def check_ids(session_id: object, user_id: object) -> tuple[str, str]:
 
 def check_modules(modules: Mapping[str, Any]) -> None:
     """Raise ``InvalidArgumentError`` for a value that is not a module, ours or agentscope's."""
-    kinds = Kinds()
     for name, module in modules.items():
-        if kinds[type(module)] is None:
+        if not is_class_of_modules(type(module)):
             raise InvalidArgumentError(f"{name}= is a StateModule, not {type(module).__name__}", remains="nothing was saved or loaded")
