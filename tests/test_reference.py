@@ -29,6 +29,7 @@ from versioned_state import (
     errors,
     storage,
 )
+from versioned_state.agents import modules
 from versioned_state.agents.tasks.task import Task
 from versioned_state.cli.commands import catalog
 
@@ -42,6 +43,7 @@ OWNERS: dict[str, list[Any]] = {
     "Searching history": [Repository],
     "Diff": [Diff, Change],
     "Tasks and events": [Task],
+    "Modules and sessions": [modules.StateModule, modules.VersionedSession, modules],
     "State machines": [StateMachine],
     "Workspaces": [Workspace],
 }
