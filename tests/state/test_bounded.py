@@ -596,3 +596,14 @@ def test_any_edits_give_the_last_elements_and_lose_none(rounds, most, summarizes
         assert not state.status()
     handles[0].refresh()
     assert seen <= in_history(handles[0])
+
+
+def test_commits_together_are_trimmed():
+    store = Memory()
+    first = bounded(store, max_items=2)
+    second = Versioned(store, branch="other", schema={"messages": Bounded(max_items=1)})
+    first["messages"], second["messages"] = [1, 2, 3], [4, 5]
+    first.repository.commit_together([first, second], "both")
+    assert (first["messages"], second["messages"]) == ([2, 3], [5])
+    assert [commit.message for commit in second.log()] == ["both", "both (in full)"]
+    assert not first.status()

@@ -572,6 +572,21 @@ def test_with_a_schema_the_migrated_state_is_judged():
     Schema({"count": int}).check(Versioned(state.repository))
 
 
+def test_commits_together_migrate_each_branch():
+    old = old_state()
+    old.fork("side")
+    first, second = (Versioned(old.repository, branch=branch, migrations=migrations()) for branch in ("main", "side"))
+    first["a"] = 1
+    first.repository.commit_together([first, second], "both")
+    assert messages(first) == ["both", "migrate to version 3", "old"]
+    assert messages(second) == ["migrate to version 3", "old"]
+    old["first"] = "Bea"
+    with pytest.raises(MergeConflictError):
+        old.commit()
+    old.discard()
+    assert dict(old.checkout("main")) == NEW | {"a": 1}
+
+
 # Any history
 
 

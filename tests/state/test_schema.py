@@ -469,3 +469,15 @@ def test_types_and_dataclasses_need_no_pydantic():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["names[1]", "pydantic"]
+
+
+def test_commits_together_are_checked_and_none_is_made():
+    store = Memory()
+    first, second = (Versioned(store, branch=branch, schema={"a": int}) for branch in ("x", "y"))
+    first["a"], second["a"] = 1, "2"
+    with pytest.raises(SchemaError):
+        first.repository.commit_together([first, second], "both")
+    assert list(first.repository.branches) == []
+    second["a"] = 2
+    first.repository.commit_together([first, second], "both")
+    assert Versioned(store, branch="y")["a"] == 2

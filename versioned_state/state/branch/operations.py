@@ -143,20 +143,32 @@ def _stage_and_commit(
     message = options.message or summarize(worktree, staged, options.subject, amended)
     author = handle.author if options.author is None else options.author
 
+    description = Description(message, author, options.meta)
+
     def write(tree: Tree, parent: Commit) -> Commit:
-        before = parent if handle.migrator is None else handle.migrated(parent, staged)
-        if before is not parent and same(tree, before.tree) and not allow_empty:
-            return before  # nothing else has changed
-        *firsts, last = _settled(handle, staged, handle.root_of(parent), tree) if hooks.all else (tree,)
-        write_commit = partial(handle.repository.database.write_commit, staging=staged.staging, author=author)
-        for first in firsts:
-            before = write_commit(first, (before,), message=f"{message} (in full)")
-        return write_commit(last, (before,), message=message, meta=options.meta)
+        return write_on(handle, staged, tree, parent, description, allow_empty=allow_empty)
 
     commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty, amended=amended, tag=tag)
     if pending:
         handle.pending.forget(pending)
     return _with_skipped(staged, commit) if staged.failed else commit
+
+
+def write_on(
+    handle: BranchHandle, staged: Staged, tree: Tree, parent: Commit, description: Description, *, allow_empty: bool = False
+) -> Commit:
+    """Stage a commit of a root on a parent, after the commits that migrations and hooks put before it.
+
+    Returns that of the migration if nothing else has changed.
+    """
+    before = parent if handle.migrator is None else handle.migrated(parent, staged)
+    if before is not parent and same(tree, before.tree) and not allow_empty:
+        return before
+    *firsts, last = _settled(handle, staged, handle.root_of(parent), tree) if handle.hooks.all else (tree,)
+    write_commit = partial(handle.repository.database.write_commit, staging=staged.staging, author=description.author)
+    for first in firsts:
+        before = write_commit(first, (before,), message=f"{description.message} (in full)")
+    return write_commit(last, (before,), message=description.message, meta=description.meta)
 
 
 def _settled(handle: BranchHandle, staged: Staged, before: Tree, after: Tree) -> tuple[Tree, ...]:

@@ -37,6 +37,7 @@ from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions
 from versioned_state.state.branch.in_doubt import CommitInDoubt, find_commit
 from versioned_state.state.branch.merging import merge_roots
+from versioned_state.state.branch.operations import Description, write_on
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.summary import summarize
 from versioned_state.state.worktree.entries import UNSTORABLE, NewEntries, Staged
@@ -145,7 +146,7 @@ def _stage(handle: BranchHandle, options: CommitOptions, resolving: Resolving) -
         error.remains = resolving.remains
         raise
     ours = hooks.amend(Nodes(staged.staging, staging=staged.staging), staged.tree) if hooks.all else staged.tree
-    if not staged.changes and not staged.series and same(ours, staged.tree):
+    if not staged.changes and not staged.series and same(ours, staged.tree) and not handle.is_migrating:
         worktree.adopt(staged, worktree.tree)
         return None
     message = options.message or summarize(worktree, staged, options.subject)
@@ -160,9 +161,7 @@ def _publish(parts: Sequence[_Part], options: CommitOptions, resolving: Resolvin
     for part in parts:
         handle = part.handle
         author = handle.author if options.author is None else options.author
-        commit = handle.repository.database.write_commit(
-            part.tree, (part.parent,), staging=part.staged.staging, message=part.message, author=author, meta=options.meta
-        )
+        commit = write_on(handle, part.staged, part.tree, part.parent, Description(part.message, author, options.meta))
         beside = handle.asked(commit, part.ref, part.staged) if handle.hooks.all else NOTHING
         publications.append(Publication(part.ref, commit, part.staged.staging, beside, handle.ttl))
         questions.append(CommitInDoubt(part.staged, commit, part.ref, under_way=True))
@@ -217,7 +216,7 @@ def _follow(part: _Part, options: CommitOptions, resolving: Resolving) -> None:
         raise BranchMovedError(handle.branch, expected=handle.head.id, actual=found.id, remains=resolving.remains)
     part.parent = found
     if options.on_moved is options.on_moved.MERGE:
-        part.tree = merge_roots(handle, part.staged, handle.head.tree, part.ours, found.tree, resolving)
+        part.tree = merge_roots(handle, part.staged, handle.root_of(handle.head), part.ours, handle.root_of(found), resolving)
 
 
 def _adopt(parts: Sequence[_Part], needed: Sequence[_Part], moved: Sequence[Ref]) -> None:
