@@ -195,8 +195,10 @@ def _prune(parents: Parents, folder: str, keeps: Callable[[str], bool]) -> None:
     while folder and not keeps(folder):
         try:
             _remove_folder(*parents.open(folder))
+        except FileNotFoundError:
+            pass  # an interrupted call has removed it, and perhaps not the one around it
         except OSError:
-            return  # not empty, or gone already
+            return  # not empty
         folder = folder.rpartition("/")[0]
 
 

@@ -325,8 +325,8 @@ class WorkingFolder:
                 hint=f"see that the folder can be written, and has room; {hint}",
             ) from error
 
-    def bring(self, nodes: Nodes, target: Content, *, scope: Callable[[str], bool] | None = None, overwrite: bool = True) -> None:
-        """Make the folder, or a part of it, have the files of ``target``, whatever it has now.
+    def bring(self, nodes: Nodes, target: Content, *, scope: Callable[[str], bool] | None = None, overwrite: bool = True) -> int:
+        """Make the folder, or a part of it, have the files of ``target``, whatever it has now. Returns how many files it changed.
 
         Args:
             overwrite: otherwise refuse to replace content that no commit has.
@@ -346,7 +346,7 @@ class WorkingFolder:
         lost = [path for path in unknown if stats[path] not in (None, stat_of_folder())]
         if lost and not overwrite:
             raise DirtyWorkspaceError(
-                "restore() would overwrite files whose content no commit has", lost, paths=self.paths_of(lost), hint=_OVERWRITE
+                "files whose content no commit has would be overwritten", lost, paths=self.paths_of(lost), hint=_OVERWRITE
             )
         cells = {path: cell for path, cell in wanted.items() if cell is not None}
         check_paths(cells)
@@ -371,6 +371,7 @@ class WorkingFolder:
                 remains="the other files were brought",
                 hint="a folder with other files in it, a link on the way, or a program that writes there: move it away",
             )
+        return len(brought.stats)
 
     def _stats(self, paths: Iterable[str], changes: Changes) -> dict[str, Stat | None]:
         """What is at some paths now, as the look at the folder found it; what the look left out, such as ignored files, as it is."""
@@ -423,17 +424,19 @@ class WorkingFolder:
         root = path_of_root_key(self.key)
         return [str(StatePath((*root.steps, Key(path)))) for path in files]
 
-    def restore(self, path: str | None, commit: Commit, *, overwrite: bool) -> None:
-        """Give a file, all that is in a folder, or everything the content that it has at a commit. Raises ``UnknownPathError``."""
+    def restore(self, path: str | None, commit: Commit, *, overwrite: bool) -> int:
+        """Give a file, all that is in a folder, or everything the content that it has at a commit. Returns how many files it changed.
+
+        Raises ``UnknownPathError`` if neither that commit nor the one that the folder is at has such a file.
+        """
         nodes = self.nodes()
         if path is None:
-            self.bring(nodes, Content.of(nodes, commit.tree, self.key), overwrite=overwrite)
-            return
+            return self.bring(nodes, Content.of(nodes, commit.tree, self.key), overwrite=overwrite)
         within = path + "/"
         target = Content.of(nodes, commit.tree, self.key)
         if not any(content.holds(path) for content in (target, self.base(nodes))):
             raise UnknownPathError(*self.paths_of([path]), at=commit.short, hint="paths are relative to the folder, with / between names")
-        self.bring(nodes, target, scope=lambda each: each == path or each.startswith(within), overwrite=overwrite)
+        return self.bring(nodes, target, scope=lambda each: each == path or each.startswith(within), overwrite=overwrite)
 
     def close(self) -> None:
         """Let go of the folder; the next process finds the index there."""

@@ -16,6 +16,7 @@ from versioned_state.errors import (
     STAGED,
     BranchMovedError,
     CommitInDoubtError,
+    DirtyWorkspaceError,
     EffectInDoubtError,
     ErasedResultError,
     MergeConflictError,
@@ -33,6 +34,7 @@ from versioned_state.errors import (
     UnmergedBranchError,
     UnsafeStoreError,
     UnserializableValueError,
+    WorkspaceError,
     WrongKeyError,
 )
 
@@ -145,6 +147,8 @@ def _of_storage(error: StorageError) -> str:
 
 
 _HINTS: Final[dict[type[BaseException], str | Callable[[Any], str]]] = {
+    WorkspaceError: "the folder must be one that your user may write to, and that no program keeps with its state at the same time",
+    DirtyWorkspaceError: "--overwrite replaces them; a commit by their program keeps them",
     UnknownRevisionError: _of_revision,
     UnmergedBranchError: _of_unmerged_branch,
     BranchMovedError: _of_moved_branch,

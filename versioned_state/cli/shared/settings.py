@@ -218,6 +218,9 @@ def verb(name: str, summary: str, *, example: str) -> Callable[[Callable[..., An
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+name_option = click.option("--name", default="workspace", show_default=True, metavar="KEY", help="The key of the state that has the files.")
+
+
 full_option = click.option("--full", is_flag=True, help="Show whole values, and every change.")
 
 

@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made
 from versioned_state.cli.shared.hints import message_of
 from versioned_state.cli.shared.place import explained, parse_place, value_at
-from versioned_state.cli.shared.settings import Settings, place_argument, verb
+from versioned_state.cli.shared.settings import Settings, name_option, place_argument, verb
 from versioned_state.errors import PickleRefusedError, StateError, UnknownPathError
 
 
-@verb("restore", "Bring one value back from another commit.", example="vstate restore HEAD~5:plan")
-@place_argument(metavar="[REV:]PATH")
+@verb("restore", "Bring one value back from another commit, or files into a folder.", example="vstate restore HEAD~5:plan")
+@place_argument(metavar="[REV:]PATH", default="", required=False)
+@click.argument("paths", nargs=-1, metavar="[FILE...]")
 @click.option("--from", "rev", metavar="REV", shell_complete=completion.revision, help="The commit that has the value, if not REV:.")
+@click.option("--files", "folder", metavar="DIR", shell_complete=completion.file, help="Write the files of a commit into DIR instead.")
+@click.option("--overwrite", is_flag=True, help="With --files: replace files in DIR whose content no commit has.")
+@name_option
 @message_option
 @author_option
 @click.pass_obj
-def restore(settings: Settings, place: str, *, rev: str | None, message: str, author: str | None) -> None:
-    """Commit the value at PATH as it was in REV, and leave everything else as it is. If REV has nothing there, the value is removed."""
+def restore(
+    settings: Settings,
+    place: str,
+    paths: tuple[str, ...],
+    *,
+    rev: str | None,
+    folder: str | None,
+    overwrite: bool,
+    name: str,
+    message: str,
+    author: str | None,
+) -> None:
+    """Commit the value at PATH as it was in REV, and leave everything else as it is. If REV has nothing there, the value is removed.
+
+    With --files DIR: vstate restore --files DIR [REV] [FILE...] writes the files that REV (default: HEAD) has of a workspace into DIR: all
+    of them, or those named. Nothing is committed, and no file with content of its own is replaced unless --overwrite says so.
+    """
+    if folder is not None:
+        if rev is not None and place:
+            paths, place = (place, *paths), rev
+        _restore_files(settings, Path(folder), place or rev or "HEAD", paths, name, overwrite=overwrite)
+        return
+    if paths or overwrite:
+        raise click.UsageError("several paths, and --overwrite, are for --files DIR")
     named, path = parse_place(place)
     if (named is None) == (rev is None) or not path:
         raise click.UsageError("restore takes REV:PATH, such as HEAD~1:plan, or PATH --from REV")
@@ -36,3 +64,13 @@ def restore(settings: Settings, place: str, *, rev: str | None, message: str, au
                 raise
         head = state.commit(message or f"restore {path} from {source}")
         tell_made(settings.output, state, head, nothing=f"{path} is the same in {source}: no commit")
+
+
+def _restore_files(settings: Settings, folder: Path, rev: str, paths: tuple[str, ...], name: str, *, overwrite: bool) -> None:
+    from versioned_state.agents.workspace.export import restore_into
+    from versioned_state.cli.render.text import plural
+
+    with settings.reading() as repository:
+        count = restore_into(repository, folder, repository.commit(rev), paths, name=name, overwrite=overwrite)
+        wrote = f"wrote {plural(count, 'file')} into {folder}"
+        settings.output.note(wrote if count else f"the files in {folder} are the same: none was written")

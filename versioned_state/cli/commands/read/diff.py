@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import click
 
 from versioned_state.cli.render.changes import print_changes, stat_json
+from versioned_state.cli.render.git_patch import patch_lines
+from versioned_state.cli.render.output import Line
 from versioned_state.cli.render.words import word_lines
 from versioned_state.cli.shared.place import explained, parse_place
-from versioned_state.cli.shared.settings import Settings, full_option, json_option, path_option, place_argument, verb
+from versioned_state.cli.shared.settings import Settings, full_option, json_option, name_option, path_option, place_argument, verb
+from versioned_state.errors import UnknownPathError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.change import Change
 from versioned_state.repository.views.diff import Diff, DiffStat
 from versioned_state.repository.views.patch import write_patch
+from versioned_state.repository.views.snapshot import Snapshot
+from versioned_state.values.paths.path import Key, StatePath
 
 
 @verb("diff", "Show the changes between two commits, by path.", example="vstate diff main~3 main --path budget")
@@ -27,6 +32,8 @@ from versioned_state.repository.views.patch import write_patch
 @click.option("--word", "how", flag_value="word", help="Mark the changed words within their text: [-old-]{+new+}.")
 @click.option("-p", "how", flag_value="changes", hidden=True)  # what git calls a patch is shown anyway
 @click.option("--patch", "how", flag_value="patch", help="Print a patch for vstate apply: JSON that loses nothing.")
+@click.option("--files", "how", flag_value="files", help="Show the files of a workspace alone, as git does; git apply reads it.")
+@name_option
 @full_option
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if there are changes.")
 @json_option
@@ -37,7 +44,8 @@ def diff(
     b: str | None,
     *,
     path: str | None,
-    how: Literal["stat", "word", "changes", "patch"] | None,
+    how: Literal["stat", "word", "changes", "patch", "files"] | None,
+    name: str,
     full: bool,
     exit_code: bool,
     as_json: bool,
@@ -47,13 +55,17 @@ def diff(
     Without B: from A to HEAD. Without both: the last commit, HEAD~1 to HEAD. A..B is the same as A B, and A...B shows the changes
     of B since it left A; HEAD stands for a side that is left out. A:PATH shows only the changes at PATH, as --path does.
 
+    With --files: only the files of a workspace, as a patch of git's; --path 'workspace["src/main.py"]' chooses one.
+
     With --json: one change a line; with --stat, one object.
     """
     settings: Settings = context.obj
     output = settings.output
-    if how == "word" and as_json:
-        raise click.UsageError("--word and --json exclude each other")
+    if how in ("word", "files") and as_json:
+        raise click.UsageError(f"--{how} and --json exclude each other")
     a, b, path = _sides(a, b, path)
+    if how == "files":
+        path = str(StatePath().key(name)) if path is None else path
     with settings.reading() as repository, output.paged(unless=as_json or how == "patch"):
         with explained(repository, "vstate diff", "HEAD", path or ""):
             changes = changes_at(_diff(repository, a, b), path)
@@ -64,12 +76,41 @@ def diff(
         elif as_json:
             for change in changes:
                 output.json(change.to_json())
+        elif how == "files":
+            output.lines(_patch_lines(repository, a, b, changes))
         elif how == "word":
             output.lines(line for change in changes for line in word_lines(change, full=full))
         else:
             print_changes(output, changes, stat=how == "stat", full=full)
     if exit_code and changes:
         context.exit(1)
+
+
+def _patch_lines(repository: Repository, a: str | None, b: str | None, changes: Sequence[Change]) -> Iterator[Line]:
+    """The changes of files as git shows them; of changes within a file, one for the file."""
+    before, after = (repository.snapshot(commit, describe=True) for commit in _commits(repository, a, b))
+    paths: dict[StatePath, None] = {}
+    for change in changes:
+        if len(change.path) > 1:
+            paths[StatePath(change.path.steps[:2])] = None
+            continue
+        for side in (before, after):  # all of them were added or removed
+            files = side.keys_at(change.path) if has(side, change.path) else ()
+            paths.update((change.path.key(name), None) for name in (files if isinstance(files, list) else ()))
+    for path in sorted(paths, key=str):
+        old, new = (side.at(path) if has(side, path) else None for side in (before, after))
+        step = path.steps[-1]
+        if old != new and isinstance(step, Key):
+            yield from patch_lines(str(step.key), old, new)
+
+
+def has(snapshot: Snapshot, path: StatePath) -> bool:
+    """Whether a snapshot has anything at a path."""
+    try:
+        snapshot.cell_at(path)
+    except UnknownPathError:
+        return False
+    return True
 
 
 def _sides(a: str | None, b: str | None, path: str | None) -> tuple[str | None, str | None, str | None]:
@@ -86,13 +127,18 @@ def _sides(a: str | None, b: str | None, path: str | None) -> tuple[str | None, 
 
 
 def _diff(repository: Repository, a: str | None, b: str | None) -> Diff:
+    return repository.diff(*_commits(repository, a, b))
+
+
+def _commits(repository: Repository, a: str | None, b: str | None) -> tuple[Commit, Commit]:
+    """The two commits that are compared."""
     if a is not None and b is None:
         before, dots, after = a.partition("...")
         if dots:
             theirs = repository.commit(after or "HEAD")
-            return repository.diff(repository.merge_base(before or "HEAD", theirs), theirs)
+            return repository.merge_base(before or "HEAD", theirs), theirs
         a, b = split_range(a) or (a, None)
-    return repository.diff(a or "HEAD~1", b or "HEAD")
+    return repository.commit(a or "HEAD~1"), repository.commit(b or "HEAD")
 
 
 def diff_of(repository: Repository, commit: Commit) -> Diff:
