@@ -15,6 +15,7 @@ key                            value
 ``merge``                      merge policies, by the pattern of a path
 ``cuts``                       where history ends, after ``prune``
 ``gc``                         the fence between gc and writers
+``gc-marks/<8 digits>``        the marks of a gc whose time was over, for the next one
 ``lock/<name>``                the lock of a branch: its token, who has it or had it last, and the time to live
 ``effect/<48 digits>``         an effect, under the hash of its key: begun, or done, with its result
 =============================  ==========================================================
@@ -49,6 +50,8 @@ LOCKS = "lock/"
 RECENT = "recent/"
 
 DUE = "due/"
+
+GC_MARKS = "gc-marks/"
 
 _DIGITS = 16  # of a time in the key of an index
 
@@ -95,6 +98,11 @@ def read_index_key(key: str) -> tuple[int, str]:
     """The time and the branch in a key of either index. Raises ``ValueError`` for any other key."""
     _, digits, name = key.split("/", 2)
     return int(digits, 16), name
+
+
+def gc_marks_key(number: int) -> str:
+    """The key of a part of the marks that a gc left."""
+    return f"{GC_MARKS}{number:08}"
 
 
 def note_key(address: Address) -> str:

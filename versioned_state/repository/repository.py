@@ -395,12 +395,15 @@ class Repository:
         dry_run: bool = False,
         compact: bool = False,
         force: bool = False,
+        time_limit: float | None = None,
         progress: Progress | None = None,
     ) -> GcReport:
         """Delete every object that no ref and no log entry younger than ``expire`` leads to; see ``gc.collect``."""
         from versioned_state.repository.maintenance.gc import collect
 
-        return collect(self.database, expire=expire, dry_run=dry_run, compact=compact, force=force, progress=progress)
+        return collect(
+            self.database, expire=expire, dry_run=dry_run, compact=compact, force=force, time_limit=time_limit, progress=progress
+        )
 
     def expire(self) -> list[str]:
         """Delete the branches whose time to live is over (``ttl_seconds=`` of a state); their names.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Self
 
 from versioned_state.errors import StorageError
@@ -39,6 +40,21 @@ class AddressSet:
         if len(here) > self._in_memory:
             self._spill()
         return True
+
+    def load(self, address: bytes, roles: int) -> None:
+        """Add an address in the roles that ``items`` gave."""
+        known = self._here.get(address)
+        if known is None:
+            self._count += not (self._file is not None and self._stored(address))
+        self._here[address] = roles | (known or 0)
+        if len(self._here) > self._in_memory:
+            self._spill()
+
+    def items(self) -> Iterator[tuple[bytes, int]]:
+        """All addresses with their roles, for ``load``. An address may be given twice. Nothing may be added meanwhile."""
+        if self._file is not None:
+            yield from self._file.execute("SELECT address, roles FROM seen")
+        yield from self._here.items()
 
     def __contains__(self, address: bytes) -> bool:
         return address in self._here or (self._file is not None and bool(self._stored(address)))

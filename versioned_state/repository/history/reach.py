@@ -218,6 +218,7 @@ def walk(
     expired: int | None = None,
     chunks: bool = True,
     unread: Callable[[Reference], None] = lambda _: None,
+    pending: list[Reference] | None = None,
 ) -> Iterator[tuple[Reference, bytes]]:
     """Every reachable object with its raw bytes, each once.
 
@@ -230,15 +231,17 @@ def walk(
         expired: log entries older than this, in microseconds, are given, but their references are not followed.
         chunks: whether to read and give chunks. They are added to ``seen`` in any case.
         unread: called with each chunk that is not read.
+        pending: references in ``seen`` that are still to be read. If the reader raises, they are all those, so that a walk can go on.
 
     Raises:
         MissingObjectError, CorruptObjectError: the walk cannot go on.
     """
-    pending = [start for start in starts if seen.add(start.address, start.role)]
+    pending = [] if pending is None else pending
+    pending += [start for start in starts if seen.add(start.address, start.role)]
     while pending:
         batch = pending[-BATCH:]
-        del pending[-BATCH:]
         raws = reader.read_many({reference.address for reference in batch})
+        del pending[-BATCH:]
         for reference in batch:
             raw = raws[reference.address]
             yield reference, raw

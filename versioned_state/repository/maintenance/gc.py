@@ -24,16 +24,17 @@ from versioned_state.errors import (
     UnsafeStoreError,
 )
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import GC, NOTES, OBJECTS, RefKind, address_in, address_of_note, object_key
+from versioned_state.objects.keys import GC, NOTES, OBJECTS, RefKind, address_in, address_of_note, object_key, ref_key
 from versioned_state.objects.store import verified
 from versioned_state.repository.arguments import DEFAULT_EXPIRE
 from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.reach import Reference, Role, walk
+from versioned_state.repository.maintenance.gc_marks import clear_marks, load_marks, save_marks
 from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.lock_record import remove_unused_locks
-from versioned_state.repository.refs.ref import iter_refs
+from versioned_state.repository.refs.ref import Ref, iter_refs, keys_of
 from versioned_state.storage import KVStore
 from versioned_state.storage.wrappers.tiered import backends
 
@@ -48,6 +49,9 @@ Progress = Callable[[int, int | None], None]
 
 _BATCH: Final = 1000
 """Objects of one deletion: on ``Disk`` it keeps a writer waiting for about 10 ms."""
+
+_REFS: Final = 32
+"""Records of deleted refs that are removed in one batch: PostgreSQL takes a lock for each key."""
 
 _BEAT_S: Final = 2.0
 _PATIENCE: Final = 3
@@ -68,6 +72,7 @@ class GcReport:
         seconds: how long it took.
         compacted: by how many bytes the store shrank afterwards; None if ``compact`` was not asked for.
         dry_run: nothing was deleted.
+        finished: False if the time limit came first: the next gc with a time limit goes on.
     """
 
     refs: int
@@ -78,6 +83,7 @@ class GcReport:
     seconds: float
     compacted: int | None = None
     dry_run: bool = False
+    finished: bool = True
 
 
 @runtime_checkable
@@ -92,6 +98,7 @@ def collect(
     dry_run: bool = False,
     compact: bool = False,
     force: bool = False,
+    time_limit: float | None = None,
     progress: Progress | None = None,
     in_memory: int = 1_000_000,
 ) -> GcReport:
@@ -105,6 +112,8 @@ def collect(
         dry_run: count only, and write nothing. The objects that a writer is about to commit may count as garbage.
         compact: rewrite the store afterwards, so that the file shrinks (``Disk``).
         force: begin even if another gc seems to be at work, which then stops, or if the record of gc is damaged.
+        time_limit: stop after about this many seconds. The marks are kept in the store, at 25 bytes an object, and the next gc with a time
+            limit goes on from there; it keeps what became garbage meanwhile. A gc without one begins anew.
         progress: called now and then with the number of objects done and their total; the total is None while objects are being marked.
         in_memory: how many addresses to hold in memory before a temporary file is used.
 
@@ -118,24 +127,30 @@ def collect(
     base = backends(database.store)[0]
     if compact and not isinstance(base, _Compacting):
         raise InvalidArgumentError(f"{base!r} cannot be compacted")
+    if time_limit is not None and not time_limit > 0:
+        raise InvalidArgumentError(f"time_limit={time_limit}: it is more than 0 seconds")
     start = time.monotonic()
     cutoff = max(database.now() - expire // timedelta(microseconds=1), 0)
     with AddressSet(in_memory=in_memory) as seen:
         marking = _Marking(database, seen, progress)
         tally = _Tally(database.store)
+        finished = True
         if dry_run:
             # An earlier gc may have deleted what it took for expired, whatever ``expire`` is now.
             record = database.fence.refresh()
             marking.expired = max(cutoff, record.expired)
             _count_garbage(database, marking, tally, record.sweeps)
         else:
-            _Sweep(database, marking, tally, cutoff, force=force).run()
+            sweep = _Sweep(database, marking, tally, cutoff, force=force)
+            if time_limit is not None:
+                sweep.deadline = start + time_limit
+            finished = sweep.run()
             remove_unused_locks(database)
             database.fence.refresh()
         kept = len(seen)
     compacted = base.compact() if compact and not dry_run and isinstance(base, _Compacting) else None
     seconds = time.monotonic() - start
-    return GcReport(marking.refs, kept, tally.kept_bytes, tally.freed, tally.freed_bytes, seconds, compacted, dry_run)
+    return GcReport(marking.refs, kept, tally.kept_bytes, tally.freed, tally.freed_bytes, seconds, compacted, dry_run, finished)
 
 
 def _count_garbage(database: Database, marking: _Marking, tally: _Tally, sweeps: int) -> None:
@@ -148,6 +163,10 @@ def _count_garbage(database: Database, marking: _Marking, tally: _Tally, sweeps:
         if database.fence.refresh().sweeps == sweeps:
             raise
         raise StoreBusyError("another gc deleted objects meanwhile", remains="nothing was changed", hint="try again") from error
+
+
+class _TimeOverError(Exception):
+    """The time limit has come."""
 
 
 class _Tally:
@@ -189,7 +208,11 @@ class _Marking:
         self.progress = progress
         self.expired = 0
         self.refs = 0
+        self.pending: list[Reference] = []
         self.beat: Callable[[], None] = lambda: None
+        self.check_time: Callable[[], None] = lambda: None
+        self.drop: Callable[[list[Ref]], None] = lambda _: None
+        self._aside = self._has_read = False
 
     # A ``Reader``: marked objects are read through it, so that each read is a chance to beat
 
@@ -198,6 +221,9 @@ class _Marking:
 
     def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
         self.beat()
+        if not self._aside and self._has_read:  # each slice marks something, however little time it has
+            self.check_time()
+        self._has_read = True
         keys = {object_key(address): address for address in addresses}
         found = self.store.get_many(keys)
         if len(found) < len(keys):
@@ -206,39 +232,61 @@ class _Marking:
             self.progress(len(self.seen), None)
         return {keys[key]: verified(keys[key], stored) for key, stored in found.items()}
 
-    def mark(self, starts: Iterable[Reference]) -> None:
-        for _ in walk(self, starts, self.seen, shallow=self._database.commits.shallow, expired=self.expired, chunks=False):
+    def _mark(self, starts: Iterable[Reference], pending: list[Reference]) -> None:
+        shallow = self._database.commits.shallow
+        for _ in walk(self, starts, self.seen, shallow=shallow, expired=self.expired, chunks=False, pending=pending):
             pass
 
     def mark_refs(self) -> None:
-        """Mark from all refs as they are now; deleted refs too, because of their reflogs."""
+        """Mark from all refs as they are now; deleted refs too, because of their reflogs. ``pending`` has what is left at any time."""
         self._database.commits.refresh_shallow()
-        self.mark(self._roots())
+        self._mark(list(self._roots()), self.pending)
 
     def _roots(self) -> Iterator[Reference]:
         yield Reference(ROOT_ADDRESS, Role.COMMIT)
         for kind in _KINDS:
+            gone: list[Ref] = []
             for ref in iter_refs(self._database.store, kind, deleted=True):
                 self.refs += 1
                 self.beat()
+                if ref.head is None and self._has_expired(ref):
+                    gone.append(ref)
+                    continue
                 if ref.head is not None:
                     yield Reference(ref.head, Role.COMMIT)
                 if ref.log is not None:
                     yield Reference(ref.log, Role.LOG_ENTRY)
+            self.drop(gone)
+
+    def _has_expired(self, ref: Ref) -> bool:
+        """Whether the reflog of a deleted ref has expired, and its record can go."""
+        if ref.log is None:
+            return True
+        try:
+            return self._database.read_log(ref.log).time < self.expired
+        except MissingObjectError:
+            return False  # the walk finds out why
 
     def mark_published(self, addresses: Iterable[Address]) -> None:
         """Mark from the addresses in the fence's record: commits and log entries, which only their kind tells apart."""
         new = [address for address in addresses if address not in self.seen]
         if new:
-            roles = {0x01: Role.COMMIT, 0x02: Role.LOG_ENTRY}
-            raws = self.read_many(new)
-            starts = []
-            for address in new:
-                role = roles.get(raws[address][0])
-                if role is None:
-                    raise CorruptObjectError(address.hex(), "a ref was moved to it, and it is not a commit")
-                starts.append(Reference(address, role))
-            self.mark(starts)
+            self._aside = True  # what is left of this walk would be lost
+            try:
+                self._mark_new(new)
+            finally:
+                self._aside = False
+
+    def _mark_new(self, new: list[Address]) -> None:
+        roles = {0x01: Role.COMMIT, 0x02: Role.LOG_ENTRY}
+        raws = self.read_many(new)
+        starts = []
+        for address in new:
+            role = roles.get(raws[address][0])
+            if role is None:
+                raise CorruptObjectError(address.hex(), "a ref was moved to it, and it is not a commit")
+            starts.append(Reference(address, role))
+        self._mark(starts, [])
 
 
 class _Sweep:
@@ -255,8 +303,10 @@ class _Sweep:
         self._record = GcRecord()
         self._last_beat = time.monotonic()
         self._beating = False
+        self.deadline: float | None = None
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """Mark and delete; whether this was finished before the deadline."""
         if not self._database.fence.enabled:
             raise UnsafeStoreError(
                 f"gc cannot run beside writers on {backends(self._store)[0]!r}, which takes one condition a batch",
@@ -267,6 +317,10 @@ class _Sweep:
         self._owner = owner.id
         try:
             self._mark_and_delete()
+        except _TimeOverError:
+            save_marks(self._store, self._marking.seen, self._marking.pending, self._record.sweeps)
+            self._end()
+            return False
         except BaseException:
             # No other gc must wait for one that has failed, and no commit publish its head to it.
             with suppress(StorageError):
@@ -275,22 +329,47 @@ class _Sweep:
         finally:
             # Should the record still name this owner (the disk is full, say), then the next gc sees that it is dead.
             owner.end()
+        return True
 
     def _mark_and_delete(self) -> None:
         self._begin()
         self._marking.beat = self._beat
+        self._marking.drop = self._drop
+        if self.deadline is not None:
+            self._marking.pending = load_marks(self._store, self._marking.seen, self._record.sweeps)
+            self._marking.check_time = self._check_time
         try:
             self._marking.mark_refs()
             for garbage in _garbage(self._marking, self._tally):
                 self._tally.freed += self._delete(garbage, address_in)
+                self._check_time()
             for notes in _lost_notes(self._marking):
                 self._delete(notes, address_of_note)
+            clear_marks(self._store)
             self._end()
         except MissingObjectError:
             # Only the gc that owns the record deletes. If that is another one by now, it may have deleted what a ref led to when this gc
             # read the ref, and the store is whole.
             self._look()
             raise
+
+    def _check_time(self) -> None:
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise _TimeOverError
+
+    def _drop(self, gone: list[Ref]) -> None:
+        """Remove the records of deleted refs. One that somebody brings back meanwhile stays: its new head is in the fence's record."""
+        for start in range(0, len(gone), _REFS):
+            some = gone[start : start + _REFS]
+            if not self._remove(some):
+                self._look()
+                for ref in some:
+                    self._remove([ref])
+
+    def _remove(self, refs: list[Ref]) -> bool:
+        expected = {ref_key(ref.kind, ref.name): ref.stored for ref in refs}
+        keys = [key for ref in refs for key in keys_of(ref)]
+        return self._store.apply({GC: self._record.stored, **expected}, {}, keys)
 
     # The record
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -205,8 +205,12 @@ class Branches(Refs):
             for each in listing.run(self._database)
         )
 
-    def compare(self, base: str | Commit | None = None) -> Iterator[BranchComparison]:
+    def compare(self, base: str | Commit | None = None, *, among: Iterable[BranchInfo] | None = None) -> Iterator[BranchComparison]:
         """Each branch with its head, and how far it is ahead of a base and behind it; by default of the default branch.
+
+        Args:
+            base: a revision.
+            among: only these, as ``iter_info`` gives them.
 
         Cost: for every 256 branches, one read for each commit that does not lead to all of them and to the base.
         """
@@ -215,14 +219,15 @@ class Branches(Refs):
         compared = None
         if base is not None or name in self:
             compared = resolve(database, name if base is None else base)
-        branches = self.iter_commits()
+        listed = self.iter_commits() if among is None else among
+        branches = ((each.name, each.head) if isinstance(each, BranchInfo) else (each[0].name, each[1]) for each in listed)
         if compared is None:
-            yield from (BranchComparison(ref.name, head, None, None, None) for ref, head in branches)
+            yield from (BranchComparison(each, head, None, None, None) for each, head in branches)
             return
         while some := list(islice(branches, _COMPARED_AT_ONCE)):
             counts = graph.ahead_behind([head for _, head in some], compared, database.commits.read)
-            for (ref, head), (ahead, behind) in zip(some, counts, strict=True):
-                yield BranchComparison(ref.name, head, name, ahead, behind)
+            for (each, head), (ahead, behind) in zip(some, counts, strict=True):
+                yield BranchComparison(each, head, name, ahead, behind)
 
 
 def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Literal
+from itertools import islice, takewhile
+from typing import Any, Final, Literal
 
 import click
 
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.render.rows import Cells, fit_rows
-from versioned_state.cli.render.text import age, first_line, iso_time, plural
+from versioned_state.cli.render.text import age, first_line, iso_instant, iso_time, plural
 from versioned_state.cli.shared import completion, current, store
+from versioned_state.cli.shared.filters import parse_when
 from versioned_state.cli.shared.handle import head_line
-from versioned_state.cli.shared.settings import Settings, json_option, verb
+from versioned_state.cli.shared.settings import Settings, json_option, limit_option, verb
 from versioned_state.errors import InvalidArgumentError
-from versioned_state.repository.names.branches import BranchComparison
+from versioned_state.repository.names.branches import BranchComparison, BranchInfo
+from versioned_state.repository.names.listing import Order
 from versioned_state.repository.repository import Repository
+
+_WILD: Final = re.compile(r"[*?\[]")
 
 _Action = Literal["delete", "force", "rename"]
 
@@ -29,18 +35,41 @@ _Action = Literal["delete", "force", "rename"]
 @click.option(
     "-v", "--verbose", is_flag=True, help="Show heads, and how many commits each is ahead of the current branch (+) and behind (-)."
 )
-@click.option("-d", "--delete", "action", flag_value="delete", help="Delete each NAME, unless its commits would be lost.")
+@click.option("--prefix", default="", metavar="TEXT", help="Only branches whose name begins with TEXT, such as 'user-7/'.")
+@click.option("--since", metavar="WHEN", help="Only branches that changed then or later: 2026-11-21, or 2h for two hours ago.")
+@click.option("--sort", type=click.Choice(["name", "changed"]), default="name", help="By name, or by the last change, newest first.")
+@limit_option("List at most COUNT branches.")
+@click.option("--dry-run", is_flag=True, help="With -d or -D: only print what would be deleted.")
+@click.option(
+    "-d", "--delete", "action", flag_value="delete", help="Delete each NAME, or all that match a pattern, unless commits would be lost."
+)
 @click.option("-D", "--delete-unmerged", "action", flag_value="force", help="Delete each NAME in any case; its reflog keeps the commits.")
 @click.option("-m", "--rename", "action", flag_value="rename", help="Rename: -m OLD NEW, or -m NEW for the current branch.")
 @json_option
 @click.pass_obj
-def branch(settings: Settings, names: tuple[str, ...], *, listed: bool, verbose: bool, action: _Action | None, as_json: bool) -> None:
+def branch(  # noqa: PLR0913 - an option each
+    settings: Settings,
+    names: tuple[str, ...],
+    *,
+    listed: bool,
+    verbose: bool,
+    prefix: str,
+    since: str | None,
+    sort: Order,
+    limit: int | None,
+    dry_run: bool,
+    action: _Action | None,
+    as_json: bool,
+) -> None:
     """List the branches, with * before the current one; or create NAME at REV (default: HEAD), without switching to it.
 
     The reflog keeps a deleted branch: vstate branch NAME 'NAME@{1}' brings it back. With --json: one object a line.
     """
-    if action is not None and listed:
-        raise click.UsageError("-l only lists branches")
+    chosen = bool(prefix or since is not None or sort != "name" or limit is not None)
+    if action is not None and (listed or chosen):
+        raise click.UsageError("-l, --prefix, --since, --sort and -n only list branches")
+    if dry_run and action not in ("delete", "force"):
+        raise click.UsageError("--dry-run goes with -d and -D")
     if action is not None:
         if not names or (action == "rename" and len(names) > 2):
             raise click.UsageError(
@@ -49,10 +78,11 @@ def branch(settings: Settings, names: tuple[str, ...], *, listed: bool, verbose:
         if action == "rename":
             _rename(settings, *names)
         else:
-            _delete(settings, names, force=action == "force")
-    elif listed or not names:
+            _delete(settings, names, force=action == "force", dry_run=dry_run)
+    elif listed or chosen or not names:
         with settings.reading() as repository, settings.output.paged(unless=as_json):
-            _list(settings.output, repository, names or ("*",), verbose=verbose, as_json=as_json)
+            infos = _chosen(repository, names or ("*",), prefix, since, sort, limit)
+            _list(settings.output, repository, infos, verbose=verbose, as_json=as_json)
     elif len(names) > 2:
         raise click.UsageError(f"vstate branch takes one NAME and one REV, not also {' '.join(names[2:])}")
     else:
@@ -61,15 +91,51 @@ def branch(settings: Settings, names: tuple[str, ...], *, listed: bool, verbose:
         settings.output.crop(*head_line(names[0], head))
 
 
-def _delete(settings: Settings, names: tuple[str, ...], *, force: bool) -> None:
-    with settings.changing() as repository:
-        for name in names:
+def _delete(settings: Settings, names: tuple[str, ...], *, force: bool, dry_run: bool) -> None:
+    with (settings.reading if dry_run else settings.changing)() as repository:
+        for name in [name for pattern in names for name in _matching(repository, pattern)]:
             if name == repository.current_branch:
                 raise InvalidArgumentError(
                     f"{name!r} is the current branch", remains="it was not deleted", hint="vstate switch chooses another one"
                 )
-            head = repository.branches.delete(name, force=force)
-            settings.output.crop("deleted ", Span(name, "ref"), ", which was at ", Span(head.short, "id"), "  ", first_line(head.message))
+            head = repository.branches[name] if dry_run else repository.branches.delete(name, force=force)
+            told = ("would delete ", "is") if dry_run else ("deleted ", "was")
+            settings.output.crop(
+                told[0], Span(name, "ref"), f", which {told[1]} at ", Span(head.short, "id"), "  ", first_line(head.message)
+            )
+
+
+def _matching(repository: Repository, pattern: str) -> list[str]:
+    """The branches that match a pattern; a name that is no pattern by itself. Raises ``InvalidArgumentError`` if there are none."""
+    if not _WILD.search(pattern):
+        return [pattern]
+    found = [info.name for info in _chosen(repository, (pattern,), "", None, "name", None)]
+    if not found:
+        raise InvalidArgumentError(f"no branch matches {pattern!r}", remains="nothing was deleted")
+    return found
+
+
+def _instant(since: str) -> int:
+    from versioned_state.repository.inspect.log_filters import instants
+
+    return instants(parse_when(since))[0]
+
+
+def _chosen(
+    repository: Repository, patterns: Sequence[str], prefix: str, since: str | None, sort: Order, limit: int | None
+) -> Iterator[BranchInfo]:
+    """The branches to list, in order. It reads those with the prefix, or with the letters that a pattern begins with."""
+    if not prefix and len(patterns) == 1:
+        prefix = _WILD.split(patterns[0], maxsplit=1)[0]
+    earliest = None if since is None else _instant(since)
+    by: Order = "changed" if sort == "changed" or earliest is not None else "name"
+    found: Iterator[BranchInfo] = repository.branches.iter_info(prefix=prefix, by=by)
+    if earliest is not None:
+        found = takewhile(lambda info: info.changed >= earliest, found)
+    found = (info for info in found if is_like(info.name, patterns))
+    if sort != by:
+        found = iter(sorted(found, key=lambda info: info.name))
+    return islice(found, limit)
 
 
 def _rename(settings: Settings, *names: str) -> None:
@@ -84,17 +150,17 @@ def _rename(settings: Settings, *names: str) -> None:
     settings.output.crop(*head_line(new, head))
 
 
-def _list(output: Output, repository: Repository, patterns: Sequence[str], *, verbose: bool, as_json: bool) -> None:
+def _list(output: Output, repository: Repository, infos: Iterator[BranchInfo], *, verbose: bool, as_json: bool) -> None:
     here = repository.default_branch()
     if not verbose and not as_json:
-        for name in sorted(repository.branches):
-            if is_like(name, patterns):
-                output.print("* " if name == here else "  ", Span(name, "ref"))
+        for info in infos:
+            output.print("* " if info.name == here else "  ", Span(info.name, "ref"))
         return
-    found = sorted((info for info in repository.branches.compare() if is_like(info.name, patterns)), key=lambda info: info.name)
+    listed = list(infos)
+    found = list(repository.branches.compare(among=listed))
     if as_json:
-        for info in found:
-            output.json(_json(info) | {"current": info.name == here})
+        for each, info in zip(found, listed, strict=True):
+            output.json(_json(each) | {"changed": iso_instant(info.changed), "current": info.name == here})
     else:
         for line in fit_rows(found, [partial(_cells, here=here, details=count) for count in (2, 1, 0)], output.columns):
             output.crop(*line)

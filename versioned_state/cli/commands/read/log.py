@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from versioned_state.cli.commands.names.note import note_lines
 from versioned_state.cli.commands.read.diff import changes_at, diff_of
 from versioned_state.cli.render.changes import print_changes, stat_json, stat_line
 from versioned_state.cli.render.graph import Graph, beside, shown_parents
@@ -24,6 +25,7 @@ from versioned_state.repository.history.graph import walk
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.change import Change
+from versioned_state.repository.views.render import json_value
 
 if TYPE_CHECKING:
     from versioned_state.repository.inspect.log_filters import Filters
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("--graph", is_flag=True, help="Draw branches and merges.")
 @click.option("--stat", is_flag=True, help="Show the number of changes of each commit, by key.")
 @click.option("-p", "--patch", is_flag=True, help="Show the changes of each commit.")
+@click.option("--notes", is_flag=True, help="Show the note of each commit.")
 @full_option
 @json_option
 @click.pass_obj
@@ -54,6 +57,7 @@ def log(  # noqa: PLR0913 - an option each
     graph: bool,
     stat: bool,
     patch: bool,
+    notes: bool,
     full: bool,
     as_json: bool,
 ) -> None:
@@ -79,11 +83,14 @@ def log(  # noqa: PLR0913 - an option each
         )
         if as_json:
             for commit in islice(_selected(repository, commits, filters, first_parent=first_parent), limit):
-                output.json(commit_json(commit, names) | _changes_json(repository, commit, filters, stat=stat, patch=patch))
+                note = {"note": json_value(repository.notes.get(commit))} if notes else {}
+                output.json(commit_json(commit, names) | note | _changes_json(repository, commit, filters, stat=stat, patch=patch))
             return
 
         def lines_of(commit: Commit) -> Iterator[Line]:
             yield from [commit_line(commit, names)] if oneline else commit_lines(commit, names)
+            for line in note_lines(repository.notes.get(commit) or {}) if notes else ():
+                yield ["    ", Span(f"note {line}", "meta")]
             if stat:
                 yield ["    ", *stat_line(diff_of(repository, commit).stat())]
 

@@ -17,11 +17,14 @@ from versioned_state.repository.arguments import DEFAULT_EXPIRE
 @verb("gc", "Delete objects that nothing refers to.", example="vstate gc --expire 7d --compact")
 @click.option("--expire", type=parse_age, metavar="AGE", help="Ignore reflog entries older than AGE.  [default: 30d]")
 @click.option("--compact", is_flag=True, help="Rewrite the store afterwards, so that its file shrinks.")
+@click.option("--time", "limit", type=parse_age, metavar="AGE", help="Stop after a time such as 30s; the next vstate gc --time goes on.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @click.option("--force", is_flag=True, help="Take over from another gc whose process has died.")
 @json_option
 @click.pass_obj
-def gc(settings: Settings, *, expire: timedelta | None, compact: bool, dry_run: bool, force: bool, as_json: bool) -> None:
+def gc(
+    settings: Settings, *, expire: timedelta | None, compact: bool, limit: timedelta | None, dry_run: bool, force: bool, as_json: bool
+) -> None:
     """Delete every object that no branch, no tag and no reflog entry younger than AGE refers to.
 
     Others may read and write meanwhile. With --json: one object.
@@ -35,6 +38,7 @@ def gc(settings: Settings, *, expire: timedelta | None, compact: bool, dry_run: 
             compact=compact,
             dry_run=dry_run,
             force=force,
+            time_limit=None if limit is None else max(limit.total_seconds(), 0.001),
             progress=show and (lambda done, total: show("marking" if total is None else "deleting", done, total)),
         )
     if as_json:
@@ -44,3 +48,5 @@ def gc(settings: Settings, *, expire: timedelta | None, compact: bool, dry_run: 
     output.print(f"{'would free' if dry_run else 'freed'} {freed}; kept {kept}")
     if report.compacted is not None:
         output.print(f"the store takes {size(max(report.compacted, 0))} less")
+    if not report.finished:
+        output.note("its time was over: vstate gc --time goes on from here")

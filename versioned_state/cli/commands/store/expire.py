@@ -1,0 +1,28 @@
+"""``vstate expire``: delete branches whose time to live is over. Layer: cli."""
+
+from __future__ import annotations
+
+import click
+
+from versioned_state.cli.render.output import Span
+from versioned_state.cli.render.text import plural
+from versioned_state.cli.shared.settings import Settings, json_option, verb
+
+
+@verb("expire", "Delete branches whose time to live is over.", example="vstate expire")
+@json_option
+@click.pass_obj
+def expire(settings: Settings, *, as_json: bool) -> None:
+    """Delete the branches that nobody has changed for their time to live, which a program gives them with ttl_seconds=.
+
+    Others may write meanwhile. The reflog keeps a deleted branch: vstate branch NAME 'NAME@{1}' brings it back. With --json: one object.
+    """
+    output = settings.output
+    with settings.changing() as repository:
+        names = repository.expire()
+    if as_json:
+        output.json({"expired": names})
+        return
+    for name in names:
+        output.crop("expired ", Span(name, "ref"))
+    output.note(f"deleted {plural(len(names), 'branch', 'branches')}")
