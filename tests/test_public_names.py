@@ -34,6 +34,7 @@ def test_public_names():
         "Disk",
         "EffectRecord",
         "ErrorEvent",
+        "EventSourced",
         "FailEvent",
         "Happened",
         "KVStore",

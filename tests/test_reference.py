@@ -17,6 +17,7 @@ from versioned_state import (
     Change,
     Commit,
     Diff,
+    EventSourced,
     Live,
     OnMoved,
     Repository,
@@ -45,6 +46,7 @@ OWNERS: dict[str, list[Any]] = {
     "Tasks and events": [Task],
     "Modules and sessions": [modules.StateModule, modules.VersionedSession, modules],
     "State machines": [StateMachine],
+    "Event sourcing": [EventSourced],
     "Workspaces": [Workspace],
 }
 """Whose methods the tables of a section are about; elsewhere and before these, public names."""

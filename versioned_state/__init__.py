@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from versioned_state.agents.events.log import events
     from versioned_state.agents.parallel import Outcome, parallel
+    from versioned_state.agents.patterns.event_sourcing import EventSourced
     from versioned_state.agents.patterns.state_machine import StateMachine
     from versioned_state.agents.tasks.outcome import TaskClarify, TaskFailed
     from versioned_state.agents.tasks.task import checkpoint, current_state, emit, task
@@ -85,6 +86,7 @@ __all__ = [
     "Disk",
     "EffectRecord",
     "ErrorEvent",
+    "EventSourced",
     "FailEvent",
     "Happened",
     "KVStore",
@@ -153,6 +155,7 @@ __getattr__, __dir__ = lazy_names(
         "ActionEvent": "agents.events.classes",
         "TaskStartEvent": "agents.events.classes",
         "TransitionEvent": "agents.events.classes",
+        "EventSourced": "agents.patterns.event_sourcing",
         "StateMachine": "agents.patterns.state_machine",
         "TaskClarify": "agents.tasks.outcome",
         "TaskFailed": "agents.tasks.outcome",

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.interrupts import Interrupt, Trace
-from versioned_state import Live, Memory, Repository, StateMachine, TransitionEvent, Versioned, checkpoint, events, task
+from versioned_state import Live, Memory, Repository, StateMachine, TransitionEvent, Versioned, checkpoint, events, parallel, task
 from versioned_state.errors import (
     InvalidArgumentError,
     InvalidTransitionError,
@@ -375,6 +375,37 @@ def test_transitions_of_a_branch_are_merged_with_their_events():
     state.merge("idea")
     assert machine.current == "executing"
     assert told(state) == ["idle new_task planning", "planning plan_ready executing"]
+
+
+def test_a_merge_of_branches_that_took_the_same_transition_is_refused():
+    state = Versioned(Memory())
+    machine = machine_on(state)
+    machine.transition("new_task")
+    state.commit("planning")
+    fork = state.fork("idea")
+    for each in (state, fork):
+        machine_on(each).transition("plan_ready")
+        each.commit("executing")
+    with pytest.raises(InvalidTransitionError, match=r"executing \+ plan_ready; nothing was changed") as caught:
+        state.merge("idea")
+    assert "both branches moved the machine: ours to executing, the other from planning to executing" in caught.value.hint
+    assert state.head.message == "executing"
+    assert len(told(state)) == 2
+
+
+@task
+def claim_for(name, state):
+    machine_on(state).transition("new_task")
+    state["owner"] = name
+
+
+def test_of_parallel_tasks_that_take_the_same_transition_one_lands():
+    state = Versioned(Memory())
+    machine_on(state)
+    outcomes = parallel(state, [partial(claim_for, "a"), partial(claim_for, "a")], on_failure="return")
+    assert [type(outcome.error) for outcome in outcomes] == [type(None), InvalidTransitionError]
+    assert told(state) == ["idle new_task planning"]
+    assert state["owner"] == "a"
 
 
 def test_tasks_that_race_through_commits_of_others_fail_as_a_whole():

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, get_args
 
 from versioned_state.agents.call import Call, current_call
 from versioned_state.agents.tasks.task import BoundTask, Task
-from versioned_state.errors import InvalidArgumentError, MergeConflictError, StateError
+from versioned_state.errors import InvalidArgumentError, InvalidTransitionError, MergeConflictError, SchemaError, StateError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.merging.policies import Policy
 from versioned_state.state.aio.caller import ready
@@ -53,7 +53,7 @@ class Outcome:
 
     Attributes:
         value: its result; None if it failed.
-        error: why it failed, or a ``MergeConflictError``; else None.
+        error: why it failed, or a ``MergeConflictError`` or another error of the merge; else None.
         commit: the last commit of the call, on its fork; None if it made none.
         conflicts: the paths at which it could not be merged.
     """
@@ -224,6 +224,9 @@ class _Work:
                 continue
             try:
                 merged.merge(commit, message=f"merge {self._describe(index)}", policies=self._policies)
+            except (InvalidTransitionError, SchemaError) as refused:
+                refused.add_note(f"call {index}, {self._describe(index)}, was not merged")
+                outcomes.append(Outcome(value, refused, made))
             except MergeConflictError as conflict:
                 conflict.add_note(f"call {index}, {self._describe(index)}, was not merged")
                 outcomes.append(Outcome(value, conflict, made, tuple(self._conflicts(base, conflict, outcomes))))

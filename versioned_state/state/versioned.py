@@ -371,6 +371,8 @@ class Versioned(BranchOperations):
         state = Versioned(self.repository, branch=branch, author=self.author, **shape)  # first: once there is a branch, nothing can fail
         state._handle.ttl = self._handle.ttl
         state._handle.begin(target)
+        for hook in self._hooks:
+            hook.forked(state)
         return state
 
     def close(self) -> None:

@@ -195,6 +195,19 @@ def merge_series(nodes: Nodes, base: bytes | None, ours: bytes | None, theirs: b
     return merged.cell if merged.total else None
 
 
+def new_entries(nodes: Nodes, old: bytes | None, new: bytes | None) -> Iterator[tuple[str, bytes]]:
+    """The entries that a series has gained, in order. Cost: the leaves that differ, and the newest entries."""
+    if old == new:
+        return
+    before, after = parts_of(old), parts_of(new)
+    found = {key: cell for key, _, cell in diff_maps(nodes, before.complete.tree, after.complete.tree) if cell is not None}
+    for part in (after.last, after.newest):
+        found.update(iter_items(nodes, part.tree))
+    for key in sorted(found):
+        if all(not part.tree.count or find(nodes, part.tree, key) is None for part in before):
+            yield _name_of(key), found[key]
+
+
 class Series:
     """Reads a series. Cost: one path, and the entries that are taken. Not for two threads at once."""
 

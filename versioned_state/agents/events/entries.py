@@ -16,7 +16,7 @@ from versioned_state.objects.address import ADDRESS_SIZE
 from versioned_state.repository.history.commit import EARLIEST
 from versioned_state.values.cells import Code, array_header, extension, pack_text
 from versioned_state.values.encode.inline import head_of
-from versioned_state.values.keys import ENGINE
+from versioned_state.values.keys import ENGINE, namespace_prefix
 
 EVENTS: Final = ENGINE + b"events"
 """The engine key of the series."""
@@ -79,6 +79,11 @@ def read_entry(name: str, stored: Any) -> Entry:
         return Entry(event, Stamp(time_of(name), agent, namespace, commit.hex()), space)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CorruptObjectError("(an event)", f"its entry does not read: {error}") from error
+
+
+def prefix_of(space: str) -> bytes:
+    """The prefix of the root keys of a namespace, as ``space_of`` gives it."""
+    return b"".join(map(namespace_prefix, space.split("\0"))) if space else b""
 
 
 def space_of(prefix: bytes) -> str:

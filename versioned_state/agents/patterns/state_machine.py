@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import ReferenceType, ref
 
 from versioned_state.agents.events.classes import TransitionEvent
-from versioned_state.agents.events.entries import EVENTS
+from versioned_state.agents.events.entries import EVENTS, prefix_of, read_entry
 from versioned_state.agents.events.keeping import keep_event
-from versioned_state.errors import STAGED, InvalidArgumentError, InvalidTransitionError
+from versioned_state.errors import STAGED, InvalidArgumentError, InvalidTransitionError, PickleRefusedError
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch.hooks import Hook
+from versioned_state.state.branch.resolving import UNCHANGED
 from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.keys import path_of, user_key
-from versioned_state.values.series import Series
+from versioned_state.values.series import Series, new_entries
 from versioned_state.values.trees.tree import Tree, find
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from versioned_state.repository.history.commit import Commit
     from versioned_state.state.worktree.pending import PendingEntries
+    from versioned_state.values.codec.pickles import PicklePolicy
     from versioned_state.values.trees.nodes import Nodes
 
 _DROPPING: Final = ("reset()", "rollback()")
@@ -85,7 +87,7 @@ class StateMachine:
             versioned = state.state if isinstance(state, Namespace) else state
             with ready(versioned._lock):
                 versioned._check_open()
-                self._track = _hook_of(versioned).track(state._prefix + root_key, self._rules)
+                self._track = transition_hook(versioned).track(state._prefix + root_key, self._rules)
 
     @property
     def current(self) -> Any:
@@ -232,6 +234,10 @@ class TransitionHook(Hook):
         track.rules = rules
         return track
 
+    @property
+    def _policy(self) -> PicklePolicy:
+        return self.state._handle.repository.database.policy
+
     def _current(self, track: Track) -> Any:
         worktree = self.state._worktree
         return worktree.get(track.root_key) if track.root_key in worktree else track.rules.initial
@@ -252,19 +258,40 @@ class TransitionHook(Hook):
                 track.settle(self._current(track))
 
     def check(self, nodes: Nodes, before: Tree, after: Tree) -> None:
-        for track in self._open():
+        ours = self._open()
+        for track in ours:
             if self._keys is None or track.root_key in self._keys:
                 self._check(track, nodes, before, after)
+        if len(ours) < len(self.tracks):
+            self._check_merged(nodes, before, after)
+
+    def _check_merged(self, nodes: Nodes, before: Tree, after: Tree) -> None:
+        """Raise ``InvalidTransitionError`` if transitions of another branch do not begin where ours left their machine."""
+        decoder = Decoder(nodes, self._policy)
+        chains: dict[bytes, list[TransitionEvent]] = {}
+        for name, cell in new_entries(nodes, find(nodes, before, EVENTS), find(nodes, after, EVENTS)):
+            try:
+                entry = read_entry(name, decoder.decode(cell))
+            except PickleRefusedError:  # an event of another kind: a state of a machine is hardly an object
+                continue
+            if isinstance(entry.event, TransitionEvent):
+                chains.setdefault(prefix_of(entry.space) + user_key(entry.event.machine), []).append(entry.event)
+        for root_key, chain in chains.items():
+            track = self.tracks.get(root_key)
+            if track is None or track.chain:
+                continue
+            rules, current = track.rules, self._value(track, decoder, nodes, before)
+            hint = f"both branches moved the machine: ours to {current}, the other from {chain[0].from_state} to {chain[-1].to_state}"
+            for told in chain:
+                if told.from_state != current:
+                    allowed = rules.allowed(current)
+                    raise InvalidTransitionError(rules.key, current, told.event, allowed, hint=hint, remains=UNCHANGED)
+                current = told.to_state
 
     def _check(self, track: Track, nodes: Nodes, before: Tree, after: Tree) -> None:
         """Raise ``InvalidTransitionError`` unless the transitions lead from the value in one root to that in the other."""
-        decoder = Decoder(nodes, self.state._handle.repository.database.policy)
-
-        def value(tree: Tree) -> Any:
-            cell = find(nodes, tree, track.root_key)
-            return track.rules.initial if cell is None else decoder.decode(cell)
-
-        rules, start, end = track.rules, value(before), value(after)
+        decoder = Decoder(nodes, self._policy)
+        rules, start, end = track.rules, *(self._value(track, decoder, nodes, root) for root in (before, after))
         if track.chain[0].before != start:
             # An interrupted commit may have made the first of them.
             log = Series(nodes, find(nodes, before, EVENTS), decoder)
@@ -279,6 +306,10 @@ class TransitionHook(Hook):
             hint = f"its transitions lead to {last.after}, and the value of the key is {end}: only transition() is to change it"
             raise InvalidTransitionError(rules.key, last.before, last.event, rules.allowed(last.before), remains=STAGED, hint=hint)
 
+    def _value(self, track: Track, decoder: Decoder, nodes: Nodes, root: Tree) -> Any:
+        cell = find(nodes, root, track.root_key)
+        return track.rules.initial if cell is None else decoder.decode(cell)
+
     def uncommitted(self) -> Iterable[str]:
         # A transition to another state is a change of the value, which is named anyway.
         return [str(path_of(track.root_key)) for track in self._open() if track.chain[0].before == self._current(track)]
@@ -287,6 +318,10 @@ class TransitionHook(Hook):
         self._is_dropping = call in _DROPPING
         if not self._is_dropping:
             super().refuse(call, paths)
+
+    def forked(self, fork: Versioned) -> None:
+        for root_key, track in self.tracks.items():
+            transition_hook(fork).track(root_key, track.rules)
 
     def moved(self, before: Commit, after: Commit) -> None:
         if self._is_dropping:
@@ -308,9 +343,6 @@ class TransitionHook(Hook):
             track.withdraw(sum(each.name in names for each in track.chain))
 
 
-def _hook_of(state: Versioned) -> TransitionHook:
-    found = next((hook for hook in state._handle.hooks.all if isinstance(hook, TransitionHook)), None)
-    if found is None:
-        found = TransitionHook(ref(state))
-        state._transactions.add_hook(found)
-    return found
+def transition_hook(state: Versioned) -> TransitionHook:
+    """The hook of a state's machines; a new one if it has none."""
+    return state._transactions.hook(TransitionHook, lambda: TransitionHook(ref(state)))

@@ -14,7 +14,8 @@ Every method runs under the handle's lock. By default it does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from versioned_state.errors import UncommittedChangesError
@@ -24,7 +25,9 @@ from versioned_state.values.trees.tree import Tree
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
+    from versioned_state.repository.merging.policies import Policy
     from versioned_state.repository.views.snapshot import Snapshot
+    from versioned_state.state.versioned import Versioned
     from versioned_state.values.paths.path import StatePath
 
 
@@ -33,9 +36,11 @@ class Hook:
 
     Attributes:
         keys: the root keys whose values ``amend`` makes; ``commit(keys=)`` may name them.
+        policies: merge policies of the hook's values by path pattern, after those of the repository and before those of a call.
     """
 
     keys: frozenset[bytes] = frozenset()
+    policies: Mapping[str, Policy] = MappingProxyType({})
 
     def before_commit(self, keys: Collection[bytes] | None) -> None:
         """Called before the changes of a commit are staged: those of these root keys, or all. It may change live values."""
@@ -86,6 +91,9 @@ class Hook:
     def restore(self, path: StatePath, snapshot: Snapshot) -> bool:
         """Restore a path to the value that a snapshot has there, if the path belongs to the hook; whether it does."""
         return False
+
+    def forked(self, fork: Versioned) -> None:
+        """A fork of the state was made, by ``fork`` or ``parallel``: add a hook to it, if it is to have one."""
 
     def moved(self, before: Commit, after: Commit) -> None:
         """The head of the handle is another commit. After an interrupt the next call on the handle calls it."""
@@ -146,6 +154,10 @@ class Hooks:
     def check(self, nodes: Nodes, before: Tree, after: Tree) -> None:
         for hook in self.all:
             hook.check(nodes, before, after)
+
+    def policies(self) -> list[Mapping[str, Policy]]:
+        """The merge policies of all hooks."""
+        return [hook.policies for hook in self.all]
 
     def batch_part(self) -> BatchPart:
         part = NOTHING

@@ -80,5 +80,5 @@ class LateMerge:
 
 
 def _policies(handle: BranchHandle, resolving: Resolving) -> Policies:
-    """The policies of the call, then those of the repository."""
-    return Policies(read_policies(handle.repository.store), resolving.policies)
+    """The policies of the call, then those of hooks, then those of the repository."""
+    return Policies(read_policies(handle.repository.store), *handle.hooks.policies(), resolving.policies)

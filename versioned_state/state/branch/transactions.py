@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from versioned_state.state.versioned import Versioned
 
 T = TypeVar("T")
+H = TypeVar("H", bound=Hook)
 
 _ROLLED_BACK: Final = "the transaction was rolled back"
 _END_IT: Final = "take the generator to its end, or close it"
@@ -258,11 +259,16 @@ class Transactions:
             return TransactionError(what, remains="nothing was changed", hint=_END_IT)
         return TransactionError("a commit within a transaction", remains="nothing was changed", hint=_Worker.hint)
 
-    def add_hook(self, hook: Hook) -> None:
-        """Add a hook to the handle. The transactions that are open roll it back to what it is now."""
+    def hook(self, kind: type[H], make: Callable[[], H]) -> H:
+        """The hook of a kind; if the handle has none, a new one. The transactions that are open roll it back to what it is now."""
+        found = next((hook for hook in self._handle.hooks.all if isinstance(hook, kind)), None)
+        return self._add_hook(make()) if found is None else found
+
+    def _add_hook(self, hook: H) -> H:
         self._handle.hooks.add(hook, self._handle.head)
         for transaction in self.open:
             transaction.saved.append((hook, hook.save()))
+        return hook
 
     def check_innermost(self, transaction: OpenTransaction) -> None:
         """Raise ``TransactionError`` if a transaction within this one is still open, such as that of a generator that was not closed."""

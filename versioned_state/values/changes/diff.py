@@ -161,6 +161,11 @@ def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
     return common
 
 
+def common_prefix(nodes: Nodes, a: Tree, b: Tree) -> int:
+    """How many elements two sequences have in common from their beginning. Cost: one path down each."""
+    return _common(nodes, a, b, backwards=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Replaced:
     """Elements [old_start, old_end) of one sequence became [new_start, new_end) of the other."""
