@@ -6,7 +6,6 @@ two sides of a change are cells, decoded by whoever wants to see them.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -15,6 +14,7 @@ from typing import Any, Final, Literal
 from versioned_state.errors import CorruptObjectError
 from versioned_state.values.cells import key_cell, key_of_cell, pack_text
 from versioned_state.values.containers import Container, Head, container_of, is_record, order_keys
+from versioned_state.values.detection.alignment import rising
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
@@ -274,24 +274,7 @@ def align_unique(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple
     for item in old:
         seen[item] = seen.get(item, 0) + 1
     pairs = [(i, once[item]) for i, item in enumerate(old) if seen[item] == 1 and once.get(item, -1) >= 0]
-    ends: list[int] = []
-    last: list[int] = []
-    back: list[int] = []
-    for index, (_, j) in enumerate(pairs):
-        place = bisect_left(ends, j)
-        back.append(last[place - 1] if place else -1)
-        if place == len(ends):
-            ends.append(j)
-            last.append(index)
-        else:
-            ends[place] = j
-            last[place] = index
-    chosen = []
-    index = last[-1] if last else -1
-    while index >= 0:
-        chosen.append(pairs[index])
-        index = back[index]
-    return chosen[::-1]
+    return rising(pairs)
 
 
 # Values

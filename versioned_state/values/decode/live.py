@@ -92,7 +92,7 @@ class LiveDecoder(Decoder):
         tree = read_tree(Shape.SEQUENCE, unpack_payload(cell))
         self._spend(tree)
         values, groups = self._list_live(tree)
-        return values, Elements(list, cell, tree, groups)
+        return values, Elements(list, cell, tree, groups, groups.firsts(values))
 
     def _live_dict(self, cell: bytes) -> tuple[dict[Any, Any], Baseline]:
         tree, order = read_tree(Shape.MAP, unpack_payload(cell)), order_of(cell)

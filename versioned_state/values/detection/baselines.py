@@ -50,10 +50,14 @@ class Typed(Baseline):
 
 @dataclass(slots=True)
 class Elements(Baseline):
-    """A list that is a tree."""
+    """A list that is a tree.
+
+    ``firsts`` has the identity of the first element of each group, a hint of where the group is now. What it hints at is compared.
+    """
 
     tree: Tree
     groups: Groups
+    firsts: list[int]
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any, Final
 
 import msgpack
@@ -9,6 +10,7 @@ import msgpack
 from versioned_state.values.cells import array_header
 from versioned_state.values.codec import arrays
 from versioned_state.values.codec.scalars import NotDataError, TooDeepError, is_plain
+from versioned_state.values.detection.alignment import rising
 from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Typed, Whole
 from versioned_state.values.detection.exact import ExactPacker, holds_binary
 from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Fingerprint, Groups, Run, hash_bytes
@@ -18,6 +20,9 @@ from versioned_state.values.typed.tagged import Notes
 
 _CANNOT_PACK: Final = (TypeError, OverflowError, ValueError)
 """The errors of a Packer: another type; an int beyond 64 bits; a lone surrogate, or a value that contains itself."""
+
+_MANY_GROUPS: Final = 4
+"""Groups that seem to have changed from which they are looked for elsewhere: encoding fewer again takes no longer than looking."""
 
 _BY_PICKLE: Final = -(1 << 64) - 1
 """Fingerprints from here down are of runs that pickle packed."""
@@ -141,11 +146,22 @@ class Fingerprinter:
         if run:
             groups.add(len(run), *self.of(run, plain=plain), least=sum(sizes))
 
-    def find_runs(self, groups: Groups, elements: list[Any], *, prefix: int | None = None, suffix: int | None = None) -> list[Run]:
-        """The runs that may have changed, in order. If the length changed, all between the first and the last change is one run.
+    def find_runs(
+        self,
+        groups: Groups,
+        elements: list[Any],
+        *,
+        prefix: int | None = None,
+        suffix: int | None = None,
+        firsts: list[int] | None = None,
+    ) -> list[Run]:
+        """The runs that may have changed, in order.
+
+        If the length changed and there are no ``firsts``, all between the first and the last change is one run.
 
         Args:
             prefix, suffix: how many elements from either end may count as the same; without them, all.
+            firsts: the identity that the first element of each group had: it says where a group may have moved.
         """
         sizes, count, length = groups.sizes, len(groups.sizes), len(elements)
         shift = length - groups.total
@@ -165,14 +181,36 @@ class Fingerprinter:
                 break
             old_end = start
             last -= 1
+        gap = Run(first, last, position, old_end, position, old_end + shift)
         if prefix is not None or shift:
-            return [Run(first, last, position, old_end, position, old_end + shift)]
+            return [gap] if firsts is None or last - first < _MANY_GROUPS else self._find_moved(groups, elements, gap, firsts)
         runs = []
         for group in range(first, last):
             end = position + sizes[group]
             if group in (first, last - 1) or not same(groups, group, elements, position):
                 runs.append(Run(group, group + 1, position, end, position, end))
             position = end
+        return runs if firsts is None or len(runs) < _MANY_GROUPS else self._find_moved(groups, elements, gap, firsts)
+
+    def _find_moved(self, groups: Groups, elements: list[Any], gap: Run, firsts: list[int]) -> list[Run]:
+        """The runs within a gap, between groups that have moved to another place with all their elements.
+
+        So a list that loses elements at its beginning and gains others at its end, as a bounded one does, is not encoded again.
+        """
+        places = {id(element): gap.new_end - 1 - back for back, element in enumerate(reversed(elements[gap.new_start : gap.new_end]))}
+        moved = rising([(group, places[firsts[group]]) for group in range(gap.first, gap.last) if firsts[group] in places])
+        starts = dict(zip(range(gap.first, gap.last), accumulate(groups.sizes[gap.first : gap.last], initial=gap.old_start), strict=False))
+        runs = []
+        first, old, new = gap.first, gap.old_start, gap.new_start  # of the open run
+        for group, at in moved:
+            size = groups.sizes[group]
+            if at < new or at + size > gap.new_end or not self._same_group(groups, group, elements, at):
+                continue
+            if first < group or new < at:
+                runs.append(Run(first, group, old, starts[group], new, at))
+            first, old, new = group + 1, starts[group] + size, at + size
+        if first < gap.last or new < gap.new_end:
+            runs.append(Run(first, gap.last, old, gap.old_end, new, gap.new_end))
         return runs
 
     def _same_group(self, groups: Groups, group: int, elements: list[Any], start: int) -> bool:

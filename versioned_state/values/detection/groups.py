@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest
@@ -109,6 +110,11 @@ class Groups:
         self.fingerprints[group] = fingerprint
         self.weights[group] = weight
         self.packed += self._packed_of(group)
+
+    def firsts(self, values: list[Any]) -> list[int]:
+        """The identity of the first of each group's values."""
+        starts = accumulate(self.sizes, initial=0)
+        return [id(values[start]) for start, _ in zip(starts, self.sizes, strict=False)]
 
     def packed_without(self, runs: list[Run]) -> int:
         """``packed`` without the groups in these runs. A value that holds the other groups is at least that long."""

@@ -26,12 +26,12 @@ def encode_list(encoder: Encoder, value: list[Any]) -> tuple[bytes, Baseline]:
     tree = sequence(encoder.nodes, cells)
     cell = tree_cell(Code.LIST_TREE, tree)
     groups = encoder.fingerprinter.group(value, list(map(len, cells)), children, plain=plain)
-    return cell, Elements(list, cell, tree, groups)
+    return cell, Elements(list, cell, tree, groups, groups.firsts(value))
 
 
 def find_list_runs(encoder: Encoder, value: list[Any], base: Elements) -> list[Run]:
     """The runs of a list that may have changed; none if it is unchanged."""
-    return encoder.fingerprinter.find_runs(base.groups, value)
+    return encoder.fingerprinter.find_runs(base.groups, value, firsts=base.firsts)
 
 
 def edit_list(encoder: Encoder, value: list[Any], base: Elements, runs: list[Run]) -> tuple[bytes, Baseline]:
@@ -43,7 +43,7 @@ def edit_list(encoder: Encoder, value: list[Any], base: Elements, runs: list[Run
         replacements.append((run.old_start, run.old_end, cells))
     tree = splice_cells(encoder.nodes, base.tree, replacements[::-1])
     cell = tree_cell(Code.LIST_TREE, tree)
-    return cell, Elements(list, cell, tree, groups)
+    return cell, Elements(list, cell, tree, groups, groups.firsts(value))
 
 
 def sequence(nodes: Nodes, cells: list[bytes]) -> Tree:

@@ -1,0 +1,23 @@
+"""The longest rising part of pairs of places, by which two rows of things are aligned. Layer: values."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+
+def rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """A longest part of some pairs, which are in the order of their first numbers, in which the second ones rise too."""
+    ends: list[int] = []
+    last: list[int] = []
+    back: list[int] = []
+    for index, (_, second) in enumerate(pairs):
+        place = bisect_left(ends, second)
+        back.append(last[place - 1] if place else -1)
+        ends[place : place + 1] = [second]
+        last[place : place + 1] = [index]
+    chosen = []
+    index = last[-1] if last else -1
+    while index >= 0:
+        chosen.append(pairs[index])
+        index = back[index]
+    return chosen[::-1]
