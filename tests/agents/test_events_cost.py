@@ -83,7 +83,8 @@ def test_an_event_into_a_long_log_costs_no_more_than_a_deeper_path(logs: dict[in
     assert large.round_trips <= small.round_trips + DEEPER
 
 
-def test_an_event_takes_few_bytes_beside_its_content(logs: dict[int, Memory]):
+@pytest.mark.parametrize("length", [SMALL, LARGE])
+def test_an_event_takes_few_bytes_beside_its_content(logs: dict[int, Memory], length: int):
     calls, more, size = 24, 4, 100
 
     def bytes_of(count: int) -> int:
@@ -91,10 +92,24 @@ def test_an_event_takes_few_bytes_beside_its_content(logs: dict[int, Memory]):
             for _ in range(calls):
                 tell(count, size, state=state)
 
-        return counted(logs[SMALL], work).bytes_written
+        return counted(logs[length], work).bytes_written
 
     extra = (bytes_of(1 + more) - bytes_of(1)) / (calls * more)
     assert size / 2 < extra < size + 400
+
+
+def test_most_calls_on_a_small_state_write_one_object():
+    store = Counting(Memory())
+    state = Versioned(store)
+    state.update({"counter": 0, "prefs": {"theme": "dark"}, "plan": ["first", "second"]})
+    state.commit()
+    store.reset()
+    calls = 60
+    for number in range(calls):
+        state["counter"] = number
+        tell(0, state=state)
+    assert len(events(state)) == 2 * calls
+    assert store.counts.objects_written < 1.8 * calls
 
 
 READS: dict[str, tuple[int, Callable[[Any], Iterable[Any]]]] = {

@@ -11,14 +11,17 @@ from tests.golden.cases import HASHES, STORE, VALUES, fill, table
 from tests.support.exact import exact
 from versioned_state import Disk, Memory, ObjectInfo, Repository, Versioned
 from versioned_state.errors import PickleRefusedError
-from versioned_state.objects.address import ADDRESS_SIZE
+from versioned_state.objects.address import ADDRESS_SIZE, address_of
 from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
+from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository.format import FORMAT_VERSION
 from versioned_state.repository.history.commit import MAX_TEXT
-from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, MAX_DEPTH, MAX_KEY, Code
+from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, MAX_DEPTH, MAX_KEY, Code, pack
+from versioned_state.values.series import EMPTY, GROUP, extend_series
 from versioned_state.values.trees.blob import CHUNK_BYTES
 from versioned_state.values.trees.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE, NODE_GREATEST, NODE_LEAST, NODE_SCALE
 from versioned_state.values.trees.edit import INLINE_TOP
+from versioned_state.values.trees.nodes import Nodes
 
 
 def test_hashes_are_what_they_were():
@@ -100,12 +103,20 @@ def test_stored_forms_of_an_object_that_will_always_be_read():
     assert unseal(seal(raw)) == raw
 
 
+def test_a_series_has_the_bytes_that_it_had():
+    staging = Staging(ObjectStore(Memory()))
+    nodes = Nodes(staging, staging=staging)
+    series = extend_series(nodes, EMPTY, {f"{number:06}": pack("x" * (number % 200)) for number in range(300)})
+    assert address_of(series.cell).hex() == SERIES
+
+
 def test_numbers_of_the_format_are_what_they_were():
     """A change of one of them need not show in any of the hashes."""
     assert (MAX_OBJECT, ADDRESS_SIZE, CHUNK_BYTES, INLINE_TOP) == (1 << 20, 24, 1 << 16, 512)
     assert (LEAF_LEAST, LEAF_SCALE, LEAF_GREATEST) == (3072, 2048, 16384)
     assert (NODE_LEAST, NODE_SCALE, NODE_GREATEST) == (6, 6, 44)
     assert (ELEMENT_INLINE, ENTRY_INLINE, MAX_DEPTH, MAX_KEY, MAX_TEXT) == (4096, 128, 128, 4096, 1 << 16)
+    assert GROUP == 1024
     assert FORMAT_VERSION == 1
     assert {code.name: code.value for code in Code} == {
         **dict(zip("BYTES BYTEARRAY BIGINT COMPLEX TUPLE SET FROZENSET RANGE".split(), range(1, 9), strict=True)),
@@ -116,4 +127,5 @@ def test_numbers_of_the_format_are_what_they_were():
     }
 
 
+SERIES = "fddff2eb29558aa63548fd8b7fe50f829921466c169c062d"
 SEALED = "0128b52ffd60e100a500006814736f6d652062797465732c200100d157cb17"

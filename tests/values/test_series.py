@@ -14,8 +14,9 @@ from versioned_state.values.cells import pack
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.series import EMPTY, GROUP, Series, extend_series, merge_series, parts_of
 from versioned_state.values.trees.chunker import MapLeafChunker
-from versioned_state.values.trees.nodes import Nodes
-from versioned_state.values.trees.tree import iter_items
+from versioned_state.values.trees.edit import edit_map
+from versioned_state.values.trees.nodes import Node, Nodes, Shape
+from versioned_state.values.trees.tree import empty, iter_items, same
 
 
 @pytest.fixture
@@ -113,6 +114,17 @@ def test_it_is_read_from_both_ends_and_by_name(nodes: Nodes):
         assert list(series.iter_entries(since, reverse=True)) == expected[::-1]
     assert all(series.find(name) == cell for name, cell in held.items())
     assert series.find("000101") is None
+
+
+@pytest.mark.parametrize("size", [100, 400, 480, 520, 2000])
+def test_the_root_of_a_small_state_is_inlined_whatever_the_engine_has_beside_it(nodes: Nodes, size: int):
+    series = EMPTY
+    for number in range(60):
+        series = extend_series(nodes, series, {f"{number:06}": pack("x" * 90)})
+        user = {b"kfirst": pack("a" * (size // 2)), b"ksecond": pack("b" * (size // 2))}
+        root = edit_map(nodes, edit_map(nodes, empty(Shape.MAP), user), {b"eevents": series.cell})
+        assert isinstance(root.top, Node) == (size < 500)
+        assert same(root, edit_map(nodes, empty(Shape.MAP), {b"eevents": series.cell, **user})), "it is canonical"
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,10 @@ def time_of(name: str) -> datetime:
 
 
 def event_cell(cls: type, fields: bytes) -> bytes:
-    """The cell of an event of a class in ``classes``, from the inline cell of its fields as a dict: what a typed value is stored as."""
+    """The cell of an event of a class in ``classes``, from the inline cell of a dict of its fields, in the order of their names.
+
+    It is what an instance is stored as, though none was made.
+    """
     return head_of(cls.__name__) + fields
 
 

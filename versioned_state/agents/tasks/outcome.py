@@ -36,7 +36,7 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def event_of(error: BaseException) -> tuple[type, dict[str, Any]]:
-    """The class and the fields of the event of a call that ended with an exception."""
+    """The class and the fields, in the order of their names, of the event of a call that ended with an exception."""
     if isinstance(error, TaskFailed):
         return FailEvent, {"message": str(error)}
     if isinstance(error, TaskClarify):

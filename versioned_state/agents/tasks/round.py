@@ -117,7 +117,7 @@ class Round(Block):
 
     def _start_event(self) -> None:
         call = self.call
-        self._emit_own(TaskStartEvent, {"task_name": call.name, "inputs": call.inputs, "message": call.summary})
+        self._emit_own(TaskStartEvent, {"inputs": call.inputs, "message": call.summary, "task_name": call.name})
 
     def leave_context(self) -> None:
         """Make the call not the current one: its body runs step by step, elsewhere than the round begins and ends."""
@@ -132,7 +132,7 @@ class Round(Block):
     # Events
 
     def _emit_own(self, cls: type, fields: dict[str, Any]) -> None:
-        """Emit an event of the call itself, of a class in ``events.classes``."""
+        """Emit an event of the call itself, of a class in ``events.classes``; ``fields`` in the order of their names."""
         event = cls(**fields)
         self._deliver(event, *self._keep(event))
 
