@@ -58,7 +58,8 @@ async def test_the_form_of_later_releases(tmp_path):
     with pytest.raises(ValueError, match="never saved"):
         await session.load_session_state("one", "bob", allow_not_exist=False, agent=other)
     await session.save_session_state("one", "bob", agent=agent(), tools=Toolkit(a=True))
-    await session.save_session_state(session_id="one", agent=Agent("nobody's"))
+    nobody: Any = None
+    await session.save_session_state(session_id="one", user_id=nobody, agent=Agent("nobody's"))
     await session.load_session_state("one", user_id="bob", allow_not_exist=False, agent=other)
     assert other.state_dict() == CONTENT
     await session.load_session_state("one", agent=other)
@@ -87,8 +88,8 @@ async def test_what_is_no_session_or_no_module(tmp_path):
             await call(agent=agent())
         with pytest.raises(InvalidArgumentError, match="session_id is a string, not int"):
             await call(5, agent=agent())
-        with pytest.raises(InvalidArgumentError, match="user_id is a string, not NoneType"):
-            await call("one", None, agent=agent())
+        with pytest.raises(InvalidArgumentError, match="user_id is a string, not int"):
+            await call("one", 5, agent=agent())
         with pytest.raises(InvalidArgumentError, match="agent= is a StateModule, not dict"):
             await call("one", agent={})
     with pytest.raises(InvalidArgumentError):

@@ -238,6 +238,14 @@ def test_nested_modules_are_loaded_before_what_is_around_them():
     outer.load_state_dict({"x": 1, "b": {"x": 1}, "a": {"x": 1, "inner": {"x": 1}}})
     assert order == ["inner", "a", "b", "outer"]
 
+    chain: Any = Told("250")
+    for number in range(249, -1, -1):
+        inner, chain = chain, Told(str(number))
+        chain.inner = inner
+    order.clear()
+    chain.load_state_dict(chain.state_dict())
+    assert order == [str(number) for number in range(250, -1, -1)], "at any depth"
+
 
 def test_a_state_that_is_no_dict_names_the_module():
     with pytest.raises(ValueError, match=r"memory is a dict, not list"):

@@ -162,6 +162,8 @@ async def test_what_is_no_session_or_no_module():
             await call("one", agent=5)
     with pytest.raises(InvalidArgumentError):
         session.state(5)
+    with pytest.raises(InvalidArgumentError, match=r"'\./here' is not a store"):
+        VersionedSession("./here")  # type: ignore[arg-type]
 
 
 @in_event_loop

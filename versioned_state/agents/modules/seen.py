@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from threading import Lock
 from typing import Any, Final
@@ -17,8 +18,13 @@ class Seen:
     """The last commits by module and place. Keeps no module alive."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin)  # another thread may hold the lock at a fork
         self._modules: dict[int, tuple[weakref.ref[Any], dict[Place, tuple[str, ...]]]] = {}
+
+    def _begin(self) -> None:
+        self._lock = Lock()
 
     def add(self, module: Any, place: Place, commit: str) -> None:
         """Remember that a module has the content of a commit."""

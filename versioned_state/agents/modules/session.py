@@ -32,11 +32,12 @@ class SessionBase(ABC):
 
 
 def check_ids(session_id: object, user_id: object) -> tuple[str, str]:
-    """The two ids. Raises ``InvalidArgumentError`` if one is not a string, or there is no id of a session."""
+    """The two ids; ``""`` if there is no user. Raises ``InvalidArgumentError`` if one is not a string, or there is no id of a session."""
     if session_id is None:
         raise InvalidArgumentError(
             "there is no session_id", remains="nothing was saved or loaded", hint='save_session_state("one", agent=agent)'
         )
+    user_id = "" if user_id is None else user_id  # as agentscope takes it
     for name, value in (("session_id", session_id), ("user_id", user_id)):
         if not isinstance(value, str):
             raise InvalidArgumentError(f"{name} is a string, not {type(value).__name__}", remains="nothing was saved or loaded")

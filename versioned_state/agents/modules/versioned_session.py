@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from os import urandom
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from versioned_state.agents.modules.loading import load_states
 from versioned_state.agents.modules.module import StateModule
@@ -37,11 +37,8 @@ from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
 from versioned_state.state.versioned import Versioned
-from versioned_state.storage import Cache, Memory
+from versioned_state.storage import Cache, KVStore, Memory
 from versioned_state.values.paths.path import Key, StatePath
-
-if TYPE_CHECKING:
-    from versioned_state.storage import KVStore
 
 _ATTEMPTS: Final = 100
 
@@ -79,9 +76,11 @@ class VersionedSession(SessionBase):
         super().__init__()
         if isinstance(store, Repository):
             self.repository = store
+        elif isinstance(store, KVStore) and not isinstance(store, Cache | Memory):
+            # A save compares with what is stored: without a cache it would read all of that again.
+            self.repository = Repository(Cache(store))
         else:
-            # Saves compare with what is stored: without a cache each would read all of that again.
-            self.repository = Repository(Cache(Memory() if store is None else store))
+            self.repository = Repository(store)
 
     def branch(self, session_id: str, user_id: str = "") -> str:
         """The branch of a session: ``branch_name(user_id, session_id)``."""
