@@ -500,26 +500,32 @@ def test_in_asyncio_what_is_appended_meanwhile_stays():
     asyncio.run(main())
 
 
-def test_an_interrupt_at_any_line_trims_whole_or_not_at_all(long_run):
-    def prepared() -> tuple[Versioned, list[int]]:
-        state = bounded(max_items=3)
-        state["messages"] = messages = [1, 2, 3]
-        state.commit()
-        messages.append(4)
+@pytest.mark.parametrize("most", [3, 60])
+def test_an_interrupt_at_any_line_trims_whole_or_not_at_all(most, long_run):
+    numbers = [f"{number:0100}" for number in range(most + 2)]  # 60 are a tree
+    content = Versioned(Memory())
+    content["messages"] = numbers[:most]
+    content.commit()
+
+    def prepared(at: int) -> tuple[Versioned, list[str]]:
+        content.fork(f"b{at}").close()
+        state = Versioned(content.repository, branch=f"b{at}", schema={"messages": Bounded(max_items=most)})
+        messages = state["messages"]
+        messages.append(numbers[most])
         return state, messages
 
-    state, _ = prepared()
+    state, _ = prepared(0)
     counting = Trace()
     counting.run(state.commit)
     for at in range(1, counting.count, 1 if long_run else 97):
-        state, messages = prepared()
+        state, messages = prepared(at)
         with pytest.raises(Interrupt):
             Trace(at).run(state.commit)
-        assert messages in ([1, 2, 3, 4], [2, 3, 4])
+        assert messages in (numbers[: most + 1], numbers[1 : most + 1])
         assert messages is state["messages"]
-        messages.append(5)
+        messages.append(numbers[-1])
         state.commit()
-        assert messages == [3, 4, 5], at
+        assert messages == numbers[2:], at
         assert state.checkout("HEAD")["messages"] == messages
 
 
@@ -539,6 +545,29 @@ def test_trimming_reads_and_writes_what_changes():
     (wrote, read), (wrote_more, read_more) = costs.values()
     assert wrote_more <= wrote + 6
     assert read_more <= read + 20
+
+
+def test_a_long_list_that_is_loaded_is_trimmed_at_the_cost_of_what_leaves():
+    reads = {}
+    for count in (1000, 20_000):
+        store = Counting(Memory())
+        state = bounded(store, max_items=count)
+        state["messages"] = [{"content": f"message {index}", "notes": []} for index in range(count)]
+        state.commit()
+        state = bounded(store, max_items=count)
+        messages = state["messages"]
+        kept = messages[-1]
+        messages.append({"content": "new", "notes": []})
+        store.reset()
+        state.commit()
+        reads[count] = store.counts.objects_read
+        assert (len(messages), messages[0]["content"], messages[-2] is kept) == (count, "message 1", True)
+        assert not state.status()
+        kept["notes"].append("seen")
+        assert str(state.status()) == f"+ messages[{count - 2}].notes[0] = 'seen'"
+        state.commit()
+        assert state.checkout("HEAD")["messages"] == messages
+    assert reads[20_000] <= reads[1000] + 25
 
 
 def test_options_are_checked():

@@ -17,6 +17,7 @@ from versioned_state.state.worktree.lists.unloaded import UnloadedLists
 from versioned_state.state.worktree.stage import Stager
 from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.state.worktree.unfinished import Move
+from versioned_state.values.cells import Code
 from versioned_state.values.changes.diff import diff_maps, diff_sequences
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.detection.baselines import Baseline
@@ -24,7 +25,8 @@ from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.splices import elements_of
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes, Shape
-from versioned_state.values.trees.tree import Tree, empty, find
+from versioned_state.values.trees.references import tree_of
+from versioned_state.values.trees.tree import Tree, empty, find, iter_cells
 
 MergeRoots = Callable[[Nodes, Tree, Tree, Tree], Tree]
 
@@ -50,6 +52,7 @@ class Updater:
         self._tracked = tracked
         self._stager = stager
         self._nodes = encoder.nodes
+        self._encoder = encoder
         self._fingerprinter = encoder.fingerprinter
         self._decoder = decoder
         self._merge = merge
@@ -68,7 +71,8 @@ class Updater:
         claimed = Claims()
         try:
             cells = {key: find(self._nodes, expected, key) for key in also}
-            cells |= {key: cell for key, _, cell in diff_maps(self._nodes, now, expected)}
+            changes = {key: (old, cell) for key, old, cell in diff_maps(self._nodes, now, expected)}
+            cells |= {key: cell for key, (_, cell) in changes.items()}
             if base is not None:
                 cells |= {key: find(self._nodes, expected, key) for key, _, _ in diff_maps(self._nodes, base, head) if key not in cells}
             own = {} if head is expected else {key: cell for key, cell, _ in diff_maps(self._nodes, expected, head)}
@@ -87,7 +91,9 @@ class Updater:
         pending = dict.fromkeys(sorted(cells, key=lambda key: key not in own))
         try:
             for key in list(pending):
-                self._patch(key, cells[key], heads[key], claimed, decoded.get(key), following.get(key))
+                old = changes[key][0] if base is None and key not in also and key in changes else None
+                if old is None or not self._splice(key, old, cells[key], heads[key]):
+                    self._patch(key, cells[key], heads[key], claimed, decoded.get(key), following.get(key))
                 del pending[key]
             self._mend(expected, staging, claimed)
         except BaseException as error:
@@ -247,6 +253,30 @@ class Updater:
                 self._patch(key, cell, self._tracked.cell(key), claimed)
             if not wrong:
                 return
+
+    def _splice(self, key: bytes, old: bytes, cell: bytes | None, head_cell: bytes | None) -> bool:
+        """Patch a large list that is loaded, and has the content of ``old``, if elements only leave it or come into it.
+
+        Returns whether it has the content of ``cell`` now. Cost: these elements, and a detection.
+        """
+        entry = self._tracked.entries.get(key)
+        if entry is None or entry.base is None or cell is None or cell != head_cell or type(entry.value) is not list:
+            return False
+        before, after = tree_of(old, Code.LIST_TREE), tree_of(cell, Code.LIST_TREE)
+        if before is None or after is None or before.count != len(entry.value):
+            return False
+        parts = list(diff_sequences(self._nodes, before, after))
+        if any(part.old_start < part.old_end and part.new_start < part.new_end for part in parts):
+            return False  # an element that changes keeps its identity
+        coming = [list(map(self._decoder.decode, iter_cells(self._nodes, after, part.new_start, part.new_end))) for part in parts]
+        for part, values in zip(reversed(parts), reversed(coming), strict=True):
+            entry.value[part.old_start : part.old_end] = values
+        found, base = self._encoder.encode(entry.value, entry.base, key)
+        if found != cell:
+            return False
+        entry.cell, entry.base = cell, base
+        self._tracked.track_unchanged(key, entry, None)
+        return True
 
     def _patch(
         self,
