@@ -1,4 +1,4 @@
-"""``scripts/bench agents``: what a call of a task costs beside the bare commit of the same change, and what its events cost; and modules.
+"""``scripts/bench agents``: what a call of a task costs beside the bare commit, and its events; modules; workspaces.
 
 The n-th turns of all three are moments apart and compared as a pair, as in ``commits``. A turn is 40 rounds on a branch of its own.
 """
@@ -21,9 +21,10 @@ from pathlib import Path
 from benchmarks import report
 from benchmarks.commit_worker import Requests
 from benchmarks.measure import environment, timed
+from benchmarks.workspace import FILES, print_workspaces
 from versioned_state import Disk, KVStore, Repository, Versioned, emit, events, task
 
-PARTS = ("calls", "modules")
+PARTS = ("calls", "modules", "workspace")
 ROUNDS = 40
 COUNTED_TURNS = 12
 SIZES = (100, 100_000)
@@ -81,12 +82,15 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name:
         folder = Path(name)
         print(", ".join(f"{name} {value}" for name, value in environment(folder).items()))
-        if options.part != "calls":
+        if options.part in (None, "workspace"):
+            print()
+            print_workspaces(folder, 5 if options.quick else 30, 500 if options.quick else FILES)
+        if options.part in (None, "modules"):
             from benchmarks.modules import print_modules
 
             print()
             print_modules(folder, 5 if options.quick else 40)
-        if options.part == "modules":
+        if options.part in ("modules", "workspace"):
             return 0
         with Disk(folder / "store") as store:
             rows = list(_rounds(store, turns))

@@ -4,6 +4,8 @@ import asyncio
 import os
 import shutil
 import socket
+import sys
+import time
 
 import pytest
 
@@ -19,6 +21,7 @@ from versioned_state.errors import (
     UnknownPathError,
     WorkspaceError,
 )
+from versioned_state.storage import Wrapper
 from versioned_state.values.codec.files import File, FileTree, Folder, Symlink
 
 
@@ -657,3 +660,109 @@ def test_a_link_is_kept_and_never_followed(state, workspace, folder, tmp_path):
     state.reset(first)
     assert tree_of(folder) == {"in/a": (0o644, b"inside")}
     assert (tmp_path / "outside" / "a").read_text() == "outside"
+
+
+class Editing(Wrapper):
+    """A store that runs something while a commit is on its way."""
+
+    def __init__(self):
+        super().__init__(Memory())
+        self.edit = None
+
+    def apply(self, expected, puts, deletes=(), *, objects=None):
+        edit, self.edit = self.edit, None
+        if edit is not None and puts:
+            edit()
+        return super().apply(expected, puts, deletes, objects=objects)
+
+
+def test_a_file_that_changes_while_a_commit_is_on_its_way_is_a_change_after_it(folder):
+    store = Editing()
+    state = Versioned(store)
+    workspace = Workspace(state, folder)
+    lay(folder, {"a": (0o644, b"1"), "b": (0o644, b"1"), "c": (0o644, b"1")})
+    state.commit()
+    lay(folder, {"a": (0o644, b"2"), "b": (0o644, b"2"), "c": (0o644, b"1")})
+    store.edit = lambda: lay(folder, {"a": (0o644, b"3"), "c": (0o644, b"3")})
+    state.commit("2")
+    assert dict(files_of(state.checkout("HEAD"))) == {"a": b"2", "b": b"2", "c": b"1"}
+    assert {change.kind for change in workspace.status()} == {"changed", "removed"}
+    assert workspace.unresolved == []
+    state.commit("3")
+    assert dict(files_of(state.checkout("HEAD"))) == {"a": b"3", "c": b"3"}
+
+
+def test_a_file_that_changes_while_its_commit_is_merged_is_left_alone(folder):
+    store = Editing()
+    state = Versioned(store)
+    workspace = Workspace(state, folder)
+    lay(folder, {"a": (0o644, b"1\n2\n3\n"), "b": (0o644, b"1")})
+    state.commit()
+    other = Versioned(store)
+    other["workspace"]["a"] = "1\n2\nthree\n"
+    other["workspace"]["b"] = "2"
+    other.commit()
+    (folder / "a").write_text("one\n2\n3\n")
+    store.edit = lambda: lay(folder, {"a": (0o644, b"mine"), "b": (0o644, b"1")})
+    state.commit()
+    assert tree_of(folder) == {"a": (0o644, b"mine"), "b": (0o644, b"2")}
+    assert workspace.unresolved == ["a"]
+    with pytest.raises(DirtyWorkspaceError):
+        state.commit()
+    assert files_of(state.checkout("HEAD"))["a"] == b"one\n2\nthree\n"
+
+
+def test_a_failed_commit_leaves_no_trace_in_what_may_be_overwritten(folder):
+    store = Memory()
+    state = Versioned(store)
+    workspace = Workspace(state, folder)
+    (folder / "a").write_text("1")
+    state.commit()
+    other = Versioned(store)
+    other["workspace"]["a"] = "theirs"
+    other["n"] = 1
+    other.commit()
+    (folder / "a").write_text("ours")
+    with pytest.raises(MergeConflictError):
+        state.commit()
+    assert state.status()
+    with pytest.raises(DirtyWorkspaceError):
+        state.refresh()
+    with pytest.raises(DirtyWorkspaceError):
+        state.merge(other.head)
+    assert (folder / "a").read_text() == "ours"
+    assert len(workspace.status()) == 1
+
+
+OPENED: list[str] = []
+"""The files that are opened while a test counts them."""
+
+
+def test_a_commit_reads_only_the_files_that_changed(tmp_path):
+    counts = []
+    counting = False
+
+    def hook(event, arguments):
+        if counting and event == "open" and not arguments[2] & os.O_DIRECTORY:
+            OPENED.append(str(arguments[0]))
+
+    sys.addaudithook(hook)
+    for size in (100, 2_000):
+        folder = tmp_path / str(size)
+        state = Versioned(Memory())
+        Workspace(state, folder)
+        for n in range(size):
+            (folder / f"{n}.txt").write_text(f"the text of file number {n}, which is long enough to be no part of its leaf\n" * 3)
+        state.commit()
+        time.sleep(0.03)
+        state.commit()
+        time.sleep(0.03)
+        (folder / "7.txt").write_text("changed")
+        OPENED.clear()
+        counting = True
+        state.commit("one changed")
+        state.status()
+        counting = False
+        counts.append(OPENED.count("7.txt"))
+        assert [name for name in OPENED if name.endswith(".txt")] == ["7.txt"] * counts[-1], "no other file was read"
+    assert counts[0] == counts[1] <= 3

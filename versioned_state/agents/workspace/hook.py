@@ -73,12 +73,16 @@ class WorkspaceHook(Hook):
         self.folder.check_resolved()
 
     def amend(self, nodes: Nodes, tree: Tree, keys: Collection[bytes] | None) -> Tree:
+        folder = self.folder
+        folder.staged = {}
         if keys is not None and self.key not in keys:
             return tree
-        folder = self.folder
         folder.staged = changes = folder.scan(nodes)
         cell = folder.base(nodes).edited(changes).cell
         return tree if cell == find(nodes, tree, self.key) else edit_map(nodes, tree, {self.key: cell})
+
+    def check(self, nodes: Nodes, before: Tree, after: Tree) -> None:
+        self.folder.taken = self.folder.staged
 
     # The part in moves
 
@@ -86,6 +90,7 @@ class WorkspaceHook(Hook):
         return self.folder.paths_of(sorted(self.folder.dirty(self.folder.nodes())))
 
     def refuse(self, call: str, paths: Sequence[str]) -> None:
+        self.folder.staged, self.folder.taken = {}, {}  # what moves next is not a commit of these files
         files = sorted(self.folder.dirty(self.folder.nodes()))
         if files:
             what = f"{call} would overwrite files whose content no commit has"

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from versioned_state.agents.workspace.entries import RESERVED, Entry, file_entry
-from versioned_state.agents.workspace.folder import ABSENT, Stat, read_file, stat_of
+from versioned_state.agents.workspace.folder import ABSENT, Parents, Stat, look, read_file, stat_of
 from versioned_state.agents.workspace.ignore import Rules, rules_of
 from versioned_state.agents.workspace.index import Index
 from versioned_state.errors import LimitExceededError, WorkspaceError
@@ -108,6 +108,39 @@ class Scan:
             self.changes.update((path, (None, None)) for path in index.cells if path not in seen)
         index.time = began
         return self.changes
+
+    def run_within(self, root: int, path: str) -> Changes:
+        """Look at one file, or at what is in one folder, and at nothing else. Raises the same."""
+        cells, names = self._index.cells, self._names
+        with Parents(root) as parents:
+            ignored = self._is_below_ignored(parents, path)
+            found = look(parents, path)
+            if found is not None:
+                parent, name = parents.open(path)
+                known = path in cells
+                if stat.S_ISDIR(found.st_mode):
+                    self._below(parent, path, path.count("/"), ignored=ignored)
+                elif known or not (ignored or self._ignored.decide(path, is_folder=False)):
+                    names.append(path)
+                    now = stat_of(found)
+                    if self._index.stats.get(path) != now or not self._index.is_fresh(now):
+                        self._suspect(parent, name, path, now, known=known)
+        within = path + "/"
+        left = {each for each in cells if each == path or each.startswith(within)}.difference(names)
+        self.changes.update((each, (None, None)) for each in left)
+        return self.changes
+
+    def _is_below_ignored(self, parents: Parents, path: str) -> bool:
+        """Whether a folder around a path is ignored. Takes in the ``.gitignore`` files on the way."""
+        around = [""] + [path[:at] for at, char in enumerate(path) if char == "/"]
+        for folder in around:
+            if folder and self._ignored.decide(folder, is_folder=True):
+                return True
+            rules = f"{folder}/.gitignore" if folder else ".gitignore"
+            found = look(parents, rules)
+            with suppress(OSError):
+                self._ignored.enter(folder, parents.open(rules)[0], found)
+        return False
 
     def _folder(self, folder: int, prefix: str, depth: int, *, ignored: bool) -> bool:
         """Look at a folder; whether it is empty."""

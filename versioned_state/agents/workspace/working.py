@@ -70,7 +70,8 @@ class WorkingFolder:
 
     Attributes:
         special: the sockets, pipes and devices that the last look found.
-        staged: what the last commit took.
+        staged: what the last look for a commit found.
+        taken: what the commit has that is being published; None if none is.
     """
 
     def __init__(self, database: Callable[[], Database], path: str, key: bytes, ignored: Ignored, head: Commit) -> None:
@@ -79,6 +80,7 @@ class WorkingFolder:
         self.key = key
         self._ignored = ignored
         self.staged: Changes = {}
+        self.taken: Changes = {}
         self.special: list[str] = []
         self._records: Records | None = None
         with self._root() as root:
@@ -153,7 +155,7 @@ class WorkingFolder:
     def _set_at(self, head: Commit) -> None:
         """Record that the files are those of a commit now, but for what is unresolved and what the user has changed."""
         self._position = Position(head.address, unresolved=self._position.unresolved)
-        self.staged = {}
+        self.staged, self.taken = {}, {}
         with suppress(OSError):  # what the next process reads is older then: it looks again at what was brought since
             self.records.write_position(self._position)
         if self._index.changed >= _SAVE_AFTER:
@@ -166,8 +168,12 @@ class WorkingFolder:
 
     # What the folder has
 
-    def scan(self, nodes: Nodes) -> Changes:
-        """What differs between the folder and the commit that it is at; the objects of it are staged."""
+    def scan(self, nodes: Nodes, within: str | None = None) -> Changes:
+        """What differs between the folder and the commit that it is at; the objects of it are staged.
+
+        Args:
+            within: look only at this file, or at what is in this folder.
+        """
         encoder, decoder = Encoder(nodes), Decoder(nodes)
         scan = Scan(
             self._index,
@@ -176,7 +182,7 @@ class WorkingFolder:
             lambda old, new, entry: form_of(old) != form_of(new) and same_entry(decoder.decode(old), entry),
         )
         with self._root() as root:
-            changes = scan.run(root)
+            changes = scan.run(root) if within is None else scan.run_within(root, within)
         self.special = scan.special
         return changes
 
@@ -232,9 +238,9 @@ class WorkingFolder:
                     steps.append(Step(path, None, None))  # its folder may still be there
                 elif cell == after:
                     settled[path] = now
-                elif cell in known or self._is_committed(path, now, cell):
+                elif cell in known or self._is_taken(path, cell):
                     steps.append(Step(path, now, after))
-                else:
+                elif not self._is_taken(path, after):  # else the user has changed the file again since the commit took it
                     left.append(path)
         brought = Brought()
         if steps:
@@ -263,9 +269,9 @@ class WorkingFolder:
                 changed[path] = before, new.cell_at(path)
         return changed
 
-    def _is_committed(self, path: str, now: Stat | None, cell: bytes | None) -> bool:
-        """Whether a file is as the commit just made took it, which may have been merged with changes of others."""
-        return path in self.staged and self.staged[path] == (now, cell)
+    def _is_taken(self, path: str, cell: bytes | None) -> bool:
+        """Whether the commit just made took this content from the folder. It may have merged it with changes of others."""
+        return path in self.taken and self.taken[path][1] == cell
 
     def _current(
         self, nodes: Nodes, parents: Parents, path: str, expected: bytes | None, known: list[bytes | None]
@@ -278,9 +284,8 @@ class WorkingFolder:
             now = stat_of(found)
             if self._index.stats.get(path) == now and self._index.is_fresh(now):
                 return now, self._index.cells[path]
-            staged = self.staged.get(path)
-            if staged is not None and staged[0] == now:
-                return now, staged[1]
+            if path in self.taken and self.taken[path] == (now, expected):
+                return now, expected
             encoder = Encoder(nodes)
             if stat.S_ISDIR(found.st_mode):
                 cell = cell_of(encoder, Folder(), path)
@@ -325,22 +330,15 @@ class WorkingFolder:
                 hint=f"see that the folder can be written, and has room; {hint}",
             ) from error
 
-    def bring(self, nodes: Nodes, target: Content, *, scope: Callable[[str], bool] | None = None, overwrite: bool = True) -> int:
+    def bring(self, nodes: Nodes, target: Content, *, scope: str | None = None, overwrite: bool = True) -> int:
         """Make the folder, or a part of it, have the files of ``target``, whatever it has now. Returns how many files it changed.
 
         Args:
+            scope: only this file, or what is in this folder.
             overwrite: otherwise refuse to replace content that no commit has.
         """
-        base = self.base(nodes)
-        changes = self.scan(nodes)
-        now = base.edited(changes)
-        wanted: dict[str, bytes | None] = {}
-        for key, _, cell in diff_maps(nodes, now.tree, target.tree):
-            path = path_of(key)
-            if path is None:
-                raise WorkspaceError("the state has a file whose path is no text", remains="no file was touched")
-            if scope is None or scope(path):
-                wanted[path] = cell
+        changes = self.scan(nodes, scope)
+        wanted = self._wanted(nodes, target, changes, scope)
         stats = self._stats(wanted, changes)
         unknown = [path for path in wanted if path in changes or path not in self._index.cells]
         lost = [path for path in unknown if stats[path] not in (None, stat_of_folder())]
@@ -372,6 +370,24 @@ class WorkingFolder:
                 hint="a folder with other files in it, a link on the way, or a program that writes there: move it away",
             )
         return len(brought.stats)
+
+    def _wanted(self, nodes: Nodes, target: Content, changes: Changes, scope: str | None) -> dict[str, bytes | None]:
+        """The paths at which the folder differs from ``target``, with the cells that they are to have."""
+        wanted: dict[str, bytes | None] = {}
+        within = f"{scope}/"
+        for key, _, cell in diff_maps(nodes, self.base(nodes).tree, target.tree):
+            path = path_of(key)
+            if path is None:
+                raise WorkspaceError("the state has a file whose path is no text", remains="no file was touched")
+            if scope is None or path == scope or path.startswith(within):
+                wanted[path] = cell
+        for path, (_, now) in changes.items():
+            cell = target.cell_at(path)
+            if cell == now:
+                wanted.pop(path, None)
+            else:
+                wanted[path] = cell
+        return wanted
 
     def _stats(self, paths: Iterable[str], changes: Changes) -> dict[str, Stat | None]:
         """What is at some paths now, as the look at the folder found it; what the look left out, such as ignored files, as it is."""
@@ -432,11 +448,10 @@ class WorkingFolder:
         nodes = self.nodes()
         if path is None:
             return self.bring(nodes, Content.of(nodes, commit.tree, self.key), overwrite=overwrite)
-        within = path + "/"
         target = Content.of(nodes, commit.tree, self.key)
         if not any(content.holds(path) for content in (target, self.base(nodes))):
             raise UnknownPathError(*self.paths_of([path]), at=commit.short, hint="paths are relative to the folder, with / between names")
-        return self.bring(nodes, target, scope=lambda each: each == path or each.startswith(within), overwrite=overwrite)
+        return self.bring(nodes, target, scope=path, overwrite=overwrite)
 
     def close(self) -> None:
         """Let go of the folder; the next process finds the index there."""

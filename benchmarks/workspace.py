@@ -1,0 +1,181 @@
+"""The part "workspace" of ``scripts/bench agents``: commits and moves of a folder of 10,000 files, beside git's on a copy.
+
+A command of git is a process of its own, which takes some milliseconds to start; a workspace lives in the agent's process.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from time import sleep
+from typing import Final
+
+from benchmarks import report
+from benchmarks.commit_worker import Requests
+from benchmarks.measure import alternate, folder_bytes, timed
+from versioned_state import Disk, Versioned, Workspace
+
+FILES: Final = 10_000
+FOLDER: Final = 25
+"""Files in a folder, and folders in a folder."""
+
+SETTLED: Final = 0.03
+"""Seconds after which a file that was written is old enough for its stat to be believed."""
+
+
+class Git:
+    """A repository of git."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self("init", "-q", "-b", "main")
+
+    def __call__(self, *arguments: str) -> None:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "gc.auto=0"]
+        subprocess.run(["git", "-C", str(self.folder), *identity, *arguments], check=True)
+
+    def commit(self) -> None:
+        self("add", "-A")
+        self("commit", "-q", "--allow-empty", "-m", "round")
+
+
+def lay(folder: Path, files: int) -> list[str]:
+    """Files as a large project has them; their paths."""
+    dice = random.Random(1)
+    paths = []
+    for n in range(files):
+        path = f"package{n // FOLDER // FOLDER:02}/part{n // FOLDER % FOLDER:02}/module_{n:05}.py"
+        at = folder / path
+        at.parent.mkdir(parents=True, exist_ok=True)
+        lines = (f"name_{dice.randrange(10**6)} = function_{dice.randrange(1000)}(value)\n" for _ in range(dice.randrange(5, 60)))
+        at.write_text("".join(lines))
+        paths.append(path)
+    return paths
+
+
+def print_workspaces(folder: Path, turns: int, files: int = FILES) -> None:
+    """Measure, and print the table."""
+    if shutil.which("git") is None:
+        print("git is not installed: workspaces are not compared")
+        return
+    report.print_table([f"{files:,} files", "here", "git", "ratio", "10 to 90 % of pairs", "aim"], list(_rows(folder, turns, files)))
+
+
+def _rows(folder: Path, turns: int, files: int) -> Iterator[list[str]]:
+    ours, theirs = folder / "ours", folder / "theirs"
+    paths = lay(ours, files)
+    shutil.copytree(ours, theirs)
+    git = Git(theirs)
+    state = Versioned(Disk(folder / "workspace-store"))
+    workspace = Workspace(state, ours)
+    yield _row("first commit", [timed(state.commit)], [timed(git.commit)], "")
+    dice = random.Random(2)
+
+    def change(at: Path, number: int) -> str:
+        path = paths[(number * 7919) % len(paths)]
+        with (at / path).open("a") as file:
+            file.write(f"round_{number} = {dice.random()}\n")
+        sleep(SETTLED)
+        return path
+
+    def commit(at: Path, call: Callable[[], object], number: int) -> float:
+        change(at, number)
+        return timed(call)
+
+    change(ours, 0)
+    state.commit()
+    change(theirs, 0)
+    git.commit()
+    found = alternate({"here": lambda n: commit(ours, state.commit, n), "git": lambda n: commit(theirs, git.commit, n)}, turns)
+    yield _row("commit one changed file", found["here"], found["git"], "1")
+
+    def back(call: Callable[[], object], there: Callable[[], object]) -> float:
+        there()
+        sleep(SETTLED)
+        return timed(call)
+
+    last = state.head
+    found = alternate(
+        {
+            "here": lambda _: back(lambda: state.reset("HEAD~1"), lambda: state.reset(last)),
+            "git": lambda _: back(lambda: git("checkout", "-q", "HEAD~1"), lambda: git("checkout", "-q", "main")),
+        },
+        2 * (turns // 2),
+    )
+    yield _row("go back one commit", found["here"], found["git"], "1")
+    state.reset(last)
+    git("checkout", "-q", "main")
+    path = change(ours, 3)
+    change(theirs, 3)
+    found = alternate(
+        {
+            "here": lambda _: back(lambda: workspace.restore(path, overwrite=True), lambda: change(ours, 3)),
+            "git": lambda _: back(lambda: git("checkout", "-q", "HEAD", "--", path), lambda: change(theirs, 3)),
+        },
+        turns,
+    )
+    yield _row("restore one file", found["here"], found["git"], "1")
+
+    def empty(at: Path) -> None:
+        for each in at.glob("package*"):
+            shutil.rmtree(each)
+
+    found = alternate(
+        {
+            "here": lambda _: back(workspace.restore, lambda: empty(ours)),
+            "git": lambda _: back(lambda: git("checkout", "-q", "--", "."), lambda: empty(theirs)),
+        },
+        max(turns // 10, 2),
+    )
+    yield _row("restore all files", found["here"], found["git"], "1")
+    workspace.close()
+    state.close()
+    yield from _bytes(folder, files)
+
+
+def _bytes(folder: Path, files: int) -> Iterator[list[str]]:
+    """What the first commit stores, and what one changed file does: bytes of keys and values here, of loose objects there."""
+    ours, theirs = folder / "counted", folder / "counted-theirs"
+    paths = lay(ours, files)
+    shutil.copytree(ours, theirs)
+    git = Git(theirs)
+    store = Requests()
+    state = Versioned(store)
+    with Workspace(state, ours):
+        state.commit()
+        git.commit()
+        objects = theirs / ".git" / "objects"
+        before = store.bytes, folder_bytes(objects)
+        yield ["bytes of the first commit", *_counts(*before), "", "1"]
+        rounds = 10
+        for number in range(rounds):
+            for at in (ours, theirs):
+                with (at / paths[number * 997 % len(paths)]).open("a") as file:
+                    file.write(f"round_{number} = 1\n")
+            state.commit()
+            git.commit()
+        yield ["bytes of one changed file", *_counts(*((now - was) / rounds for now, was in _pairs(store, objects, before))), "", "1"]
+
+
+def _pairs(store: Requests, objects: Path, before: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    return zip((store.bytes, folder_bytes(objects)), before, strict=True)
+
+
+def _counts(here: float, there: float) -> list[str]:
+    return [f"{here:,.0f}", f"{there:,.0f}", f"{here / there:.2f}"]
+
+
+def _row(name: str, here: list[float], there: list[float], aim: str) -> list[str]:
+    ratios = sorted(a / b for a, b in zip(here, there, strict=True))
+    return [
+        name,
+        f"{median(here) * 1e3:.1f} ms",
+        f"{median(there) * 1e3:.1f} ms",
+        f"{median(ratios):.2f}",
+        f"{ratios[len(ratios) // 10]:.2f} to {ratios[-1 - len(ratios) // 10]:.2f}",
+        aim,
+    ]
