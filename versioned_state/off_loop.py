@@ -18,6 +18,9 @@ from versioned_state.errors import EventLoopError
 
 T = TypeVar("T")
 
+_LOOK_S: Final = 1.0
+"""How often a coroutine looks for the end of its call, of which it is told."""
+
 _THREADS: Final = 32
 """Calls that are under way at once in a process; more of them wait for their turn. Most of the time such a thread waits for a store."""
 
@@ -60,7 +63,10 @@ async def off_loop(function: Callable[[], T], *, undo: Callable[[T], Awaitable[o
     """
     running_loop()
     future = _threads.executor.submit(copy_context().run, function)
-    cancelled = await _end_of(future)
+    try:
+        cancelled = await _end_of(future)
+    finally:
+        future.cancel()  # another exception than a cancellation came: a call that has not begun never does
     if cancelled is None:
         return future.result()
     if future.cancelled():
@@ -107,11 +113,17 @@ async def wait_for_end(future: Future[Any]) -> asyncio.CancelledError | None:
             loop.call_soon_threadsafe(_set, waiter)
 
     future.add_done_callback(wake)
-    try:
-        await waiter
-    except asyncio.CancelledError as error:
-        return error
-    return None
+    while True:
+        look = loop.call_later(_LOOK_S, _set, waiter)  # a signal handler that raised may have kept it from being woken
+        try:
+            await waiter
+        except asyncio.CancelledError as error:
+            return error
+        finally:
+            look.cancel()
+        if future.done():
+            return None
+        waiter = loop.create_future()
 
 
 def _set(waiter: asyncio.Future[None]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dis
 import gc
+import linecache
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -39,7 +41,7 @@ class Trace:
             self.count += 1
             if not self.at:
                 self.lines.append((frame.f_code.co_filename, frame.f_lineno))
-            elif self.count >= self.at and not in_finalizer(frame):
+            elif self.count >= self.at and not in_finalizer(frame) and not leaves_with(frame):
                 name = frame.f_code.co_filename.rpartition(LIBRARY)[2]
                 self.hit = f"{name}:{frame.f_lineno} {frame.f_code.co_name}"
                 sys.settrace(None)
@@ -62,3 +64,9 @@ def in_finalizer(frame: FrameType | None) -> bool:
     while frame is not None and frame.f_code.co_name != "__del__":
         frame = frame.f_back
     return frame is not None
+
+
+def leaves_with(frame: FrameType) -> bool:
+    """Whether the end of a ``with`` statement comes next. No signal handler runs before that, and the lock that it holds would stay."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
+    return line.startswith(("with ", "async with ")) and dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("LOAD_CONST", "SWAP")

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 from asyncio import current_task
-from typing import TYPE_CHECKING
-from weakref import ref
 
 from versioned_state.agents.call import Call
 from versioned_state.agents.tasks.round import Round
 from versioned_state.agents.tasks.ways import at_once, directly, off_loop
 from versioned_state.off_loop import to_the_end
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from versioned_state.state.aio.block import AsyncBlock
 
 
-class AsyncRound:
+class AsyncRound(AsyncBlock):
     """The same round, for a call that is a coroutine: no step that asks the store keeps the event loop waiting.
 
     A call that is cancelled as it ends has ended, with its commit or its failure recorded, when ``CancelledError`` is raised.
     """
 
     def __init__(self, this: Round) -> None:
+        super().__init__()
         self._round = this
 
     async def __aenter__(self) -> Call:
-        self._round.reference = ref(self)  # held by the ``async with`` statement alone
+        self._round.reference = self.reference
         await self._round.begin(off_loop(current_task()))
+        self.ends.append(self._leave)
         return self._round.call
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def _leave(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         if kind is GeneratorExit:  # the coroutine is closed, and cannot wait
             at_once(self._round.finish(error, directly))
             return
         try:
             await to_the_end(self._round.finish(error, off_loop(current_task())))
         finally:
+            self._round.call.has_ended = True  # it has, unless a signal handler raised: then the next call on the state ends it
             self._round.leave_context()

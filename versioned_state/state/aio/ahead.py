@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from versioned_state.errors import StateError
-from versioned_state.state.aio.caller import StoreNeeded, current_caller
+from versioned_state.state.aio.caller import Caller, StoreNeeded, current_caller
 
 if TYPE_CHECKING:
     from versioned_state.state.versioned import Versioned
@@ -21,14 +21,17 @@ def stage_ahead(state: Versioned, lenient: bool) -> None:  # noqa: FBT001 - for 
     caller = current_caller()
     assert caller is not None, "a background call is about to begin"
     lock = state._lock
-    if not lock.acquire(blocking=False):
+    if lock.is_free:  # a statement that enters it without waiting could be interrupted before it knows that it has
+        with lock:
+            return _stage_ahead(state, caller, lenient=lenient)
+    return None
+
+
+def _stage_ahead(state: Versioned, caller: Caller, *, lenient: bool) -> None:
+    if not state._is_at_rest():
         return
     try:
-        if state._is_at_rest():
-            try:
-                with suppress(StateError), caller.sealed():
-                    state._worktree.stage_ahead(lenient=lenient, pending=state._handle.pending.taken())
-            except StoreNeeded:
-                caller.is_cold = True
-    finally:
-        lock.release()
+        with suppress(StateError), caller.sealed():
+            state._worktree.stage_ahead(lenient=lenient, pending=state._handle.pending.taken())
+    except StoreNeeded:
+        caller.is_cold = True

@@ -132,6 +132,11 @@ class HandleLock(RLock):  # type: ignore[misc] # typeshed has it final; it is no
         self.leases: dict[int, Lease] = {}
 
     @property
+    def is_free(self) -> bool:
+        """Whether no thread holds the lock at this moment."""
+        return repr(self).startswith("<unlocked")
+
+    @property
     def is_leased_here(self) -> bool:
         """Whether a call of ``state.aio`` that this thread's event loop made is under way."""
         return bool(self.leases) and get_ident() in self.leases

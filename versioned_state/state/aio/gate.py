@@ -12,6 +12,9 @@
 
 A synchronous call on the same handle waits on the thread of the loop for the end of the background call. It lets visits pass meanwhile, so
 neither waits for the other for ever.
+
+A signal handler may raise between any two lines on the thread of the loop. So each step there can be done again, and whoever waits for that
+thread asks again: no background call waits for a step that was lost, and nobody for a background call that will not come.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from threading import Condition, Lock, get_ident, local
+from threading import Lock, get_ident, local
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from versioned_state.errors import EventLoopError
@@ -40,20 +43,31 @@ _LOOKS: Final = 50
 
 
 class _Visit:
-    """One hold of an event loop by a background thread."""
+    """One hold of an event loop by a background thread. The locks are held until what they stand for has come."""
 
-    __slots__ = ("granted", "over")
+    __slots__ = ("granted", "is_over", "over")
 
     def __init__(self) -> None:
         self.granted, self.over = Lock(), Lock()
         self.granted.acquire()
         self.over.acquire()
+        self.is_over = False
+
+    def end(self) -> None:
+        self.is_over = True  # first: whoever waits may be interrupted when it has the lock
+        self.over.release()
+
+    def wait(self) -> None:
+        while not self.is_over:
+            self.over.acquire()
 
 
 class _Turn(asyncio.Lock):
-    """Whose turn it is among the calls of one loop on one handle, and how many there are."""
+    """Whose turn it is among the calls of one loop on one handle, and which calls there are."""
 
-    calls = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: set[object] = set()
 
 
 class Gate:
@@ -62,63 +76,73 @@ class Gate:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.thread = get_ident()
-        self.calls = 0
         self.turns: dict[HandleLock, _Turn] = {}
-        self.changed = Condition()
         self._visits: deque[_Visit] = deque()
+        self._news = Lock()  # held until something has come that ``wait_for`` may wait for
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """A block of a background thread during which the loop stands still. Raises ``EventLoopError`` if the loop runs no more."""
         visit = _Visit()
         self._visits.append(visit)
-        with self.changed:
-            self.changed.notify_all()
-        with suppress(RuntimeError):  # it was closed
-            self.loop.call_soon_threadsafe(self.let_in)
+        self.tell()
+        self._ask()
         looks = 0
         while not visit.granted.acquire(timeout=_LOOK_S):
+            self._ask()
             looks = 0 if self.loop.is_running() else looks + 1
             if looks > _LOOKS or self.loop.is_closed():
-                with suppress(ValueError):  # it is let in right now
-                    self._visits.remove(visit)
-                    raise EventLoopError("the event loop stopped while the call was under way")
+                visit.end()  # it may have been let in right now
+                self._remove(visit)
+                raise EventLoopError("the event loop stopped while the call was under way")
         try:
             yield
         finally:
-            visit.over.release()
+            visit.end()
+
+    def _remove(self, visit: _Visit) -> None:
+        with suppress(ValueError):  # the other thread has done it
+            self._visits.remove(visit)
+
+    def _ask(self) -> None:
+        with suppress(RuntimeError):  # it was closed
+            self.loop.call_soon_threadsafe(self.let_in)
+
+    def tell(self) -> None:
+        """Wake the thread of the loop if it waits."""
+        _release(self._news)
 
     def let_in(self) -> None:
-        """Stand still for each background thread that waits for it. Runs on the thread of the loop."""
+        """Stand still for each background thread that waits for it, whatever exceptions come meanwhile. Runs on the thread of the loop."""
+        interrupt: BaseException | None = None
         while self._visits:
-            visit = self._visits[0]
-            visit.granted.release()
-            self._visits.popleft()
-            _wait_out(visit.over)
+            try:
+                visit = self._visits[0]
+                _release(visit.granted)
+                visit.wait()
+                self._remove(visit)
+            except IndexError:  # it was taken back
+                continue
+            except BaseException as error:  # noqa: BLE001 - Ctrl-C: the visitor still compares values
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     def wait_for(self, lease: Lease) -> None:
         """Wait on the thread of the loop until a call has ended, and let background threads in meanwhile."""
         while not lease.has_ended:
             self.let_in()
-            with self.changed:
-                if self._is_quiet(lease):
-                    self.changed.wait()
+            if self._is_quiet(lease):
+                self._news.acquire()
 
     def _is_quiet(self, lease: Lease) -> bool:
         return not lease.has_ended and not self._visits
 
 
-def _wait_out(lock: Lock) -> None:
-    """Acquire a lock, whatever exceptions come meanwhile; the last of them is raised afterwards."""
-    interrupt: BaseException | None = None
-    while True:
-        try:
-            lock.acquire()
-            break
-        except BaseException as error:  # noqa: BLE001 - Ctrl-C: the visitor still compares values
-            interrupt = error
-    if interrupt is not None:
-        raise interrupt
+def _release(lock: Lock) -> None:
+    """Release a lock, unless it is free."""
+    with suppress(RuntimeError):
+        lock.release()
 
 
 class Lease:
@@ -128,7 +152,27 @@ class Lease:
         self.has_ended = False
         self._gate = gate
         self._lock = lock
-        lock.leases[gate.thread] = self
+        self._chance = [None]  # whoever takes it says whether the call begins
+
+    def register(self) -> None:
+        """Let synchronous calls on the thread of the loop wait for this one."""
+        self._lock.leases[self._gate.thread] = self
+
+    def begin(self) -> bool:
+        """Whether the call begins, on its background thread; not if it was dropped."""
+        return self._take_chance()
+
+    def drop(self) -> None:
+        """End a call that has not begun; it never will. One that has begun goes on."""
+        if self._take_chance():
+            self.end()
+
+    def _take_chance(self) -> bool:
+        try:
+            self._chance.pop()
+        except IndexError:
+            return False
+        return True
 
     def wait(self) -> None:
         self._gate.wait_for(self)
@@ -136,9 +180,8 @@ class Lease:
     def end(self) -> None:
         if self._lock.leases.get(self._gate.thread) is self:
             del self._lock.leases[self._gate.thread]
-        with self._gate.changed:
-            self.has_ended = True
-            self._gate.changed.notify_all()
+        self.has_ended = True
+        self._gate.tell()
 
 
 class LoopCaller(Caller):
@@ -182,17 +225,16 @@ async def _turn(lock: HandleLock) -> AsyncIterator[Gate]:
     if gate is None or gate.loop is not loop:
         gate = _this_thread.gate = Gate(loop)
     turn = gate.turns.setdefault(lock, _Turn())
-    gate.calls += 1
-    turn.calls += 1
+    call = object()
     try:
+        turn.calls.add(call)
         async with turn:
             yield gate
     finally:
-        gate.calls -= 1
-        turn.calls -= 1
-        if not turn.calls:
+        turn.calls.discard(call)
+        if not turn.calls and gate.turns.get(lock) is turn:
             del gate.turns[lock]
-        if not gate.calls and _this_thread.gate is gate:
+        if not gate.turns and _this_thread.gate is gate:
             _this_thread.gate = None
 
 
@@ -220,11 +262,10 @@ async def run_on_handle(
 
         async def leased(step: Callable[[], R], undo: Callable[[R], Awaitable[object]] | None = None) -> R:
             lease = Lease(gate, lock)
-            has_begun = False
 
             def work() -> R:
-                nonlocal has_begun
-                has_begun = True
+                if not lease.begin():
+                    raise asyncio.CancelledError
                 try:
                     with working_for(LoopCaller(gate, who, is_cold=first.is_cold)):
                         return step()
@@ -232,9 +273,9 @@ async def run_on_handle(
                     lease.end()  # here: the thread of the loop may wait for it
 
             try:
+                lease.register()
                 return await off_loop(work, undo=undo)
             finally:
-                if not has_begun:
-                    lease.end()
+                lease.drop()
 
         return await leased(function, None if undo is None else lambda result: leased(partial(undo, result)))

@@ -6,25 +6,23 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from weakref import ref
 
 from versioned_state.off_loop import to_the_end
 from versioned_state.state.aio.ahead import stage_ahead
+from versioned_state.state.aio.block import AsyncBlock
 from versioned_state.state.aio.caller import HandleLock
 from versioned_state.state.aio.gate import run_on_handle
 from versioned_state.state.aio.twin import HandleAio, Named, P, Twin
 from versioned_state.state.branch.transactions import OpenTransaction, Transaction
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from versioned_state.state.versioned import Versioned
 
 
 _CANCELLED: Final = asyncio.CancelledError("the task was cancelled as it entered the transaction")
 
 
-class AsyncTransaction:
+class AsyncTransaction(AsyncBlock):
     """A block whose changes are committed together when it ends, and rolled back if it raises or is cancelled.
 
     It belongs to the task that enters it. A block that is cancelled as it begins is left as if it had not been entered; one that is
@@ -32,24 +30,23 @@ class AsyncTransaction:
     """
 
     def __init__(self, lock: HandleLock, transaction: Transaction[Versioned]) -> None:
+        super().__init__()
         self._lock = lock
         self._state = transaction.state
         self._transactions = transaction.transactions
         self._options = transaction.options
-        self._open: list[OpenTransaction] = []
 
     async def __aenter__(self) -> Versioned:
-        transactions, block = self._transactions, ref(self)
+        transactions, block = self._transactions, self.reference
         entered = await run_on_handle(
             self._lock,
             lambda: transactions.enter(self._options, block),
             undo=lambda transaction: transactions.leave(transaction, _CANCELLED),
         )
-        self._open.append(entered)
+        self.ends.append(partial(self._leave, entered))
         return self._state
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        transaction = self._open.pop()
+    async def _leave(self, transaction: OpenTransaction, kind: type[BaseException] | None, error: BaseException | None) -> None:
         if kind is GeneratorExit:  # the coroutine is closed, and cannot wait
             self._transactions.leave(transaction, error)
             return

@@ -59,6 +59,11 @@ class Owner(Protocol):
         """The way out for a caller outside of the block that wants to enter one."""
         ...
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nobody will end the block any more."""
+        ...
+
     def is_current(self) -> bool:
         """Whether the caller runs within the block."""
         ...
@@ -70,6 +75,7 @@ class _Worker:
     __slots__ = ("task", "thread")
     block = "a transaction"
     hint = "leave the block first: its end commits it"
+    has_ended = False
 
     def __init__(self) -> None:
         self.thread, self.task = current_worker()
@@ -167,7 +173,7 @@ class Transactions:
     def drop_abandoned(self) -> None:
         """End the transactions whose block is gone, but whose end failed or never ran, with all that they enclose."""
         for transaction in self.open:
-            if transaction.has_left or (transaction.block is not None and transaction.block() is None):
+            if transaction.has_left or transaction.owner.has_ended or (transaction.block is not None and transaction.block() is None):
                 self._abandon(transaction)
                 self.drop_abandoned()  # those that are apart from it
                 return

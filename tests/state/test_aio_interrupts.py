@@ -1,0 +1,142 @@
+"""A signal handler that raises on the thread of an event loop, at any line of a call of ``aio``, leaves nothing waiting for ever.
+
+Each case runs a coroutine under a trace that raises at the k-th line that the thread of the loop runs, for one k after the other. Then the
+tasks are cancelled, as ``asyncio.run`` does it, and the handle is used by synchronous calls on the same thread, from another thread, and in
+a new loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.support.interrupts import Interrupt, Timeout, Trace
+from tests.support.watched_stores import PATIENCE_S
+from versioned_state import Repository, Versioned, checkpoint, current_state, task
+from versioned_state.errors import StateError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:coroutine:RuntimeWarning"),  # what an interrupt left
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+_LINES = 25
+"""Lines to interrupt at in the everyday run, of each case."""
+
+
+def made() -> Versioned:
+    repository = Repository()
+    state = Versioned(repository)
+    state.update(list=[{"n": n} for n in range(40)], words=["one"], n=0)
+    state.commit("base")
+    other = Versioned(repository)
+    other["theirs"] = 1
+    other["list"].append({"n": "theirs"})
+    other.commit("theirs")
+    state["words"].append("two")
+    state["n"] = 1
+    return state
+
+
+async def commits(state: Versioned) -> None:
+    await state.aio.commit()
+
+
+async def transaction(state: Versioned) -> None:
+    async with state.aio.transaction():
+        state["words"].append("once")
+
+
+async def side_by_side(state: Versioned) -> None:
+    await asyncio.gather(state.aio.commit(), state.aio.status(), state.aio.refresh())
+
+
+async def beside_a_synchronous_call(state: Versioned) -> None:
+    running = asyncio.ensure_future(state.aio.commit())
+    await asyncio.sleep(0)
+    state.status()
+    await running
+
+
+@task
+async def work(*, fails: bool = False) -> None:
+    current_state()["words"].append("once")
+    checkpoint()
+    await asyncio.sleep(0)
+    if fails:
+        raise ValueError
+
+
+async def calls_a_task(state: Versioned) -> None:
+    await work(state=state)
+
+
+async def calls_a_task_that_fails(state: Versioned) -> None:
+    with suppress(ValueError):
+        await work(fails=True, state=state)
+
+
+CASES = [commits, transaction, side_by_side, beside_a_synchronous_call, calls_a_task, calls_a_task_that_fails]
+
+
+def run(case: Callable[[Versioned], Coroutine[Any, Any, None]], state: Versioned, trace: Trace) -> None:
+    """Run a case in a loop of its own, and then cancel what is left of it."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda _loop, _context: None)  # a callback of the library was interrupted
+    with suppress(Interrupt, Timeout, StateError):
+        trace.run(lambda: loop.run_until_complete(case(state)))
+    while left := asyncio.all_tasks(loop):
+        for each in left:
+            each.cancel()
+        with suppress(Interrupt):  # of a task that waits for the interrupted one
+            loop.run_until_complete(asyncio.wait(left))
+    loop.close()
+
+
+def go_on(state: Versioned, words: list[str]) -> None:
+    state.status()
+    words.append("here")
+    state.commit()
+    thread = threading.Thread(target=state.commit, args=("there",), daemon=True)
+    words.append("there")
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive(), "the lock of the handle is held by nobody"
+
+    async def more() -> None:
+        words.append("more")
+        await asyncio.wait_for(state.aio.commit(), PATIENCE_S)
+
+    asyncio.run(more())
+    assert state["words"] is words
+    assert words in ([*first, "here", "there", "more"] for first in (["one", "two"], ["one", "two", "once"]))
+    assert dict(Versioned(state.repository)) == state.copy()
+    assert (state["n"], state["theirs"], state["list"][-1]) == (1, 1, {"n": "theirs"})
+    assert not state.status()
+
+
+@pytest.mark.parametrize("error", [Interrupt, Timeout], ids=lambda error: error.__name__)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_nobody_waits_for_ever(case: Any, error: type[BaseException], long_run: bool, capfd: Any):  # noqa: FBT001 - a fixture
+    run(case, made(), Trace())  # what is imported at first is imported
+    trace = Trace()
+    run(case, made(), trace)
+    numbers = [k for k, (file, _) in enumerate(trace.lines, 1) if long_run or "/values/" not in file]
+    for k in numbers if long_run else random.sample(numbers, min(_LINES, len(numbers))):
+        state = made()
+        interrupt = Trace(k, error)
+        run(case, state, interrupt)
+        if interrupt.hit.endswith(" _end"):
+            continue  # the end of the block had not begun, and the traceback of the task may keep the block
+        try:
+            go_on(state, state["words"])
+        except BaseException as failure:
+            failure.add_note(f"after an interrupt at {interrupt.hit}, line {k}")
+            raise
+    capfd.readouterr()
