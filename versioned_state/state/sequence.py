@@ -213,7 +213,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
         live = self._live()
         if live is not None:
             return self._on_loaded(live, list.pop, index)
-        length = len(self)
+        index, length = operator.index(index), len(self)
         if not length:
             raise IndexError("pop from empty list")
         at = position(index, length, "pop index out of range")

@@ -1,0 +1,64 @@
+"""A list edited by position has the cell of the list built from scratch, whatever its length and form were before and are after."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.support.exact import exact
+from versioned_state import Memory
+from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.values.cells import ELEMENT_INLINE
+from versioned_state.values.encode.compose import Composer
+from versioned_state.values.encode.encoder import Encoder
+from versioned_state.values.encode.splices import Replacement, elements_of, splice_list
+from versioned_state.values.trees.nodes import Nodes
+
+
+def nodes() -> Nodes:
+    staging = Staging(ObjectStore(Memory()))
+    return Nodes(staging, staging=staging)
+
+
+def value(rng: random.Random) -> Any:
+    number = rng.randrange(10**6)
+    return rng.choice(
+        [
+            number,
+            "text " * rng.choice([1, 20, 300, 2_000]),
+            {"n": number, "tags": ["a"] * rng.randrange(3)},
+            [number] * rng.choice([1, 50, 3_000]),
+            b"bytes" * rng.choice([1, 2_000]),
+            (number, {number}),
+        ]
+    )
+
+
+def test_the_cell_is_that_of_the_list(long_run: bool):  # noqa: FBT001 - a fixture
+    for seed in range(400 if long_run else 8):
+        edit_and_compare(random.Random(seed))
+
+
+def edit_and_compare(rng: random.Random) -> None:
+    ours = nodes()
+    encoder, composer = Encoder(ours), Composer(ours)
+    values = [value(rng) for _ in range(rng.choice([0, 1, 3, 30, 400]))]
+    cell: bytes | None = encoder.encode(values, None, "list")[0] if values or rng.random() < 0.5 else None
+    for _ in range(6):
+        places = sorted(rng.randrange(len(values) + 1) for _ in range(2 * rng.choice([0, 1, 1, 2, 5])))
+        spans = list(zip(places[::2], places[1::2], strict=True))
+        if rng.random() < 0.7:
+            spans = [(start, min(end, start + 3)) for start, end in spans]
+        news = [[value(rng) for _ in range(rng.choice([0, 1, 3, 60 if rng.random() < 0.2 else 2]))] for _ in spans]
+        spans_news = [(start, end, new) for (start, end), new in zip(spans, news, strict=True) if start < end or new]
+        replacements: list[Replacement] = [
+            (start, end, [encoder.encode(each, None, "element", limit=ELEMENT_INLINE)[0] for each in new]) for start, end, new in spans_news
+        ]
+        cell = splice_list(composer, cell, replacements)
+        for start, end, new in reversed(spans_news):
+            values[start:end] = new
+        assert cell == Encoder(nodes()).encode(values, None, "list")[0]
+        tree = elements_of(ours, cell)
+        assert tree is not None
+        assert tree.count == len(values)
+        assert exact(composer.decoder.decode(cell)) == exact(values)
