@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.event_loop import in_event_loop
-from versioned_state import Disk, Live, Memory, Repository, Versioned, current_state, events, parallel, task
+from versioned_state import Disk, Live, Memory, Migrations, Repository, Versioned, current_state, events, parallel, task
 from versioned_state.agents.events.classes import TaskStartEvent
-from versioned_state.errors import InvalidArgumentError, MergeConflictError, UncommittedChangesError
+from versioned_state.errors import InvalidArgumentError, MergeConflictError, SchemaError, UncommittedChangesError
 
 
 @task
@@ -165,12 +165,29 @@ async def test_coroutines_run_in_the_event_loop():
     assert list(state.repository.branches) == ["main"]
 
 
+migrations = Migrations()
+
+
+@migrations.to(2)
+def trips_are_journeys(state: Any) -> None:
+    state["journeys"] = state.pop("trips")
+
+
+@task
+def read(name: str) -> Any:
+    return current_state()[name]
+
+
 def test_processes(tmp_path: Path):
     state = open_state(Disk(tmp_path))
     outcomes = parallel(state, [partial(note, "a", 1), partial(book, "Oslo", fail=True)], executor="processes", on_failure="return")
     assert outcomes[0].value == 1
     assert isinstance(outcomes[1].error, ValueError)
     assert dict(state) == {"a": 1, "trips": []}
+    shaped = Versioned(state.repository, schema={"a": int}, migrations=migrations)
+    outcomes = parallel(shaped, [partial(note, "a", "text"), partial(read, "journeys")], executor="processes", on_failure="return")
+    assert isinstance(outcomes[0].error, SchemaError), "each process has the shape of the state"
+    assert outcomes[1].value == []
     with pytest.raises(InvalidArgumentError, match="cannot share a Memory"):
         parallel(open_state(), [partial(note, "a", 1)], executor="processes")
 

@@ -350,6 +350,22 @@ def test_open_takes_them(tmp_path):
         assert state.repository.fsck().findings == ()
 
 
+def test_many_old_commits_are_looked_at_while_the_head_waits_to_be_written():
+    old = old_state(first="Ann", last="Lee", messages=[f"message {index}" for index in range(500)])
+    for number in range(20):
+        old["count"] = number
+        old["messages"].append("more")
+        old.commit()
+    state = Versioned(old.repository, migrations=migrations())
+    for commit in state.log():
+        assert state.checkout(commit, migrated=True)["name"] == "Ann Lee"
+    assert len(state["messages"]) == 520, "read now, from what is not in the store"
+    state["messages"].append({"text": "a"})
+    state.commit("a")
+    assert Versioned(old.repository)["messages"][-2:] == [{"text": "more"}, {"text": "a"}]
+    assert state.repository.fsck().findings == ()
+
+
 # Merges and other writers
 
 

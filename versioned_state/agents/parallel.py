@@ -168,7 +168,8 @@ class _Work:
             raise InvalidArgumentError(
                 f"processes cannot share a {type(store).__name__}", remains="nothing ran", hint='executor="threads", or a Disk'
             )
-        return _run_in_process, f"disk:{store.path}", fork.branch, names, call
+        shape = {} if fork._shape is None else fork._shape.options
+        return _run_in_process, f"disk:{store.path}", fork.branch, names, shape, call
 
     def _part_of(self, fork: Versioned) -> Versioned | Namespace:
         part: Versioned | Namespace = fork
@@ -306,11 +307,11 @@ def _executor(option: ExecutorOption, count: int) -> Executor:
     return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
 
 
-def _run_in_process(url: str, branch: str, names: list[str], call: Callable[..., Any]) -> Any:
+def _run_in_process(url: str, branch: str, names: list[str], shape: dict[str, Any], call: Callable[..., Any]) -> Any:
     """Run a call in this process, on a fork that the parent made."""
     from versioned_state.state.open import open as open_state
 
-    with open_state(url, branch=branch, create=False) as state:
+    with open_state(url, branch=branch, create=False, **shape) as state:
         part: Versioned | Namespace = state
         for name in names:
             part = part.namespace(name)

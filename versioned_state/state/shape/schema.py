@@ -43,6 +43,7 @@ class Schema:
     """
 
     def __init__(self, shape: Any) -> None:
+        self._shape = shape
         self.rules: list[Rule] = []  # those at the root of the state
         self.bounds: list[Bound] = []
         rules = Rules()
@@ -69,6 +70,12 @@ class Schema:
     def _add_bounds(self, pattern: Pattern, shape: Any) -> None:
         metadata = getattr(shape, "__metadata__", ()) if get_origin(shape) is typing.Annotated else (shape,)
         self.bounds += [Bound(pattern, each) for each in metadata if isinstance(each, Bounded)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._shape,)  # to another process, where it is made again
+
+    def __repr__(self) -> str:
+        return f"Schema({self._shape!r})"
 
     def check(self, state: Mapping[str, Any]) -> None:
         """Check the whole of a state, snapshot or dict. Cost: reading all of it.
