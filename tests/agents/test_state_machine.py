@@ -18,7 +18,6 @@ from versioned_state import Live, Memory, Repository, StateMachine, TransitionEv
 from versioned_state.errors import (
     InvalidArgumentError,
     InvalidTransitionError,
-    MergeConflictError,
     UncommittedChangesError,
     UnserializableValueError,
 )
@@ -340,26 +339,25 @@ def test_a_transition_to_the_same_state_does_not_come_after_the_end():
     second.discard()
 
 
-def test_a_merge_by_policy_does_not_hide_a_race():
+def test_transitions_to_different_states_race_in_the_same_way_and_no_policy_hides_it():
     first, second, one, two = raced()
-    one.transition("new_task")
+    for event in ("new_task", "plan_ready"):
+        one.transition(event)
     first.commit("executing")
     second.refresh()
-    one.transition("plan_ready")
-    first.commit("executing")
-    second["agent"] = "idle"
-    two.transition("new_task")
-    second["agent"] = "planning"
-    second.discard()
-    two.transition("plan_ready")
+    one.transition("needs_input")
+    first.commit("waits")
     two.transition("task_complete")
-    with pytest.raises(MergeConflictError):
-        second.commit("done")
-    for policy in ("ours", "theirs"):
-        with pytest.raises(InvalidTransitionError):
-            second.commit("done", policies={"agent": policy})
+    for policies in (None, {"agent": "ours"}, {"agent": "theirs"}):
+        with pytest.raises(InvalidTransitionError, match=r"waiting_feedback \+ task_complete; nothing was committed"):
+            second.commit("done", policies=policies)
+    with pytest.raises(InvalidTransitionError, match=r"waiting_feedback \+ task_complete; nothing was changed"):
+        second.refresh()
+    assert two.current == "done"
     second.discard()
-    assert told(Versioned(first.repository)) == ["idle new_task planning", "planning plan_ready executing"]
+    second.refresh()
+    assert two.current == "waiting_feedback"
+    assert told(Versioned(first.repository))[-1] == "executing needs_input waiting_feedback"
 
 
 def test_transitions_of_a_branch_are_merged_with_their_events():

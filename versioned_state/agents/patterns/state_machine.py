@@ -24,6 +24,7 @@ from versioned_state.state.versioned import Versioned
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.keys import path_of, user_key
 from versioned_state.values.series import Series, new_entries
+from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, find
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
     from versioned_state.state.worktree.pending import PendingEntries
     from versioned_state.values.codec.pickles import PicklePolicy
-    from versioned_state.values.trees.nodes import Nodes
 
 _DROPPING: Final = ("reset()", "rollback()")
 """The moves that drop what no commit has."""
@@ -48,9 +48,9 @@ class StateMachine:
         order.transition("pay")     # ValueError: Invalid transition: paid + pay
 
     It works on a ``Versioned``, a namespace of one or a ``Live``, within tasks and outside of them. The value and the events of its
-    transitions are committed together, and rolled back together. If another handle has moved the machine in the meantime, the commit
-    raises ``InvalidTransitionError``, or ``MergeConflictError`` where both moved it to different states: no machine gets from one state to
-    another but by a transition that was declared and is in the events.
+    transitions are committed together, and rolled back together. If another handle has moved the machine in the meantime, the commit, or
+    the merge of two branches, raises ``InvalidTransitionError``: no machine gets from one state to another but by a transition that was
+    declared and is in the events.
 
     Args:
         state: the state that the machine is kept in.
@@ -191,6 +191,12 @@ class Track:
         """Whether the last transition led to this value, and no commit has it: a step of a long chain costs no walk over the chain."""
         return bool(self.chain) and self.chain[-1].after == current and self._pending.has(EVENTS, self.chain[-1].name)
 
+    def late(self, current: Any, remains: str) -> InvalidTransitionError:
+        """The error for transitions that others came before: the machine is in another state by now."""
+        first, rules = self.chain[0], self.rules
+        hint = f"the machine is in {current} by now, not in {first.before}: discard(), refresh(), and decide again"
+        return InvalidTransitionError(rules.key, current, first.event, rules.allowed(current), remains=remains, hint=hint)
+
     def settle(self, current: Any) -> None:
         """Take back the transitions that the value does not have: it was set back, or an interrupt came before it was set."""
         known = {each.name for each in self.chain}
@@ -231,6 +237,8 @@ class TransitionHook(Hook):
         track = self.tracks.get(root_key)
         if track is None:
             track = self.tracks[root_key] = Track(self.state._handle.pending, root_key, rules)
+            # Both sides may have moved it: whether ours stands is decided by the transitions, and not by the two values.
+            self.policies = {**self.policies, str(path_of(root_key)): "theirs"}
         track.rules = rules
         return track
 
@@ -256,6 +264,14 @@ class TransitionHook(Hook):
             track = self.tracks.get(key)
             if track is not None:
                 track.settle(self._current(track))
+
+    def take_in(self, head: Commit) -> None:
+        nodes = Nodes(self.state._handle.repository.database.objects)
+        decoder = Decoder(nodes, self._policy)
+        for track in self._open():
+            current = self._value(track, decoder, nodes, self.state._handle.root_of(head))
+            if current != track.chain[0].before:
+                raise track.late(current, UNCHANGED)
 
     def check(self, nodes: Nodes, before: Tree, after: Tree) -> None:
         ours = self._open()
@@ -300,8 +316,7 @@ class TransitionHook(Hook):
                 return
         first, last = track.chain[0], track.chain[-1]
         if first.before != start:
-            hint = f"the machine is in {start} by now, not in {first.before}: discard(), and decide again from there"
-            raise InvalidTransitionError(rules.key, start, first.event, rules.allowed(start), remains=STAGED, hint=hint)
+            raise track.late(start, STAGED)
         if last.after != end:
             hint = f"its transitions lead to {last.after}, and the value of the key is {end}: only transition() is to change it"
             raise InvalidTransitionError(rules.key, last.before, last.event, rules.allowed(last.before), remains=STAGED, hint=hint)
