@@ -202,6 +202,7 @@ def test_birth_records_that_were_swapped_are_named_where_that_changes_something(
     store: Any = Encrypted(stored, bytes(32)) if encrypted else stored
     state = Versioned(store)
     state.commit("first", allow_empty=True)
+    state.repository.tags.create("v0")
     others = set(stored.keys())
     state.repository.tags.create("v1")
     state.repository.tags.create("v2")

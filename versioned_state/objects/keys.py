@@ -9,6 +9,7 @@ key                            value
 ``ref/tag/<name>``             a tag: the same
 ``born/branch/<name>``         the branch was created: if its ref is missing, it was lost
 ``born/tag/<name>``            the same for a tag
+``shared/<32 characters>``     the line that begins with this commit is, or was, in more than one ref; the value is empty
 ``recent/<16 digits>/<name>``  a branch, by when it changed last: see ``refs/ref``; the value is empty
 ``due/<16 digits>/<name>``     a branch that expires, by when: see ``refs/ref``; the value is empty
 ``note/<32 characters>``       the note of a commit, under its address in URL-safe base64
@@ -45,6 +46,8 @@ OBJECTS = "o/"
 EFFECTS = "effect/"
 
 NOTES = "note/"
+
+SHARED = "shared/"
 LOCKS = "lock/"
 
 RECENT = "recent/"
@@ -110,11 +113,16 @@ def note_key(address: Address) -> str:
     return NOTES + urlsafe_b64encode(address).decode()
 
 
-def address_of_note(key: str) -> Address:
-    """The commit that a note belongs to. Raises ``ValueError`` for any other key."""
-    address = urlsafe_b64decode(key[len(NOTES) :])
-    if len(address) != ADDRESS_SIZE or not key.startswith(NOTES):
-        raise ValueError(f"not the key of a note: {key!r}")
+def shared_key(address: Address) -> str:
+    """The key that says that more than one ref leads, or led, to commits that begin with this one."""
+    return SHARED + urlsafe_b64encode(address).decode()
+
+
+def commit_in(key: str) -> Address:
+    """The commit in the key of a note, or of shared commits. Raises ``ValueError`` for any other key."""
+    address = urlsafe_b64decode(key.partition("/")[2])
+    if len(address) != ADDRESS_SIZE or not key.startswith((NOTES, SHARED)):
+        raise ValueError(f"not the key of a commit: {key!r}")
     return Address(address)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -26,7 +26,7 @@ from versioned_state.errors import (
 )
 from versioned_state.objects.address import Address
 from versioned_state.objects.envelope import seal
-from versioned_state.objects.keys import FORMAT, GC, SHALLOW, RefKind, object_key
+from versioned_state.objects.keys import FORMAT, GC, SHALLOW, RefKind, object_key, shared_key
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository.format import FORMAT_VERSION, read_format, write_format
 from versioned_state.repository.history import graph
@@ -198,6 +198,9 @@ class Database:
             ref, _address_of(commit), log, changed=read_entry(log, raw).time, is_new=False, indexed=self.fence.enabled, ttl=ttl
         )
 
+        if commit is not None:
+            part = part.joined(self._sharing(ref, [commit.address]))
+
         def secure() -> None:
             if commit is not None and commit.address != ROOT_ADDRESS:
                 self._secure_history(commit, ref)
@@ -227,6 +230,8 @@ class Database:
             logged = replace(ref, log=staging.add(self.log_entry(ref, commit, action=action, author=author)))
             after = self.after_commit(logged, commit, ttl=ttl)
         parents, since = self._relied_on(ref, commit, staging)
+        if parents != (ref.head,):
+            part = part.joined(self._sharing(ref, parents))
         moved = move_ref(
             self.fence,
             ref,
@@ -280,6 +285,21 @@ class Database:
             if any(parent not in (ref.head, ROOT_ADDRESS) and not self.fence.knows(parent) for parent in parents):
                 since = min(since, 0)  # known only if nothing was ever deleted
         return parents, since
+
+    def _sharing(self, ref: Ref, addresses: Iterable[Address]) -> BatchPart:
+        """The records that a ref is about to lead to existing commits of lines that are not its own, which ``Branches.delete`` asks for."""
+        read = self.commits.read
+        strange = [address for address in addresses if address not in (ROOT_ADDRESS, ref.head)] if self.fence.enabled else []
+        if not strange:
+            return NOTHING
+        own = None if ref.head is None else graph.origin(read(ref.head), read)
+        begun = [graph.origin(read(address), read) for address in strange]
+        return BatchPart(puts={shared_key(each.address): b"" for each in begun if each is not None and each != own})
+
+    def is_shared(self, commit: Commit) -> bool:
+        """Whether any ref but the one it was made on may lead to a commit. Cost: O(log n) reads."""
+        begun = graph.origin(commit, self.commits.read) if self.fence.enabled else None
+        return begun is None or shared_key(begun.address) in self.store
 
     def _secure_staged(self, ref: Ref, commit: Commit, staging: Staging) -> None:
         """Make sure that all that a staged commit leads to is stored or staged. Raises ``MissingObjectError``."""

@@ -32,6 +32,7 @@ from versioned_state.objects.keys import (
     OBJECTS,
     RECENT,
     SHALLOW,
+    SHARED,
     RefKind,
     address_in,
     birth_key,
@@ -60,7 +61,16 @@ MAX_FINDINGS: Final = 1000
 _ATTEMPTS: Final = 3
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, MERGE_POLICIES})
-_PREFIXES: Final = (EFFECTS, GC_MARKS, LOCKS, NOTES, RECENT, DUE, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key)))
+_PREFIXES: Final = (
+    EFFECTS,
+    GC_MARKS,
+    LOCKS,
+    NOTES,
+    RECENT,
+    SHARED,
+    DUE,
+    *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key)),
+)
 _DAMAGE: Final = (CorruptStoreError, CorruptObjectError, CorruptRefError)
 
 _OWN_ROLE: Final[dict[int, Role]] = {

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from versioned_state.errors import (
@@ -24,7 +24,7 @@ from versioned_state.errors import (
     UnsafeStoreError,
 )
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import GC, NOTES, OBJECTS, RefKind, address_in, address_of_note, object_key, ref_key
+from versioned_state.objects.keys import GC, NOTES, OBJECTS, SHARED, RefKind, address_in, commit_in, object_key, ref_key
 from versioned_state.objects.store import verified
 from versioned_state.repository.arguments import DEFAULT_EXPIRE
 from versioned_state.repository.history.address_set import AddressSet
@@ -343,8 +343,8 @@ class _Sweep:
             for garbage in _garbage(self._marking, self._tally):
                 self._tally.freed += self._delete(garbage, address_in)
                 self._check_time()
-            for notes in _lost_notes(self._marking):
-                self._delete(notes, address_of_note)
+            for lost in _of_lost_commits(self._marking):
+                self._delete(lost, commit_in)
             clear_marks(self._store)
             self._end()
         except MissingObjectError:
@@ -488,11 +488,11 @@ def _garbage(marking: _Marking, tally: _Tally) -> Iterator[list[str]]:
             yield batch
 
 
-def _lost_notes(marking: _Marking) -> Iterator[list[str]]:
-    """The keys of the notes whose commit is not marked, page by page."""
-    keys = marking.store.keys(NOTES)
+def _of_lost_commits(marking: _Marking) -> Iterator[list[str]]:
+    """The keys of the notes, and of the records of shared commits, whose commit is not marked, page by page."""
+    keys = chain(marking.store.keys(NOTES), marking.store.keys(SHARED))
     while page := list(islice(keys, _BATCH)):
         marking.beat()
-        batch = [key for key in page if address_of_note(key) not in marking.seen]
+        batch = [key for key in page if commit_in(key) not in marking.seen]
         if batch:
             yield batch

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import SHALLOW, RefKind, lock_key, note_key, ref_key
+from versioned_state.objects.keys import SHALLOW, SHARED, RefKind, commit_in, lock_key, note_key, ref_key, shared_key
 from versioned_state.objects.record import replace_record
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
@@ -357,7 +357,7 @@ class _Pass:
 
     def publish(self) -> bool:
         """Move and erase refs in large batches; whether there were any, so that another pass has to look again."""
-        self._carry_notes()
+        self._carry_records()
         if not self.moves and not self.erased:
             return False
         self._publish_cuts()
@@ -373,15 +373,17 @@ class _Pass:
             expected = {ref_key(ref.kind, ref.name): ref.stored for ref in gone}
             keys = [key for ref in gone for key in (*keys_of(ref), lock_key(ref.name))]
             self._database.fence.apply(expected, {}, keys, staging=self._staging, keep=(), since=self._sweeps, secure=_swept)
-        self._carry_notes()
+        self._carry_records()
         return True
 
-    def _carry_notes(self) -> None:
-        """Give each rewritten commit the note of the old one, with words replaced. Gc removes the old notes with their commits.
+    def _carry_records(self) -> None:
+        """Give each rewritten commit the records of the old one, with words replaced in notes. Gc removes the old records.
 
         It is done before the refs move, so that a purge that is interrupted loses no note, and after that for notes that others changed.
         """
         store = self._database.store
+        for key in list(store.keys(SHARED)) if self.renamed else ():
+            store.set(shared_key(self._rewritten(commit_in(key))), b"")
         for address, key, stored in iter_notes(store) if self.renamed or self._words else ():
             note = read_note(key, stored)
             new_key = note_key(self._rewritten(address))

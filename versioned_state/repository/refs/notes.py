@@ -17,7 +17,7 @@ from versioned_state.errors import (
 )
 from versioned_state.objects.address import HEX_SIZE, Address, Kind
 from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
-from versioned_state.objects.keys import NOTES, address_of_note, note_key
+from versioned_state.objects.keys import NOTES, commit_in, note_key
 from versioned_state.objects.record import read_record, replace_record, write_record
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.resolve import resolve
@@ -73,7 +73,7 @@ class Notes(MutableMapping[str | Commit, dict[str, Any]]):
         return isinstance(rev, str | Commit) and self.get(rev) is not None
 
     def __iter__(self) -> Iterator[str]:
-        return (address_of_note(key).hex() for key in self._store.keys(NOTES))
+        return (commit_in(key).hex() for key in self._store.keys(NOTES))
 
     def __len__(self) -> int:
         return sum(1 for _ in self._store.keys(NOTES))
@@ -158,4 +158,4 @@ def read_note(key: str, stored: bytes) -> dict[str, Any]:
 def iter_notes(store: KVStore) -> Iterator[tuple[Address, str, bytes]]:
     """The commit, the key and the record of each note."""
     for key, stored in store.items(NOTES):
-        yield address_of_note(key), key, stored
+        yield commit_in(key), key, stored

@@ -1,0 +1,130 @@
+"""Whether another ref leads to the head of a branch: known without a scan, and the same as a scan would say."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from versioned_state import Memory, Repository, Versioned
+from versioned_state.errors import StateError, UnmergedBranchError
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.storage import Counting
+
+
+def naive(repository: Repository, name: str) -> bool:
+    """Whether another branch or a tag leads to the head of a branch."""
+    head = repository.branches[name]
+    others = [commit for other, commit in repository.branches.items() if other != name]
+    others += list(repository.tags.values())
+    return head.id == ROOT_ID or any(commit == head for commit in graph.walk(others, repository.database.commits.read))
+
+
+def one_move(repository: Repository, rng: random.Random) -> None:
+    names = sorted(repository.branches)
+    name = rng.choice([*names, f"b{rng.randrange(8)}"])
+    state = Versioned(repository, branch=name)
+    other = rng.choice(names) if names else name
+    new = f"b{rng.randrange(8)}"
+
+    def commit() -> None:
+        state[f"k{rng.randrange(30)}"] = rng.random()
+        state.commit()
+
+    def delete() -> None:
+        repository.branches.delete(name, force=rng.random() < 0.3)
+        repository.tags.delete(f"t{rng.randrange(6)}")
+
+    places: list[str | Commit] = [other, f"{other}~1"]
+    if other in names:
+        places.append(repository.branches[other])
+    moves: list[Callable[[], object]] = [
+        *([commit] * 4),
+        lambda: repository.branches.create(new, rng.choice(places)),
+        lambda: state.merge(other, policies={"**": "ours"}),
+        lambda: state.cherry_pick(other, policies={"**": "theirs"}),
+        lambda: state.rebase(other, policies={"**": "theirs"}),
+        lambda: state.reset(rng.choice(["HEAD~1", other, "HEAD@{1}"])),
+        lambda: repository.tags.create(f"t{rng.randrange(6)}", f"{other}~{rng.randrange(2)}"),
+        lambda: repository.branches.rename(name, new),
+        delete,
+        state.undo,
+        lambda: repository.branches.create(new, ROOT_ID),
+        lambda: repository.gc(expire=timedelta(0)),
+        lambda: repository.prune(keep_last=2, branches=name),
+    ]
+    with suppress(StateError):
+        rng.choice(moves)()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_answer_is_that_of_a_scan(seed, long_run):
+    for each in range(20 if long_run else 1):
+        rng = random.Random(seed + 1000 * each)
+        repository = Repository(Memory())
+        for step in range(120):
+            one_move(repository, rng)
+            if step % 6 == 0:
+                for name in repository.branches:
+                    kept = naive(repository, name)
+                    try:
+                        repository.branches.delete(name)
+                    except UnmergedBranchError:
+                        assert not kept, (seed, step, name)
+                        continue
+                    assert kept, (seed, step, name)
+                    repository.branches.create(name, f"{name}@{{1}}")
+        assert repository.fsck().ok
+
+
+@pytest.mark.parametrize("rounds", [3, 200])
+def test_the_answer_costs_the_same_however_many_branches_there_are(rounds):
+    counts = []
+    for total in (10, 300):
+        store = Memory()
+        repository = Repository(store)
+        for n in range(total):
+            state = Versioned(repository, branch=f"s{n}")
+            for number in range(rounds if n == 5 else 1):
+                state["n"] = n, number
+                state.commit()
+        counting = Counting(store)
+        repository = Repository(counting)
+        counting.reset()
+        with pytest.raises(UnmergedBranchError):
+            repository.branches.delete("s5")
+        counts.append(counting.counts)
+    assert counts[0] == counts[1]
+    assert counts[0].round_trips < 30
+
+
+def test_what_is_shared_is_forgotten_with_its_commits():
+    store = Memory()
+    repository = Repository(store)
+    state = Versioned(repository, branch="a")
+    state["n"] = 1
+    state.commit()
+    repository.branches.create("b", "a")
+    assert len(list(store.keys("shared/"))) == 1
+    for name in ("a", "b"):
+        repository.branches.delete(name, force=True)
+    repository.gc()
+    assert len(list(store.keys("shared/"))) == 1
+    repository.gc(expire=timedelta(0))
+    assert list(store.keys("shared/")) == []
+
+
+def test_a_purge_carries_it_over():
+    repository = Repository(Memory())
+    state = Versioned(repository, branch="a")
+    state["secret"] = 1
+    state.commit()
+    repository.branches.create("b", "a")
+    repository.purge("secret")
+    repository.branches.delete("b")
+    with pytest.raises(UnmergedBranchError):
+        repository.branches.delete("a")
