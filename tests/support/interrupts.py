@@ -41,7 +41,7 @@ class Trace:
             self.count += 1
             if not self.at:
                 self.lines.append((frame.f_code.co_filename, frame.f_lineno))
-            elif self.count >= self.at and not in_finalizer(frame) and not leaves_with(frame):
+            elif self.count >= self.at and not in_finalizer(frame) and not in_statement(frame):
                 name = frame.f_code.co_filename.rpartition(LIBRARY)[2]
                 self.hit = f"{name}:{frame.f_lineno} {frame.f_code.co_name}"
                 sys.settrace(None)
@@ -66,7 +66,8 @@ def in_finalizer(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-def leaves_with(frame: FrameType) -> bool:
-    """Whether the end of a ``with`` statement comes next. No signal handler runs before that, and the lock that it holds would stay."""
+def in_statement(frame: FrameType) -> bool:
+    """Whether a line is no place for a signal handler to run: the end of a ``with``, whose lock would stay, or the word ``try``."""
+    step = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
-    return line.startswith(("with ", "async with ")) and dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("LOAD_CONST", "SWAP")
+    return step == "NOP" or (line.startswith(("with ", "async with ")) and step in ("LOAD_CONST", "SWAP", "PUSH_EXC_INFO"))

@@ -328,3 +328,26 @@ def test_disjoint_changes_merge_to_both(long_run):
         merged, conflicts = StateTrees().merge(base, ours, theirs)
         assert not conflicts, seed
         assert exact(merged) == exact(dict(sorted(both.items()))), seed
+
+
+# Elements that are equal to each other
+
+
+@pytest.mark.parametrize("ends", ["front", "back", "none"])
+def test_changes_of_different_ones_of_equal_elements_are_all_made_where_they_were_made(ends: str, long_run: bool):  # noqa: FBT001
+    for seed in range(3000 if long_run else 100):
+        rng = random.Random(seed)
+        size = rng.choice([3, 6, 20, 90, 700])
+        base = [rng.choice("ab") for _ in range(size)]
+        indices = rng.sample(range(1, size - 1), min(size - 2, rng.choice([2, 5, 12])))
+        ours, theirs, both = list(base), list(base), list(base)
+        for number, index in enumerate(indices):
+            (ours if number % 2 and ends != "front" else theirs)[index] = both[index] = f"new {number}"
+        if ends == "front":
+            ours[:0] = both[:0] = ["first", "second"]
+        elif ends == "back":
+            theirs += ["last"]
+            both += ["last"]
+        merged, conflicts = StateTrees().merge({"list": base}, {"list": ours}, {"list": theirs})
+        assert not conflicts, seed
+        assert merged["list"] == both, seed

@@ -255,14 +255,41 @@ def _match(old: Sequence[Hashable], new: Sequence[Hashable], gap: Replaced) -> I
     a, b = old[gap.old_start : gap.old_end], new[gap.new_start : gap.new_end]
     if not a and not b:
         return
-    if not a or not b or len(a) > 4 * _ALIGN_FULLY or len(b) > 4 * _ALIGN_FULLY:
+    if not a or not b:
         yield gap
         return
-    from difflib import SequenceMatcher
+    at = max((_in_place(a, b), _in_place(a, b, shift=len(b) - len(a))), key=lambda found: found[0])
+    if len(a) > 4 * _ALIGN_FULLY or len(b) > 4 * _ALIGN_FULLY:
+        equal = at[1]
+    else:
+        from difflib import SequenceMatcher
 
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        if tag != "equal":
-            yield Replaced(gap.old_start + i1, gap.old_start + i2, gap.new_start + j1, gap.new_start + j2)
+        matcher = SequenceMatcher(None, a, b, autojunk=False)
+        found = [(block.a, block.b, block.size) for block in matcher.get_matching_blocks()]
+        equal = at[1] if at[0] >= sum(size for _, _, size in found) else found
+    i = j = 0
+    for old_at, new_at, size in [*equal, (len(a), len(b), 0)]:
+        if i < old_at or j < new_at:
+            yield Replaced(gap.old_start + i, gap.old_start + old_at, gap.new_start + j, gap.new_start + new_at)
+        i, j = old_at + size, new_at + size
+
+
+def _in_place(a: Sequence[Hashable], b: Sequence[Hashable], shift: int = 0) -> tuple[int, list[tuple[int, int, int]]]:
+    """How many items stay if each has its index in both, moved by ``shift``; and the runs of them: both offsets, and the length.
+
+    Where equal items make several alignments as good, this is the one that says of each change where it was made.
+    """
+    runs: list[tuple[int, int, int]] = []
+    count = 0
+    for index in range(max(0, -shift), min(len(a), len(b) - shift)):
+        if a[index] == b[index + shift]:
+            count += 1
+            start, new, size = runs[-1] if runs else (-1, -1, 0)
+            if start + size == index and size:
+                runs[-1] = start, new, size + 1
+            else:
+                runs.append((index, index + shift, 1))
+    return count, runs
 
 
 def align_unique(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple[int, int]]:
