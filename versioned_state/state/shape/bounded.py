@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from versioned_state.errors import STAGED, InvalidArgumentError, SchemaError
 from versioned_state.repository.arguments import count
 from versioned_state.state.branch.hooks import Hook
-from versioned_state.state.shape.rules import parts_of, shown
+from versioned_state.state.shape.parts import parts_of
+from versioned_state.state.shape.rules import shown
 from versioned_state.values.cells import ELEMENT_INLINE
 from versioned_state.values.changes.diff import diff_maps, diff_sequences
 from versioned_state.values.changes.replacement import replace_in_root
