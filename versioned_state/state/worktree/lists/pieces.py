@@ -10,7 +10,7 @@ Here elements 3 and 5 were read, 4 was replaced, and one was appended.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -133,7 +133,25 @@ class ListEdits:
                 self._ends = None
                 piece[start - first : end - first] = elements
                 return
-        self.replace_all([(start, end, elements)])
+        self._replace_between(start, end, elements)
+
+    def _replace_between(self, start: int, end: int, elements: list[Element]) -> None:
+        """The same for any place. Cost: the pieces that are touched and their neighbours; the others are copied as they are."""
+        ends, pieces = self._end_of_pieces(), self.pieces
+        low = bisect_right(ends, start)
+        high = max(bisect_left(ends, end), low)
+        around: list[Piece] = []
+        for piece in pieces[max(low - 1, 0) : low]:
+            add_piece(around, piece)
+        if low < len(pieces):
+            add_piece(around, pieces[low][: start - (ends[low] - len(pieces[low]))])
+        add_piece(around, elements)
+        if high < len(pieces):
+            add_piece(around, pieces[high][end - (ends[high] - len(pieces[high])) :])
+        for piece in pieces[high + 1 : high + 2]:
+            add_piece(around, piece)
+        self._ends = None
+        self.pieces = [*pieces[: max(low - 1, 0)], *around, *pieces[high + 2 :]]
 
     def replace_all(self, replacements: Iterable[tuple[int, int, list[Element]]]) -> None:
         """The same for several places, which are in order and do not overlap."""

@@ -19,6 +19,7 @@ from versioned_state.values.codec.scalars import TooDeepError, is_plain
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.encode.encoder import Encoder
+from versioned_state.values.encode.inline import plain_cell
 from versioned_state.values.encode.splices import Replacement, elements_of, splice_list
 from versioned_state.values.keys import path_of
 from versioned_state.values.trees.tree import Tree, cells_at, iter_cells
@@ -217,6 +218,10 @@ class UnloadedLists:
         fingerprint = element.fingerprint
         if fingerprint is not None and element.cell is not None and self._encoder.fingerprinter.same(fingerprint, [element.value]):
             return element.cell, None
+        if element.base is None:  # most elements are small JSON values
+            cell = plain_cell(element.value)
+            if cell is not None and len(cell) <= ELEMENT_INLINE:
+                return cell, None
         return self._encoder.encode(element.value, element.base, path, limit=ELEMENT_INLINE)
 
     def encode(self, key: bytes, edits: ListEdits) -> Update:
