@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.support.interrupts import Interrupt, Trace
 from versioned_state import EventSourced, Live, Memory, Repository, Versioned, parallel, task
-from versioned_state.errors import InvalidArgumentError, MergeConflictError, ReplayMismatchError, UnknownRevisionError
+from versioned_state.errors import HandleClosedError, InvalidArgumentError, MergeConflictError, ReplayMismatchError, UnknownRevisionError
 from versioned_state.storage import Counting
 
 
@@ -564,6 +565,24 @@ def test_a_state_with_events_is_freed_at_once():
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_a_closed_state_and_other_threads():
+    state = Versioned()
+    total = total_of(state)
+    threads = [Thread(target=lambda: [total.append(1) for _ in range(25)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert total.value == 100
+    state.commit()
+    total.check()
+    state.close()
+    for call in (lambda: total.value, lambda: total.append(1), total.replay, total.check, lambda: total_of(state)):
+        with pytest.raises(HandleClosedError):
+            call()
+    assert repr(total) == "<EventSourced events>"
 
 
 def test_two_values_of_one_state():

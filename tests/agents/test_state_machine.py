@@ -9,6 +9,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from tests.support.interrupts import Interrupt, Trace
 from versioned_state import Live, Memory, Repository, StateMachine, TransitionEvent, Versioned, checkpoint, events, parallel, task
 from versioned_state.errors import (
+    HandleClosedError,
     InvalidArgumentError,
     InvalidTransitionError,
     UncommittedChangesError,
@@ -143,7 +145,7 @@ def test_an_event_that_nobody_declared(event):
         ({"transitions": [("a", "b", "c")]}, "pairs of state and event"),
         ({"transitions": {"a": "b"}}, "pairs of state and event"),
         ({"transitions": {("a", "b"): []}}, "hashable"),
-        ({"initial": []}, "hashable"),
+        ({"initial": ("a", [])}, "hashable"),
     ],
 )
 def test_bad_declarations_are_refused(arguments, message):
@@ -161,6 +163,41 @@ def test_an_event_that_cannot_be_stored_changes_nothing():
     assert machine.current == "a"
     assert not state.status()
     assert not events(state)
+
+
+def test_within_a_task_on_a_state_without_commits():
+    seen: list[Any] = []
+    state = Live()
+    work(False, state=state, on_event=seen.append)
+    assert told(state)[0] == "idle new_task planning"
+    assert [event.full_namespace for event in seen if isinstance(event, TransitionEvent)] == ["work"] * 3
+
+
+def test_a_closed_state_and_other_threads():
+    state = Versioned()
+    machine = StateMachine(state, "n", initial=0, transitions={(number, "up"): number + 1 for number in range(100)})
+    threads = [Thread(target=lambda: [machine.transition("up") for _ in range(25)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert machine.current == 100
+    assert len(told(state)) == 100
+    state.commit()
+    state.close()
+    for call in (lambda: machine.current, lambda: machine.transition("up"), lambda: machine_on(state)):
+        with pytest.raises(HandleClosedError):
+            call()
+    assert repr(machine) == "<StateMachine n>"
+
+
+def test_many_transitions_and_many_machines_cost_what_changes():
+    state = Versioned(Memory())
+    machines = [StateMachine(state, f"m{number}", initial="a", transitions={("a", "go"): "a"}) for number in range(300)]
+    for _ in range(2000):
+        machines[0].transition("go")
+    state.commit("many")
+    assert len(told(Versioned(state.repository))) == 2000
 
 
 # What is taken back

@@ -272,7 +272,10 @@ class EventSourced(Generic[V]):
                 raise ReplayMismatchError(self._source.key, index, replayed=replayed, kept=kept.value, reason=reason)
 
     def __repr__(self) -> str:
-        return f"<EventSourced {self._source.key}: {len(self.events)} events>"
+        try:
+            return f"<EventSourced {self._source.key}: {len(self.events)} events>"
+        except StateError:  # the state was closed, or its store fails
+            return f"<EventSourced {self._source.key}>"
 
 
 class SourceHook(Hook):

@@ -6,7 +6,7 @@ the second commits: its first transition must begin where the first handle left 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import ReferenceType, ref
@@ -14,7 +14,7 @@ from weakref import ReferenceType, ref
 from versioned_state.agents.events.classes import TransitionEvent
 from versioned_state.agents.events.entries import EVENTS, prefix_of, read_entry
 from versioned_state.agents.events.keeping import keep_event
-from versioned_state.errors import STAGED, InvalidArgumentError, InvalidTransitionError, PickleRefusedError
+from versioned_state.errors import STAGED, InvalidArgumentError, InvalidTransitionError, PickleRefusedError, StateError
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch.hooks import Hook
 from versioned_state.state.branch.resolving import UNCHANGED
@@ -76,9 +76,10 @@ class StateMachine:
         given: Any = transitions
         if not isinstance(given, Mapping) or any(not isinstance(pair, tuple) or len(pair) != 2 for pair in given):
             raise InvalidArgumentError("transitions is a dict from pairs of state and event to states", hint='{("new", "pay"): "paid"}')
-        for value in (initial, *given.values()):
-            if not isinstance(value, Hashable):
-                raise InvalidArgumentError(f"the states of a machine are hashable values, not {type(value).__name__}")
+        try:
+            hash((initial, *given.values()))
+        except TypeError as error:
+            raise InvalidArgumentError(f"the states of a machine are hashable values: {error}") from error
         root_key = user_key(key)
         self._state = state
         self._rules = Rules(key, initial, dict(transitions))
@@ -126,7 +127,10 @@ class StateMachine:
         return after
 
     def __repr__(self) -> str:
-        return f"<StateMachine {self._rules.key}: {self.current}>"
+        try:
+            return f"<StateMachine {self._rules.key}: {self.current}>"
+        except StateError:  # the state was closed, or its store fails
+            return f"<StateMachine {self._rules.key}>"
 
 
 @dataclass(frozen=True, slots=True)
