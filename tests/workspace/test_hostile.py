@@ -228,3 +228,14 @@ def test_a_depth_and_a_length_that_are_too_much(folder):
     os.close(descriptor)
     with pytest.raises(StateError, match="folders within folders"):
         state.commit()
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_records_that_lead_elsewhere_are_refused(folder, kind):
+    outside = folder.parent / "outside"
+    outside.mkdir(parents=True)
+    folder.mkdir()
+    (folder / ".versioned-state").symlink_to(outside) if kind == "link" else (folder / ".versioned-state").write_text("a file")
+    with pytest.raises(WorkspaceError, match="cannot be used"):
+        Workspace(Versioned(), folder)
+    assert list(outside.iterdir()) == []

@@ -4,13 +4,14 @@ import asyncio
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import time
 
 import pytest
 
-from tests.support.workspaces import lay, tree_of
-from versioned_state import Disk, Live, Memory, Versioned, Workspace, files_of, parallel, task
+from tests.support.workspaces import GIT, lay, tree_of
+from versioned_state import Cache, Disk, Live, Memory, Versioned, Workspace, files_of, parallel, task
 from versioned_state.errors import (
     DirtyWorkspaceError,
     HandleClosedError,
@@ -385,10 +386,13 @@ def test_an_assignment_to_the_files_is_refused(state, workspace, folder):
     (folder / "a").write_text("1")
     head = state.commit()
     state["workspace"]["a"] = "2"
+    (folder / "b").write_text("new")
     with pytest.raises(InvalidArgumentError, match="write the file in the folder"):
         state.commit()
     assert (state.head, (folder / "a").read_text()) == (head, "1")
-    state.discard()
+    state["workspace"] = state.checkout("HEAD")["workspace"]
+    state.commit()
+    assert state["workspace"] == {"a": "1", "b": "new"}
     state["workspace"] = {}
     with pytest.raises(InvalidArgumentError):
         state.commit()
@@ -766,3 +770,27 @@ def test_a_commit_reads_only_the_files_that_changed(tmp_path):
         counts.append(OPENED.count("7.txt"))
         assert [name for name in OPENED if name.endswith(".txt")] == ["7.txt"] * counts[-1], "no other file was read"
     assert counts[0] == counts[1] <= 3
+
+
+def test_a_store_in_the_folder_is_left_out(tmp_path):
+    place = tmp_path / "my [store]!"
+    state = Versioned(Cache(Disk(place)))
+    workspace = Workspace(state, tmp_path)
+    (tmp_path / "a").write_text("1")
+    state.commit()
+    assert state["workspace"] == {"a": "1"}
+    assert not workspace.status()
+    with pytest.raises(InvalidArgumentError, match="store"):
+        Workspace(state, place, name="other")
+    with pytest.raises(InvalidArgumentError, match="store"):
+        Workspace(state, place / "below", name="other")
+    state.close()
+
+
+def test_git_around_the_folder_does_not_see_the_records(state, workspace, folder):
+    (folder / "a").write_text("1")
+    state.commit()
+    subprocess.run([*GIT, "init", "-q", str(folder)], check=True)
+    shown = subprocess.run([*GIT, "-C", str(folder), "status", "--porcelain"], check=True, capture_output=True, text=True).stdout
+    assert shown == "?? a\n"
+    assert not workspace.status()

@@ -10,7 +10,7 @@ from versioned_state.agents.workspace.entries import data_of, form_of, key_of, p
 from versioned_state.agents.workspace.scan import Changes
 from versioned_state.errors import WorkspaceError
 from versioned_state.values.cells import ENTRY_INLINE, pack_text
-from versioned_state.values.codec.files import File
+from versioned_state.values.codec.files import File, FileTree
 from versioned_state.values.containers import Head
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.encode.compose import Composer
@@ -18,7 +18,7 @@ from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import Tree, empty, find, iter_items, rank
 
-_HEAD: Final = Head(pack_text("versioned_state.FileTree"), None)
+_HEAD: Final = Head(pack_text(f"versioned_state.{FileTree.__name__}"), None)
 
 _BATCH: Final = 256
 """Files whose content is read from the store in one go."""

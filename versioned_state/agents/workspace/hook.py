@@ -19,7 +19,7 @@ from versioned_state.errors import (
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.branch.hooks import Hook
 from versioned_state.values.changes.diff import diff_maps
-from versioned_state.values.keys import path_of as path_of_root_key, user_key
+from versioned_state.values.keys import name_in, path_of as path_of_root_key, user_key
 from versioned_state.values.paths.path import Key, StatePath
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes
@@ -63,11 +63,11 @@ class WorkspaceHook(Hook):
         if self.key in worktree.touched_keys() or worktree.is_live(self.key):
             staged = worktree.stage(lenient=True, keys=self.keys)
             if self.key in staged.changes or self.key in {key for key, error in staged.failed.items() if error is not None}:
-                name = str(path_of_root_key(self.key))
+                name = repr(name_in(self.key).decode("utf-8", "surrogatepass"))
                 raise InvalidArgumentError(
-                    f"{name} was assigned to, and is made of the files in {self.folder.path}",
+                    f"state[{name}] was changed, and is made of the files in {self.folder.path}",
                     remains="the staged changes are still there",
-                    hint=f"write the file in the folder; state.restore({name!r}) drops the assignment",
+                    hint=f'write the file in the folder, and take the change back: state[{name}] = state.checkout("HEAD")[{name}]',
                 )
         self.folder.follow(handle.head)
         self.folder.check_resolved()

@@ -11,6 +11,7 @@ A file of these that is damaged, or of another state, is ignored: then every fil
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from contextlib import suppress
@@ -23,6 +24,8 @@ from xxhash import xxh3_128_digest
 from versioned_state.agents.workspace.entries import RESERVED
 from versioned_state.agents.workspace.folder import Stat
 from versioned_state.errors import WorkspaceError
+
+_READ_ONLY: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 _MAGIC: Final = b"versioned-state workspace 1\n"
 _FIELDS: Final = 5
@@ -128,10 +131,15 @@ class Records:
             with suppress(FileExistsError):
                 os.mkdir(RESERVED, 0o700, dir_fd=root)
             self._folder = os.open(RESERVED, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
+            with suppress(FileExistsError):  # for a repository of git around the folder
+                os.close(os.open(".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._folder))
+                self._write_raw(".gitignore", b"*\n")
             self._lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
-        except OSError:
+        except OSError as error:
             self.close()
-            return
+            if error.errno in _READ_ONLY:
+                return
+            raise WorkspaceError(f"the folder {RESERVED} in it cannot be used: {error.strerror}", [RESERVED]) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -208,8 +216,11 @@ class Records:
         if self._folder is None:
             return
         body: bytes = msgpack.packb([self._name, found])
+        self._write_raw(name, _MAGIC + xxh3_128_digest(body) + body)
+
+    def _write_raw(self, name: str, data: bytes) -> None:
         temporary = name + ".new"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(_MAGIC + xxh3_128_digest(body) + body)
+            file.write(data)
         os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)

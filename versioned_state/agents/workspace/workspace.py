@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -18,6 +19,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.diff import Diff
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.versioned import Versioned
+from versioned_state.storage import KVStore
 from versioned_state.values.keys import user_key
 from versioned_state.values.trees.edit import edit_map
 
@@ -38,11 +40,13 @@ class Workspace:
 
     An empty or missing folder gets the files of the head. The files of another folder are uncommitted changes; none is overwritten.
 
-    Cost of a commit or ``status()``: a stat for each file, and reading those that changed.
+    Cost of a commit, of ``status()``, of a move and of the start of a transaction or task: a stat for each file, and reading those that
+    changed. A move writes what differs.
 
     Args:
         state: the state. One handle has the folder at a time, in all processes.
-        path: the folder. It is made if it is missing. Nothing outside of it is read or written, and no link is followed.
+        path: the folder. It is made if it is missing. Nothing outside of it is read or written, and no link is followed. If the store of
+            the state lies in it, the store is left out.
         name: the key of the state under which the files are.
         ignore: patterns of files that are left out, as in a ``.gitignore``. They come before those of the folder.
         gitignore: whether files that the ``.gitignore`` files of the folder ignore are left out. A file that the head has is never ignored,
@@ -79,6 +83,7 @@ class Workspace:
                 is_empty = all(each.name.startswith(RESERVED) or each.name == ".git" for each in Path(self._path).iterdir())
             except OSError as error:
                 raise WorkspaceError(f"the folder {self._path} cannot be used: {error.strerror}") from error
+            patterns += _patterns_of_stores(state.repository.database.store, Path(self._path).resolve())
             ignored = Ignored(Rules(os.fsencode(each) for each in patterns), gitignore=gitignore)
             self._hook = WorkspaceHook(handle, self._path, name, ignored)
             try:
@@ -196,6 +201,21 @@ class Workspace:
 
     def __repr__(self) -> str:
         return f"<Workspace {self._path}>"
+
+
+def _patterns_of_stores(store: KVStore, folder: Path) -> list[str]:
+    """The patterns that leave out the stores of the state: else each commit would change the files that it takes."""
+    patterns = []
+    stores = [store]
+    for each in stores:
+        stores += [inner for inner in getattr(each, "__dict__", {}).values() if isinstance(inner, KVStore)]
+        path = getattr(each, "path", None)
+        place = Path(path).resolve() if isinstance(path, str | Path) else None
+        if place is not None and folder.is_relative_to(place):
+            raise InvalidArgumentError(f"the folder {folder} is that of the state's store", hint="give one of them a place of its own")
+        if place is not None and place.is_relative_to(folder):
+            patterns.append("/" + re.sub(r"([][*?\\!# ])", r"\\\1", str(place.relative_to(folder))) + "/")
+    return patterns
 
 
 def files_of(snapshot: Snapshot, name: str = "workspace") -> Files:
