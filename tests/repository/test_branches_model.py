@@ -208,7 +208,7 @@ def check(make: Callable[[], KVStore], examples: int, steps: int) -> None:
 
 
 def test_in_memory(long_run):
-    check(Memory, 400 if long_run else 12, 60 if long_run else 25)
+    check(Memory, 400 if long_run else 8, 60 if long_run else 25)
 
 
 def test_on_disk(long_run):

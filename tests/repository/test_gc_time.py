@@ -148,7 +148,7 @@ def test_nothing_is_left_of_a_deleted_ref_once_its_reflog_has_expired():
     repository.gc()
     assert len(list(repository.branches.deleted())) == len(list(repository.tags.deleted())) == 100
     repository.gc(expire=NOW)
-    assert set(store.keys()) - {"gc"} == empty
+    assert {key for key in store.keys("") if not key.startswith("shared/")} - {"gc"} == empty, "one key says that main was shared"
     assert repository.fsck().ok
 
 

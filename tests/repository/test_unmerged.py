@@ -35,6 +35,10 @@ def one_move(repository: Repository, rng: random.Random) -> None:
         state[f"k{rng.randrange(30)}"] = rng.random()
         state.commit()
 
+    def tagged() -> None:
+        state["t"] = rng.random()
+        state.commit(tag=f"t{rng.randrange(6)}")
+
     def delete() -> None:
         repository.branches.delete(name, force=rng.random() < 0.3)
         repository.tags.delete(f"t{rng.randrange(6)}")
@@ -44,6 +48,7 @@ def one_move(repository: Repository, rng: random.Random) -> None:
         places.append(repository.branches[other])
     moves: list[Callable[[], object]] = [
         *([commit] * 4),
+        tagged,
         lambda: repository.branches.create(new, rng.choice(places)),
         lambda: state.merge(other, policies={"**": "ours"}),
         lambda: state.cherry_pick(other, policies={"**": "theirs"}),
@@ -100,6 +105,22 @@ def test_the_answer_costs_the_same_however_many_branches_there_are(rounds):
         counts.append(counting.counts)
     assert counts[0] == counts[1]
     assert counts[0].round_trips < 30
+
+
+def test_a_tag_that_came_with_the_commit_keeps_it():
+    repository = Repository(Memory())
+    state = Versioned(repository, branch="a")
+    state["n"] = 1
+    state.commit(tag="t")
+    repository.branches.rename("a", "b")
+    repository.branches.delete("b")
+    state = Versioned(repository, branch="c")
+    state["n"] = 2
+    state.commit(tag="t2")
+    state["n"] = 3
+    state.commit()
+    with pytest.raises(UnmergedBranchError):
+        repository.branches.delete("c")
 
 
 def test_what_is_shared_is_forgotten_with_its_commits():

@@ -296,8 +296,10 @@ class Database:
         begun = [graph.origin(read(address), read) for address in strange]
         return BatchPart(puts={shared_key(each.address): b"" for each in begun if each is not None and each != own})
 
-    def is_shared(self, commit: Commit) -> bool:
-        """Whether any ref but the one it was made on may lead to a commit. Cost: O(log n) reads."""
+    def is_shared(self, ref: Ref, commit: Commit) -> bool:
+        """Whether any ref but this one may lead to its head. Cost: O(log n) reads."""
+        if ref.tagged:
+            return True
         begun = graph.origin(commit, self.commits.read) if self.fence.enabled else None
         return begun is None or shared_key(begun.address) in self.store
 

@@ -82,13 +82,13 @@ class Branches(Refs):
     def delete(self, name: str, *, force: bool = False) -> Commit:
         """Delete a branch; its head, which its reflog keeps as long as reflogs keep anything (30 days, unless gc is told otherwise).
 
-        Cost: O(log n) reads if the head is among the first parents of the default branch (``main``), or if no ref was ever pointed at a
-        commit of this branch, and none was merged: the store keeps that. Else it reads the commits of the default branch down to the
-        head's generation; then the heads of all branches and tags, and the commits of those that are longer, down to that generation.
-        None of that with ``force``.
+        Cost: O(log n) reads if the head is among the first parents of the default branch (``main``); or if no ref was ever pointed at a
+        commit of this branch, none was merged, and none was made with a tag: the store keeps that. Else it reads the commits of the
+        default branch down to the head's generation; then the heads of all branches and tags, and the commits of those that are longer,
+        down to that generation. None of that with ``force``.
 
         Args:
-            force: delete it even if no other branch or tag leads to its head. Needed also if only a tag by ``commit(tag=)`` does.
+            force: delete it even if no other branch or tag leads to its head.
 
         Raises:
             UnmergedBranchError: no other branch or tag leads to its head. Nothing was changed.
@@ -240,7 +240,7 @@ def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:
         return True
     if not head.parent_addresses and not head.shallow:
         return True  # the empty root commit, which every store has
-    if not database.is_shared(head):
+    if not database.is_shared(ref, head):
         return False
     others = (each.head for kind in _KINDS for each in iter_refs(database.store, kind) if (each.kind, each.name) != ("branch", ref.name))
     while some := set(islice(others, _COMPARED_AT_ONCE)):

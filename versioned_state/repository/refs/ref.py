@@ -29,6 +29,9 @@ WINDOW: Final = 300 * 1_000_000
 """How far ahead of its last change a branch may be in the index. A branch in steady use is moved there once in this time, and a listing by
 the last change reads the branches in steady use, about as many as the store has sessions at work."""
 
+_NO_MORE: Final = (None, 0, 0, False)
+"""The last fields of a record that are left out."""
+
 BORN: Final = b"\x01"
 """The value of every birth record."""
 
@@ -50,6 +53,7 @@ class Ref:
         bound: the ``Place`` in the index of branches by their last change; 0 if it is not there.
         moved: when the head was moved to a commit that existed already; None if the head is newer than the last such move.
         ttl: how long after its last change the branch expires; 0 if it does not.
+        tagged: whether a commit of the branch was made with a tag.
         due: the time in the index of branches that expire, which is that of the end or earlier; 0 if it is not there.
 
     All times are in microseconds; ``due`` counts from the year 1.
@@ -65,6 +69,7 @@ class Ref:
     moved: int | None = None
     ttl: int = 0
     due: int = 0
+    tagged: bool = False
 
     def changed(self, head: Commit) -> int:
         """When the head moved last, given the commit that it is."""
@@ -162,10 +167,13 @@ def write_ref(
     moved: int | None = None,
     ttl: int = 0,
     due: int = 0,
+    tagged: bool = False,
 ) -> bytes:
     """The record of a ref: its fields, the last ones only if they are needed, and a checksum over these and the key."""
     fields = [name, head, bound, log]
-    if ttl:
+    if tagged:
+        fields += (moved, ttl, due, tagged)
+    elif ttl:
         fields += (moved, ttl, due)
     elif moved is not None:
         fields.append(moved)
@@ -193,18 +201,19 @@ def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
     """The ref in a record. Raises ``CorruptRefError``."""
     try:
         named, head, bound, log, *rest = msgpack.unpackb(read_record(ref_key(kind, name), stored))
-        moved, ttl, due = rest if len(rest) > 1 else (rest[0] if rest else None, 0, 0)
+        rest += _NO_MORE[len(rest) :]
+        moved, ttl, due, tagged = rest
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptRefError(name, f"its record is damaged: {error}") from error
     if (
         named != name
         or not (head is None or (type(head) is bytes and len(head) == ADDRESS_SIZE))
         or not (log is None or (type(log) is bytes and len(log) == ADDRESS_SIZE))
-        or not (type(bound) is type(ttl) is type(due) is int and (moved is None or type(moved) is int))
+        or not (type(bound) is type(ttl) is type(due) is int and (moved is None or type(moved) is int) and type(tagged) is bool)
     ):
         raise CorruptRefError(name, "its record is not that of this ref")
     head, log = None if head is None else Address(head), None if log is None else Address(log)
-    return Ref(kind, name, head, log, stored, 0, bound, moved, ttl, due)
+    return Ref(kind, name, head, log, stored, 0, bound, moved, ttl, due, tagged)
 
 
 def after_move(
@@ -227,8 +236,9 @@ def after_move(
         end = changed + lives + YEAR_ONE
         due = ref.due if lives == ref.ttl and 0 < ref.due <= end else end
     lives = lives if head is not None else 0
-    stored = write_ref(ref.kind, ref.name, head, log, bound=bound, moved=moved, ttl=lives, due=due)
-    return Ref(ref.kind, ref.name, head, log, stored, ref.sweeps, bound, moved, lives, due)
+    tagged = ref.tagged and head is not None
+    stored = write_ref(ref.kind, ref.name, head, log, bound=bound, moved=moved, ttl=lives, due=due, tagged=tagged)
+    return Ref(ref.kind, ref.name, head, log, stored, ref.sweeps, bound, moved, lives, due, tagged)
 
 
 def batch_of(before: Ref, after: Ref) -> BatchPart:
@@ -319,13 +329,14 @@ def keys_of(ref: Ref) -> list[str]:
 def renamed(source: Ref, target: Ref) -> Ref:
     """The record of ``source`` under the name of ``target``, which has no head."""
     s = source
-    stored = write_ref(target.kind, target.name, s.head, s.log, bound=s.bound, moved=s.moved, ttl=s.ttl, due=s.due)
+    stored = write_ref(target.kind, target.name, s.head, s.log, bound=s.bound, moved=s.moved, ttl=s.ttl, due=s.due, tagged=s.tagged)
     return replace(source, name=target.name, stored=stored)
 
 
 def rewritten(ref: Ref, head: Address | None, log: Address | None) -> Ref:
     """The ref with another head and log, and all else as it was."""
-    stored = write_ref(ref.kind, ref.name, head, log, bound=ref.bound, moved=ref.moved, ttl=ref.ttl, due=ref.due)
+    r = ref
+    stored = write_ref(r.kind, r.name, head, log, bound=r.bound, moved=r.moved, ttl=r.ttl, due=r.due, tagged=r.tagged)
     return replace(ref, head=head, log=log, stored=stored)
 
 

@@ -177,8 +177,10 @@ class BranchHandle:
                 self.adopt_commit(parent, ref, staged)
                 return parent
             commit = write(tree, parent)
-            moved = self.publish(ref, commit, staged, resolving, NOTHING if tag is None else tag.part(commit))
-            if tag is not None:
+            if tag is None:
+                moved = self.publish(ref, commit, staged, resolving)
+            else:
+                moved = self.publish(replace(ref, tagged=True), commit, staged, resolving, tag.part(commit))
                 tag.settle(made=moved is not None)
             if moved is not None:
                 self.adopt_commit(commit, moved, staged)
