@@ -244,3 +244,29 @@ def test_a_hook_hears_that_its_state_is_closed():
     state.close()
     state.close()
     assert closed == [True]
+
+
+def test_a_hook_gives_the_roots_to_commit_and_live_values_follow():
+    class Twice(Hook):
+        """Commits the root as it is, and then with one more key; merges too."""
+
+        def settle(self, nodes, before, after):
+            return after, edit_map(nodes, after, {user_key("settled"): b"\x01"})
+
+    state = Versioned()
+    state._handle.hooks.add(Twice(), state.head)
+    state["a"] = 1
+    assert str(state.status()) == "+ a = 1", "status shows the change as it was made"
+    commit = state.commit("first", meta={"n": 1})
+    assert [(each.message, dict(state.checkout(each)), each.meta) for each in state.log()] == [
+        ("first", {"a": 1, "settled": 1}, {"n": 1}),
+        ("first (in full)", {"a": 1}, {}),
+    ]
+    assert (commit, state["settled"]) == (state.head, 1)
+    fork = Versioned(state.repository).fork("fork", at="HEAD~1")
+    fork["b"] = 2
+    fork.commit()
+    state["c"] = 3
+    state.commit()
+    state.merge("fork")
+    assert dict(state) == {"a": 1, "b": 2, "c": 3, "settled": 1}

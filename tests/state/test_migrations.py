@@ -18,6 +18,7 @@ from versioned_state.errors import (
     MergeConflictError,
     MigrationError,
     NewerVersionError,
+    ReadOnlyError,
     SchemaError,
     StorageError,
     UncommittedChangesError,
@@ -364,6 +365,19 @@ def test_many_old_commits_are_looked_at_while_the_head_waits_to_be_written():
     state.commit("a")
     assert Versioned(old.repository)["messages"][-2:] == [{"text": "more"}, {"text": "a"}]
     assert state.repository.fsck().findings == ()
+
+
+def test_a_store_that_is_open_for_reading_is_read_at_the_newest_version(tmp_path):
+    import versioned_state
+
+    with Versioned(Disk(tmp_path / "s")) as old:
+        old.update(first="Ann", last="Lee")
+        old.commit()
+    with versioned_state.open(tmp_path / "s", read_only=True, migrations=migrations()) as state:
+        assert state["name"] == "Ann Lee"
+        with pytest.raises(ReadOnlyError):
+            state.commit()
+        assert state["name"] == "Ann Lee"
 
 
 # Merges and other writers

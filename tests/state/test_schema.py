@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, RootModel, field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from versioned_state import Disk, Memory, Schema, Versioned, task
-from versioned_state.errors import InvalidArgumentError, MergeConflictError, SchemaError
+from versioned_state.errors import HandleClosedError, InvalidArgumentError, MergeConflictError, SchemaError
 from versioned_state.storage import Counting
 
 
@@ -481,3 +481,55 @@ def test_commits_together_are_checked_and_none_is_made():
     second["a"] = 2
     first.repository.commit_together([first, second], "both")
     assert Versioned(store, branch="y")["a"] == 2
+
+
+def test_a_task_that_breaks_the_schema_is_rolled_back_and_recorded():
+    state = Versioned(schema={"a": int})
+    state["a"] = 1
+    state.commit()
+
+    @task
+    def work(state: Any) -> None:
+        state["b"] = 2
+        state["a"] = "text"
+
+    with pytest.raises(SchemaError) as caught:
+        work(state=state)
+    assert caught.value.path == "a"
+    assert dict(state) == {"a": 1}
+    assert state.head.meta["outcome"] == "failure"
+    assert dict(state.checkout("HEAD")) == {"a": 1}
+
+
+def test_threads_that_share_a_handle_are_checked_one_by_one():
+    from threading import Thread
+
+    state = Versioned(schema={"**": int})
+    failures: list[str] = []
+
+    def work(name: int) -> None:
+        for index in range(20):
+            state[f"k{name}"] = index
+            try:
+                state.commit()
+            except SchemaError as error:
+                failures.append(error.path)
+
+    threads = [Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    state["bad"] = "x"
+    assert refused(state).path == "bad"
+
+
+def test_a_closed_state_and_an_empty_one():
+    state = Versioned(schema=Settings, check_reads=True)
+    assert state.commit() == state.head, "nothing was changed"
+    with pytest.raises(SchemaError, match="name"):
+        Schema(Settings).check(state)
+    state.close()
+    with pytest.raises(HandleClosedError):
+        state.commit()
