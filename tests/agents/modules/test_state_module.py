@@ -302,6 +302,25 @@ def test_an_override_converts_the_state_that_the_base_gives():
     assert StateModule.state_dict(memory)["content"] == memory.content, "what JSON cannot hold is the same object"
 
 
+def test_an_override_that_wraps_the_base_is_asked():
+    class Wrapping(Memory):
+        def state_dict(self) -> dict[str, Any]:
+            return {"wrapped": super().state_dict()}
+
+        def load_state_dict(self, state_dict: Any, strict: bool = True) -> None:  # noqa: FBT001, FBT002 - agentscope's signature
+            super().load_state_dict(state_dict["wrapped"], strict)
+
+    for name in ("state_dict", "load_state_dict"):  # as functools.wraps does
+        functools.update_wrapper(getattr(Wrapping, name), getattr(StateModule, name))
+    agent = Agent()
+    agent.memory = Wrapping([1])
+    state = agent.state_dict()
+    assert state["memory"] == {"wrapped": {"content": [1]}}
+    agent.memory.content = []
+    agent.load_state_dict(state)
+    assert agent.memory.content == [1]
+
+
 def test_a_module_of_another_library_with_the_same_methods_is_state_too():
     class Foreign:
         def __init__(self) -> None:

@@ -24,15 +24,19 @@ class Registered:
     load_json: Function | None = None
 
 
+_own: Final[dict[int, object]] = {}
+"""The methods of ``StateModule``, by id. Not a mark on them: ``functools.wraps`` would put it on an override too."""
+
+
 def own(method: F) -> F:
-    """Mark a method of ``StateModule``. A class whose method has no mark overrides it."""
-    vars(method)["is_own"] = True
+    """Make a method known as one of ``StateModule``. A class that has another of that name overrides it."""
+    _own[id(method)] = method
     return method
 
 
 def overrides(cls: type, method: str) -> bool:
     """Whether a class of modules has another method of that name than ``StateModule``."""
-    return not getattr(getattr(cls, method), "is_own", False)
+    return id(getattr(cls, method)) not in _own
 
 
 def is_module(value: object) -> bool:
