@@ -794,3 +794,35 @@ def test_git_around_the_folder_does_not_see_the_records(state, workspace, folder
     shown = subprocess.run([*GIT, "-C", str(folder), "status", "--porcelain"], check=True, capture_output=True, text=True).stdout
     assert shown == "?? a\n"
     assert not workspace.status()
+
+
+class Shared(Memory):
+    """A store that others can write to."""
+
+    private = False
+
+
+def test_files_are_files_in_a_store_of_others_too(folder):
+    state = Versioned(Shared())
+    Workspace(state, folder)
+    lay(folder, FIRST)
+    state.commit()
+    files = Versioned(state.repository)["workspace"]
+    assert files["src/run.sh"] == File("#!/bin/sh\n", 0o755)
+    assert files["link"] == Symlink("src/main.py")
+    assert files["empty/inside"] == Folder()
+
+
+def test_two_writers_of_mode_and_content_conflict(folder):
+    store = Memory()
+    state = Versioned(store)
+    Workspace(state, folder)
+    (folder / "run.sh").write_text("1")
+    state.commit()
+    other = Versioned(store)
+    other["workspace"]["run.sh"] = "2"
+    other.commit()
+    (folder / "run.sh").chmod(0o755)
+    with pytest.raises(MergeConflictError):
+        state.commit()
+    assert tree_of(folder) == {"run.sh": (0o755, b"1")}
