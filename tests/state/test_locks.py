@@ -34,7 +34,7 @@ from versioned_state.errors import (
 )
 from versioned_state.objects.keys import lock_key
 from versioned_state.repository.refs import lock_record
-from versioned_state.storage import Counting, Fault, Faulty
+from versioned_state.storage import Cache, Counting, Encrypted, Fault, Faulty, Tiered
 
 
 def other(state: Versioned) -> Versioned:
@@ -52,7 +52,7 @@ def let_the_time_pass(state: Versioned, branch: str = "main") -> None:
 def steal(state: Versioned) -> int:
     """Another holder takes the lock over, and gives it back; its token."""
     thief = other(state)
-    let_the_time_pass(thief)
+    let_the_time_pass(thief, state.branch)
     with thief.lock(wait=0) as lock:
         return lock.token
 
@@ -370,6 +370,24 @@ def test_gc_removes_the_locks_of_branches_that_never_were_and_fsck_checks_the_ot
     assert (finding.problem, finding.what, finding.id) == ("corrupt", "lock", "lock/main")
     with pytest.raises(StateError, match="damaged"), Versioned(store).lock():
         pass
+    Versioned(store).commit("begin", allow_empty=True)
+    Repository(store).branches.delete("main", force=True)
+    assert Repository(store).fsck().ok
+
+
+@pytest.mark.parametrize("wrap", [lambda store: Encrypted(store, b"k" * 32), lambda store: Tiered(Memory(), store), Cache])
+def test_over_wrapped_stores(wrap):
+    store = wrap(Memory())
+    state = Versioned(store, branch="a/b")
+    with state.lock():
+        state["n"] = 1
+        state.commit("one")
+        with pytest.raises(LockTimeoutError), other(state).lock(wait=0):
+            pass
+        steal(state)
+        with pytest.raises(FencedError):
+            state.commit("late", allow_empty=True)
+    assert Repository(store).fsck().ok
 
 
 def test_errors_cross_processes():

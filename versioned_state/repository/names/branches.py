@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import BranchMovedError, RefExistsError, UnmergedBranchError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import RefKind
+from versioned_state.objects.keys import RefKind, lock_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
@@ -103,12 +103,12 @@ class Branches(Refs):
 
     def remove(self, name: str, check: Callable[[Ref, Commit], None], *, action: str = DELETE) -> Commit:
         """Delete a branch with its lock, unless ``check`` raises; the commit that it pointed to. Raises ``UnknownRevisionError``."""
-        from versioned_state.repository.refs.lock_record import read_lock, remove_lock
+        from versioned_state.repository.refs.lock_record import remove_lock
 
         if type(name) is not str:
             self._live(name)  # raises
         store = self._database.store
-        lock = read_lock(store, name)
+        lock = store.get(lock_key(name))
         head = self._delete(name, check, action=action)
         remove_lock(store, name, lock)
         return head

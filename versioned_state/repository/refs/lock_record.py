@@ -125,10 +125,10 @@ def remove_unused_locks(database: Database) -> None:
         with suppress(CorruptObjectError, CorruptRefError):  # fsck tells of these
             record = parse_lock(key, stored)
             if not record.held and database.ref("branch", branch).head is None:
-                remove_lock(database.store, branch, record)
+                remove_lock(database.store, branch, stored)
 
 
-def remove_lock(store: KVStore, branch: str, record: LockRecord) -> None:
-    """Remove the record of a branch that is gone, unless somebody has written it since it was read."""
-    if record.stored is not None:
-        replace_record(store, lock_key(branch), record.stored, None)
+def remove_lock(store: KVStore, branch: str, stored: bytes | None) -> None:
+    """Remove the record of a branch that is gone, damaged or not, unless somebody has written it since it was read."""
+    if stored is not None:
+        replace_record(store, lock_key(branch), stored, None)
