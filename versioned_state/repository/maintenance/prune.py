@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import InvalidArgumentError, MissingObjectError, StoreBusyError
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = 100
 """Plans that another ``prune`` may overtake before this one gives up."""
+
+_READ_AT_ONCE: Final = 256
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
@@ -90,7 +93,8 @@ def prune(
 
     A branch keeps the commits, by first parents, that are among its last ``keep_last`` or not older than ``older_than``; the head always
     stays. Merged commits stay as far back as those go. One compare-and-set publishes the change; writers are never in the way, and never
-    held up. Cost: reads every commit once.
+    held up. Cost: reads the records and heads of all refs, O(log n) commits of each line, and every commit of the lines that the pruned
+    branches are part of; of all refs, if one of them has a merge.
 
     Args:
         keep_last: how many commits of a branch to keep, by first parents; 1 or more.
@@ -179,24 +183,40 @@ class _Roots:
 
 
 def _roots(database: Database, retention: _Retention) -> _Roots:
+    read = database.commits.read
     pruned: dict[str, Commit] = {}
     tags: list[Commit] = []
     whole: list[Commit] = []
-    for ref in (ref for kind in _KINDS for ref in iter_refs(database.store, kind, deleted=True)):
-        whole += logged_commits(database, ref, since=retention.entries_since)
-        if ref.head is None:
-            continue
-        commit = database.commits.read(ref.head)
-        if ref.kind == "branch" and retention.prunes(ref.name):
-            pruned[ref.name] = commit
-        else:
-            (whole if ref.kind == "branch" else tags).append(commit)
+    refs = (ref for kind in _KINDS for ref in iter_refs(database.store, kind, deleted=True))
+    while some := list(islice(refs, _READ_AT_ONCE)):
+        heads = database.commits.read_many(ref.head for ref in some if ref.head is not None)
+        for ref in some:
+            whole += logged_commits(database, ref, since=retention.entries_since)
+            if ref.head is None:
+                continue
+            if ref.kind == "branch" and retention.prunes(ref.name):
+                pruned[ref.name] = heads[ref.head]
+            else:
+                (whole if ref.kind == "branch" else tags).append(heads[ref.head])
     if retention.keep_tagged:
         whole, tags = whole + tags, []
-    untouched = {commit.address for commit in graph.walk(whole, database.commits.read)} if tags else set()
+    if not tags:
+        whole = _beside(whole, list(pruned.values()), read)
+    untouched = {commit.address for commit in graph.walk(whole, read)} if tags else set()
     loose = [commit for commit in tags if commit.address not in untouched]
-    before = {commit.address for commit in graph.walk([*pruned.values(), *loose], database.commits.read)}
+    before = {commit.address for commit in graph.walk([*pruned.values(), *loose], read)}
     return _Roots(pruned, whole, loose, before)
+
+
+def _beside(heads: list[Commit], pruned: list[Commit], read: graph.Read) -> list[Commit]:
+    """Those of some heads that may lead to a commit of the pruned branches. The history of the others need not be read.
+
+    Two lines without merges that share a commit end at the same one. Cost: O(log n) reads for each head.
+    """
+    if any(head.merge_height for head in pruned):
+        return heads
+    ends = {graph.descend(head, 1, read) for head in pruned}
+    return [head for head in heads if head.merge_height or graph.descend(head, 1, read) in ends]
 
 
 def _plan(database: Database, retention: _Retention, *, dry_run: bool) -> _Plan:
