@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -204,3 +205,20 @@ def test_processes(tmp_path: Path):
 def test_bad_arguments(arguments: Any, options: Any):
     with pytest.raises(InvalidArgumentError):
         parallel(*arguments, **options)
+
+
+def test_what_calls_append_is_in_the_order_of_the_calls_whichever_ends_first():
+    ended = [threading.Event() for _ in range(5)]
+    ended[4].set()
+
+    @task
+    def tell(number: int) -> None:
+        assert ended[number + 1].wait(30)
+        current_state()["log"].append(number)
+        ended[number].set()
+
+    state = Versioned()
+    state["log"] = ["begin"]
+    state.commit()
+    parallel(state, [partial(tell, number) for number in range(4)], policies={"log": "append"})
+    assert state["log"] == ["begin", 0, 1, 2, 3]

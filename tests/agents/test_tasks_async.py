@@ -13,6 +13,7 @@ import pytest
 import versioned_state
 from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.event_loop import in_event_loop
+from tests.support.watched_stores import Watched
 from versioned_state import Live, Memory, Versioned, checkpoint, current_state, emit, events, task
 from versioned_state.agents.events.classes import ActionEvent, TaskStartEvent
 from versioned_state.errors import NoTaskError, TransactionError
@@ -455,3 +456,36 @@ async def test_on_event_and_nested_namespaces_of_coroutines():
     await outer(state=state, on_event=seen.append)
     assert seen == list(events(state))
     assert [event.full_namespace for event in events(state, types=TaskStartEvent)] == ["outer", "outer/walk"]
+
+
+@in_event_loop
+async def test_a_checkpoint_off_the_event_loop():
+    """It is the call's, it is restored to, and no request of it is made on the thread of the loop."""
+    store = Watched(Memory())
+    state = Versioned(store)
+    threads: set[int] = set()
+
+    @task
+    async def inner(*, fails: bool) -> None:
+        own: Any = current_state()
+        own["n"] = [1]
+        store.before = lambda _: threads.add(threading.get_ident())
+        commit: Any = await own.aio.run(lambda: checkpoint("half"))
+        store.before = lambda _: None
+        assert commit.meta["task"] == "inner"
+        own["n"].append(2)
+        if fails:
+            raise ValueError
+
+    @task
+    async def outer() -> None:
+        current_state()["outer"] = 1
+        with pytest.raises(ValueError):
+            await inner(fails=True)
+
+    await inner(fails=False, state=state)
+    assert state["n"] == [1, 2]
+    await outer(state=state)
+    assert (state["outer"], state.namespace("inner")["n"]) == (1, [1])
+    assert threads
+    assert threading.get_ident() not in threads

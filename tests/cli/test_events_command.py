@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.support.command_line import Vstate
+from tests.support.terminal import COMMAND, environment
 from versioned_state import Agent, Disk, Versioned, current_state, emit, events, task
 
 
@@ -107,3 +110,24 @@ def test_what_cannot_be_followed_is_refused(vstate: Vstate, store: Path):
     result = vstate("events", "main~1", "--follow", store=store)
     assert result.code != 0
     assert "--follow takes a branch" in result.stderr
+
+
+def test_a_process_follows_what_another_commits_until_ctrl_c(store: Path, tmp_path: Path):
+    command = [*COMMAND, "--store", str(store), "events", "--follow", "--type", "Booked", "--json"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            before = [json.loads(process.stdout.readline()) for _ in range(3)]
+            with Versioned(Disk(store)) as state:
+                for city in ("Lima", "Bonn"):
+                    book(city, state=state)
+                    (line,) = (json.loads(process.stdout.readline()),)
+                    assert city in json.dumps(line)
+            assert all("Lima" not in json.dumps(each) for each in before)
+            process.send_signal(signal.SIGINT)
+            rest, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert rest == ""
+    assert process.returncode in (0, 130), said
+    assert "Traceback" not in said

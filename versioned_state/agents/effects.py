@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 from versioned_state.agents.call import current_call, require_call
+from versioned_state.agents.tasks.ways import at_once
 from versioned_state.errors import EffectInDoubtError, ErasedResultError, InvalidArgumentError, StateError, StorageError
 from versioned_state.repository.ledger import RUNNING, EffectRecord, Entry, Ledger, check_effect_key
 from versioned_state.repository.maintenance.owner import Owner
@@ -101,7 +102,7 @@ def effect(
         return function(*args, **call.kwargs)  # the task was given no state, so nothing would remember it
     if is_awaited:
         return cast("T", _Effect(place.ledger, call, _off_loop, _awaited).carry_out())
-    return cast("T", _at_once(_Effect(place.ledger, call, _directly, _directly).carry_out()))
+    return cast("T", at_once(_Effect(place.ledger, call, _directly, _directly).carry_out()))
 
 
 def effects(state: State | Repository) -> list[EffectRecord]:
@@ -338,15 +339,6 @@ async def _directly(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 async def _awaited(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     result = work(*args, **kwargs)
     return await result if isinstance(result, Awaitable) else result
-
-
-def _at_once(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that awaits nothing but what is there."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        return end.value
-    raise AssertionError("a synchronous effect waited")
 
 
 def _is_coroutine_function(function: object) -> bool:

@@ -224,7 +224,9 @@ class _Work:
                 outcomes.append(Outcome(None, error, made))
                 continue
             try:
-                merged.merge(commit, message=f"merge {self._describe(index)}", policies=self._policies)
+                description = operations.Description(f"merge {self._describe(index)}")
+                with ready(merged._lock):  # in the order of the calls, whichever ended first
+                    operations.merge(merged._handle, commit, description, Resolving(self._policies), fast_forward=True, in_time=False)
             except (InvalidTransitionError, SchemaError) as refused:
                 refused.add_note(f"call {index}, {self._describe(index)}, was not merged")
                 outcomes.append(Outcome(value, refused, made))

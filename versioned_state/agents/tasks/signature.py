@@ -64,13 +64,21 @@ class TaskSignature:
         """The arguments of a call, of which the first ``skip`` are not inputs. Raises ``TypeError`` as the function would."""
         given = self._bind_simply(args, kwargs) if self._is_simple else None
         if given is None:
-            bound = self._own.bind(*args, **kwargs)
+            bound = self._bind(args, kwargs)
             bound.apply_defaults()
             given = dict(bound.arguments)
             args, kwargs = bound.args, bound.kwargs
         for name in self._names[:skip]:
             given.pop(name, None)
         return Bound(given, args, kwargs)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        try:
+            return self._own.bind(*args, **kwargs)
+        except TypeError as error:
+            if not self.takes_state:
+                raise
+            raise TypeError(f"{self._function.__name__}(): {error}; a task takes its state by keyword: state=") from None
 
     def _bind_simply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
         """The same for most signatures and calls, at a fraction of the cost; None if ``Signature.bind`` must say."""

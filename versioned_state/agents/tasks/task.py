@@ -254,7 +254,8 @@ def current_state() -> State:
 def checkpoint(message: str = "") -> Commit | None:
     """Commit in the middle of a task: everything that has changed on its state; the commit, or None if the state has no commits.
 
-    A failure of the task, and of those around it, is then restored to here.
+    A failure of the task, and of those around it, is then restored to here. It waits for the store; in a coroutine,
+    ``await state.aio.run(checkpoint)`` does so off the event loop.
 
     Raises:
         NoTaskError: no task runs here.

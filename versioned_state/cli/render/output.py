@@ -133,6 +133,10 @@ class Output:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
+    def flush(self) -> None:
+        """Let whoever reads the output see all of it now."""
+        sys.stdout.flush()
+
     def _write(self, text: str) -> None:
         (sys.stdout if self._page is None else self._page).write(text)
 

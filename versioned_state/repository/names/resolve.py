@@ -34,7 +34,10 @@ def resolve(database: Database, rev: str | Commit, *, head: Commit | None = None
         # It may have become shallow since it was read.
         return database.commits.read(rev.address) if rev.address in database.commits.shallow else rev
     if type(rev) is not str:
-        raise InvalidArgumentError(f"a revision is a string or a Commit, not {type(rev).__name__}")
+        raise InvalidArgumentError(
+            f"a revision is a string or a Commit, not {type(rev).__name__}",
+            hint="HEAD is the current commit; an event in a Live has no commit_hash",
+        )
     if not rev.isascii() and has_surrogate(rev):
         raise UnknownRevisionError(rev.encode("unicode_escape").decode(), reason="it has characters that no name has")
     whole = _by_full_id(database, rev)

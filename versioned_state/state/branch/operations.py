@@ -184,8 +184,14 @@ def _with_skipped(staged: Staged, commit: Commit) -> Commit:
     return replace(commit, skipped=skipped) if skipped else commit
 
 
-def merge(handle: BranchHandle, theirs: Commit, description: Description, resolving: Resolving, *, fast_forward: bool) -> Commit:
-    """Merge a commit into the branch. Returns the new head. See ``Versioned.merge``."""
+def merge(
+    handle: BranchHandle, theirs: Commit, description: Description, resolving: Resolving, *, fast_forward: bool, in_time: bool = True
+) -> Commit:
+    """Merge a commit into the branch. Returns the new head. See ``Versioned.merge``.
+
+    Args:
+        in_time: what both sides appended is in the order of the commits' times; else ours comes first.
+    """
     for attempt in range(_ATTEMPTS):
         staged = handle.clean("merge()")
         ref, ours = handle.read_head()  # perhaps not our head, which moves only after the merge
@@ -197,7 +203,7 @@ def merge(handle: BranchHandle, theirs: Commit, description: Description, resolv
                 move_branch(handle, theirs, f"merge {theirs.short}: fast-forward", at=(ref, ours))
                 return theirs
             continue
-        first = (theirs.time, theirs.id) < (ours.time, ours.id)
+        first = in_time and (theirs.time, theirs.id) < (ours.time, ours.id)
         roots = handle.root_of(ours), handle.root_of(theirs)
         tree = merge_roots(handle, staged, _base_tree(handle, staged, ours, theirs), *roots, resolving, theirs_first=first)
         parents = handle.migrated(ours, staged), handle.migrated(theirs, staged)

@@ -16,7 +16,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from weakref import ReferenceType, ref
 
-from versioned_state.errors import STAGED, MergeConflictError, StateError, TransactionError
+from versioned_state.errors import STAGED, CommitInDoubtError, MergeConflictError, StateError, TransactionError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.caller import HandleLock, current_caller, ready
 from versioned_state.state.branch import operations
@@ -33,6 +33,7 @@ T = TypeVar("T")
 H = TypeVar("H", bound=Hook)
 
 _ROLLED_BACK: Final = "the transaction was rolled back"
+_TAKEN_BACK: Final = "; if the store has its commit, the next one takes that back, and the same block once more keeps it"
 _END_IT: Final = "take the generator to its end, or close it"
 
 
@@ -338,7 +339,8 @@ class Transactions:
         try:
             operations.commit(self._handle, transaction.options, Resolving(transaction.options.policies, remains=STAGED))
         except StateError as error:
-            error.remains = _ROLLED_BACK
+            in_doubt = isinstance(error, CommitInDoubtError)
+            error.remains = _ROLLED_BACK + (_TAKEN_BACK if in_doubt else "")
             if isinstance(error, MergeConflictError):
                 error.hint = "refresh(), and do it again; or give it policies="
             raise

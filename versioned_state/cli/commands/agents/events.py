@@ -65,6 +65,7 @@ def events(
             seen.add(_identity(event))
             _show(output, event, as_json=as_json)
         while follow:
+            output.flush()  # a pipe is not flushed at the end of a line
             time.sleep(_PAUSE_S)
             for event in _select(read_events(repository.snapshot(rev, describe=True), since=when), types, task):
                 if _identity(event) not in seen:
