@@ -137,6 +137,12 @@ _FOR_PROGRAMS = {
         "state.diff(a, b) takes revisions",
         'partial(book, "Rome")',
         'executor="threads", or a Disk',
+        'save_session_state("one", agent=agent)',
+        "JSONSession(save_dir=x) is all sessions of a folder",
+        "allow_not_exist=True leaves the modules as they are",
+        "Tiered(Memory(), Disk('./agent-state'))",
+        "discard(), and do it again under a new lock; a longer ttl=, commits and renew() keep a lock",
+        "apply() is not a function of value and event alone, has changed, or the events were edited",
     ],
     "an option of the store's URL": ["raise max_connections"],
     "vstate runs no event loop": [

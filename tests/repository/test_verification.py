@@ -93,7 +93,7 @@ def answers(store: Memory) -> dict[str, Any]:
 
 def damage(rng: random.Random, stored: bytes) -> bytes:
     data = bytearray(stored)
-    match rng.randrange(5):
+    match rng.randrange(5) if stored else 1:  # the keys of an index have no value
         case 0:
             del data[rng.randrange(len(data)) :]
         case 1:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from tests.support.handles import two
-from versioned_state import StateSequence, Versioned
+from versioned_state import Memory, StateSequence, Versioned
 from versioned_state.state.worktree.lists.unloaded import UnloadedLists
 from versioned_state.storage import Counting
 
@@ -143,3 +144,20 @@ def test_a_sequence_after_others_appended():
     assert list(sequence) == [1, 2]
     sequence.append(3)
     assert b.checkout(b.commit())["list"] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_large_element_that_a_rollback_has_put_back_is_stored(reopened):
+    """The rollback staged it for itself; the commit has to store it all the same."""
+    store = Memory()
+    state = Versioned(store)
+    if reopened:
+        state["a"] = [{"text": "first"}] * 300
+        state.commit()
+    with state.transaction("a block"):
+        state.sequence("a").append({"text": ["a long text " * 500]})
+        with suppress(ZeroDivisionError), state.transaction():
+            state.sequence("a").append({"text": "no"})
+            state.sequence("a")[-2]["text"][0] = 1 / 0
+    assert Versioned(store)["a"][-1] == {"text": ["a long text " * 500]}
+    assert state.repository.fsck().ok

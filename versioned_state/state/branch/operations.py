@@ -143,10 +143,11 @@ def _stage_and_commit(
     message = options.message or summarize(worktree, staged, options.subject, amended)
     author = handle.author if options.author is None else options.author
 
-    description = Description(message, author, options.meta)
-
     def write(tree: Tree, parent: Commit) -> Commit:
-        return write_on(handle, staged, tree, parent, description, allow_empty=allow_empty)
+        if handle.migrator is None and not hooks.all:
+            write_commit = handle.repository.database.write_commit
+            return write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta)
+        return write_on(handle, staged, tree, parent, Description(message, author, options.meta), allow_empty=allow_empty)
 
     commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty, amended=amended, tag=tag)
     if pending:
