@@ -253,6 +253,18 @@ def test_checkout_migrated_needs_migrations():
         state.checkout("HEAD", migrated=True)
 
 
+def test_migrated_snapshots_are_compared():
+    old = old_state(first="Ann", last="Lee", messages=[f"message {index}" for index in range(300)])
+    first = old.head
+    old["messages"].append("more")
+    old.commit()
+    state = Versioned(old.repository, migrations=migrations())
+    before, after = (state.checkout(rev, migrated=True) for rev in (first, "HEAD"))
+    assert str(before.diff(after)) == "+ messages[300] = {'text': 'more'}"
+    assert str(after.diff(before)).startswith("- messages[300]")
+    assert len(state.checkout(first).diff(before)) == len(before.diff(state.checkout(first))) == 303
+
+
 # Moves
 
 

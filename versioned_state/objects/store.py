@@ -97,6 +97,11 @@ class Staging:
         None: that was not said yet. -1: it never was.
         """
 
+    @property
+    def store(self) -> ObjectStore:
+        """The store beneath."""
+        return self._store
+
     def __len__(self) -> int:
         return len(self._staged)
 
@@ -168,6 +173,20 @@ class Staging:
     def resend(self) -> None:
         """Objects that were sent may have been deleted since, as garbage: the next batch takes all of them again."""
         self._sent.clear()
+
+
+class Overlaid:
+    """Reads from a staging the objects that it has, and the others from another reader over the same store."""
+
+    def __init__(self, first: Staging, second: Reader) -> None:
+        self._first = first
+        self._second = second
+
+    def read(self, address: Address) -> bytes:
+        return self._first.read(address) if address in self._first else self._second.read(address)
+
+    def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
+        return {address: self.read(address) for address in addresses}
 
 
 def verified(address: Address, stored: bytes) -> bytes:

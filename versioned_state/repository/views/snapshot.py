@@ -9,7 +9,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, ReadOnlyError, UnknownPathError
-from versioned_state.objects.store import Reader
+from versioned_state.objects.store import Overlaid, Reader, Staging
 from versioned_state.repository.arguments import count
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.render import WIDTH
@@ -255,11 +255,11 @@ class Snapshot(Mapping[str, Any]):
         """
         if not isinstance(other, Snapshot):
             raise InvalidArgumentError(f"diff() takes a snapshot, not {type(other).__name__}", hint="state.diff(a, b) takes revisions")
-        if other._reader is not self._reader:
+        if _store_of(other._reader) is not _store_of(self._reader):
             raise InvalidArgumentError("the snapshots are of different repositories", hint="take both from one")
         from versioned_state.repository.views.diff import Diff
 
-        return Diff(self._reader, self._tree, other._tree, cache=self._cache)
+        return Diff(_both(self._reader, other._reader), self._tree, other._tree, cache=self._cache)
 
     def _repr_html_(self) -> str:
         from versioned_state.repository.views.html import table
@@ -288,3 +288,15 @@ class Snapshot(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"<Snapshot {self._where() or 'of a state'}>"
+
+
+def _store_of(reader: Reader) -> Reader:
+    """The store beneath the objects that only one snapshot has, such as those of a migrated one."""
+    return reader.store if isinstance(reader, Staging) else reader
+
+
+def _both(a: Reader, b: Reader) -> Reader:
+    """A reader of what two readers over one store have."""
+    if a is b:
+        return a
+    return Overlaid(a, b) if isinstance(a, Staging) else _both(b, a) if isinstance(b, Staging) else a

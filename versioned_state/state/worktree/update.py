@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from versioned_state.errors import StateError, StorageError
-from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.objects.store import ObjectStore, Overlaid, Staging
 from versioned_state.repository.history.reach import iter_new, references_of_cell
 from versioned_state.state.aio.caller import current_caller
 from versioned_state.state.worktree.entries import UNSTORABLE, Entry, Staged
@@ -341,18 +341,4 @@ class Updater:
 
 def over(nodes: Nodes, first: Staging, second: Staging) -> Nodes:
     """Nodes over two overlays."""
-    return nodes if first is second else Nodes(_Either(first, second))
-
-
-class _Either:
-    """Reads from the first overlay that has an object, of two over one store."""
-
-    def __init__(self, first: Staging, second: Staging) -> None:
-        self._first = first
-        self._second = second
-
-    def read(self, address: Any) -> bytes:
-        return self._first.read(address) if address in self._first else self._second.read(address)
-
-    def read_many(self, addresses: Any) -> dict[Any, bytes]:
-        return {address: self.read(address) for address in addresses}
+    return nodes if first is second else Nodes(Overlaid(first, second))
