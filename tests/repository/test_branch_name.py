@@ -52,12 +52,13 @@ def test_other_ids_give_another_name(ids, others):
     assert (branch_name(*ids) == branch_name(*others)) == (ids == others)
 
 
-@given(IDS, IDS, st.integers(1, 3))
-def test_the_first_ids_are_the_prefix_of_all_names_that_begin_with_them(ids, others, first):
-    start = branch_name(*ids[:first]) + "/"
-    assert branch_name(*ids[:first], *others).startswith(start)
-    if others[:first] != ids[:first]:
-        assert not branch_name(*others).startswith(start)
+@given(st.lists(ID, min_size=1, max_size=3), IDS)
+@example([""], ["", ""])
+def test_the_first_ids_are_the_prefix_of_all_names_that_begin_with_them(first, others):
+    start = branch_name(*first) + "/"
+    assert branch_name(*first, *others).startswith(start)
+    begins = len(others) > len(first) and others[: len(first)] == first
+    assert branch_name(*others).startswith(start) == begins
 
 
 def test_what_people_use_as_ids_stays_legible():
