@@ -287,7 +287,7 @@ class Versioned(BranchOperations):
         seconds, on the same machine at once. A holder that is merely slow may lose it too: then each commit and each move of the branch
         through this handle raises ``FencedError`` until the block is left, whatever keys it touches. Commits and ``lock.renew()`` let the
         time begin anew. A block of the same thread and task within the block changes nothing. If the store fails at the end, the lock is
-        over with its time. Cost: two round trips to take it with the refresh, one to release it, and none for a commit.
+        over with its time. Cost: three round trips to take it and to refresh, one to release it, and none for a commit.
 
         Args:
             ttl: seconds without a sign of life after which others may take the lock.
