@@ -41,7 +41,7 @@ def test_gc_as_json(vstate: Vstate, own_trip: Trip):
     drop(own_trip.path)
     shown = json.loads(vstate("gc", "--expire", "0s", "--json", store=own_trip.path).stdout)
     assert shown["freed"] > 0
-    assert set(shown) == {"refs", "kept", "kept_bytes", "freed", "freed_bytes", "seconds", "compacted", "dry_run"}
+    assert set(shown) == {"refs", "kept", "kept_bytes", "freed", "freed_bytes", "seconds", "compacted", "dry_run", "finished"}
 
 
 def test_gc_beside_another_one_is_one_line_with_a_way_out(vstate: Vstate, own_trip: Trip):

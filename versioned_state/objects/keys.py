@@ -9,7 +9,7 @@ key                            value
 ``ref/tag/<name>``             a tag: the same
 ``born/branch/<name>``         the branch was created: if its ref is missing, it was lost
 ``born/tag/<name>``            the same for a tag
-``shared/<32 characters>``     the line that begins with this commit is, or was, in more than one ref; the value is empty
+``shared/<32 characters>``     a ref was pointed at this commit, or merged it, after it was made; the value is empty
 ``recent/<16 digits>/<name>``  a branch, by when it changed last: see ``refs/ref``; the value is empty
 ``due/<16 digits>/<name>``     a branch that expires, by when: see ``refs/ref``; the value is empty
 ``note/<32 characters>``       the note of a commit, under its address in URL-safe base64
@@ -114,7 +114,7 @@ def note_key(address: Address) -> str:
 
 
 def shared_key(address: Address) -> str:
-    """The key that says that more than one ref leads, or led, to commits that begin with this one."""
+    """The key that says that a ref was pointed at this commit, or merged it, after it was made."""
     return SHARED + urlsafe_b64encode(address).decode()
 
 

@@ -89,15 +89,6 @@ def ancestor_at(commit: Commit, height: int, read: Read) -> Commit:
     return low
 
 
-def origin(commit: Commit, read: Read) -> Commit | None:
-    """The commit that the line of first parents begins with, after the empty root commit; None if history ends above it, or at the root.
-
-    A commit leads to another one only if they have the same origin, or if lines of two origins were merged. Cost: O(log n) reads.
-    """
-    first = descend(commit, 1, read)
-    return first if first.height == 1 else None
-
-
 def pruned_reason(commit: Commit) -> str:
     """Why there is nothing below a shallow commit, for an error message."""
     return f"older history was pruned: it ends at {commit.short}"

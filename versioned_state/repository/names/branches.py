@@ -17,6 +17,7 @@ from versioned_state.repository.names.listing import Listing, Order, RefInfo
 from versioned_state.repository.names.mapping import DELETE, Refs
 from versioned_state.repository.names.resolve import default_branch, resolve
 from versioned_state.repository.refs.ref import Ref, check_name, iter_refs, move_ref, rename_ref, renamed, without_head
+from versioned_state.repository.refs.reflog import CREATE
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -73,19 +74,19 @@ class Branches(Refs):
             RefExistsError: the branch exists; it was not moved.
             UnknownRevisionError, InvalidArgumentError: no such revision; not a name. Nothing was changed.
         """
-        return self._create(name, at, action="create")[1]
+        return self._create(name, at, action=CREATE)[1]
 
     def begin(self, name: str, at: str | Commit, *, ttl: int | None = None) -> tuple[Ref, Commit]:
         """``create`` for a handle on the new branch: also gives its record."""
-        return self._create(name, at, action="create", ttl=ttl)
+        return self._create(name, at, action=CREATE, ttl=ttl)
 
     def delete(self, name: str, *, force: bool = False) -> Commit:
         """Delete a branch; its head, which its reflog keeps as long as reflogs keep anything (30 days, unless gc is told otherwise).
 
-        Cost: O(log n) reads if the head is among the first parents of the default branch (``main``); or if no ref was ever pointed at a
-        commit of this branch, none was merged, and none was made with a tag: the store keeps that. Else it reads the commits of the
-        default branch down to the head's generation; then the heads of all branches and tags, and the commits of those that are longer,
-        down to that generation. None of that with ``force``.
+        Cost: O(log n) reads if the head is among the first parents of the default branch (``main``), or if the branch was moved by commits
+        alone, none of them with a tag, and no other ref was ever pointed at the head or merged it: the store keeps that. Else it reads the
+        commits of the default branch down to the head's generation; then the heads of all branches and tags, and the commits of those
+        that are longer, down to that generation. None of that with ``force``.
 
         Args:
             force: delete it even if no other branch or tag leads to its head.
@@ -240,7 +241,7 @@ def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:
         return True
     if not head.parent_addresses and not head.shallow:
         return True  # the empty root commit, which every store has
-    if not database.is_shared(ref, head):
+    if not database.is_shared(ref):
         return False
     others = (each.head for kind in _KINDS for each in iter_refs(database.store, kind) if (each.kind, each.name) != ("branch", ref.name))
     while some := set(islice(others, _COMPARED_AT_ONCE)):

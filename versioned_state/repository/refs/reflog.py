@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 import msgpack
 
@@ -17,6 +18,9 @@ from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, expect
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit
 from versioned_state.repository.refs.ref import Ref
+
+CREATE: Final = "create"
+"""The call that created a branch at a commit."""
 
 
 @dataclass(frozen=True, slots=True)
