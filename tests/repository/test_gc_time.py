@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.interrupts import Interrupt, Trace
+from tests.support.watched_stores import Watched
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.maintenance import gc as gc_module
@@ -171,3 +172,29 @@ def test_a_branch_that_comes_back_while_gc_runs_stays():
         repository.gc(expire=NOW)
         assert dict(other.snapshot("s1")) == {"x": at}
         assert repository.fsck().ok
+
+
+def test_the_reflog_of_a_branch_that_comes_back_as_its_record_goes_is_whole():
+    inner = Memory()
+    state = Versioned(inner, branch="b")
+    state["n"] = 1
+    state.commit()
+    state.repository.branches.delete("b", force=True)
+    other = Versioned(inner, branch="b")
+    other["n"] = 2
+    store = Watched(inner)
+    applied = []
+
+    def before(call):
+        if call == "apply":
+            applied.append(call)
+            if len(applied) == 2:  # the first one begins the gc, the second one removes the record
+                other.commit("back")
+
+    repository = Repository(store)
+    store.before = before
+    repository.gc(expire=NOW)
+    assert len(applied) > 2
+    assert repository.fsck().ok
+    assert [each.action for each in repository.reflog("b")] == [each.action for each in other.repository.reflog("b")]
+    assert repository.gc(expire=NOW).finished

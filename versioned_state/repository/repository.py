@@ -36,7 +36,8 @@ if TYPE_CHECKING:  # loaded by the calls that need them: an agent that commits l
     from versioned_state.repository.inspect.path_log import PathChange
     from versioned_state.repository.inspect.stats import Stats
     from versioned_state.repository.maintenance.fsck_report import FsckReport
-    from versioned_state.repository.maintenance.gc import GcReport, Progress
+    from versioned_state.repository.maintenance.gc import GcReport
+    from versioned_state.repository.maintenance.gc_marking import Progress
     from versioned_state.repository.maintenance.prune import PruneReport
     from versioned_state.repository.maintenance.purge import Progress as PurgeProgress, PurgeReport
     from versioned_state.repository.views.diff import Diff

@@ -19,8 +19,10 @@ from typing import Any, Final
 import click
 import zstandard
 
+from versioned_state.agents.events.classes import ActionEvent
+from versioned_state.agents.events.log import events
 from versioned_state.cli.commands.read.diff import diff_of
-from versioned_state.cli.demo.trip_agent import TripAgent
+from versioned_state.cli.demo.trip_agent import TripAgent, move_to
 from versioned_state.cli.render.changes import print_changes, stat_line
 from versioned_state.cli.render.output import Output, Span, is_utf8
 from versioned_state.cli.render.text import commit_header, commit_lines, message_lines, names_of, size
@@ -102,6 +104,7 @@ def demo(settings: Settings, folder: str | None) -> None:
         _show_log(output, run)
         _show_diff(output, run)
         _show_past(output, run)
+        _show_task(output, run)
         _show_costs(output, [*costs, *_chat(run)])
     _show_more(output, place)
 
@@ -201,6 +204,34 @@ def _brief(key: str, value: Any) -> str:
             return f"{len(value)} messages"
         case _:
             return str(value)
+
+
+_TASK: Final = """\
+@task
+def move_to(hotel: str, price: int) -> str:
+    emit(ActionEvent(thinking=f"the room was lost; {hotel} has one", ...))
+    ...
+
+move_to("Casa da Graça", 318, state=state.fork("another-hotel"))"""
+
+
+def _show_task(output: Output, run: _Run) -> None:
+    _title(output, "A call of a task is one commit, and its events lead to what it knew")
+    for line in _TASK.split("\n"):
+        output.print("    ", line)
+    output.print()
+    with run.state.fork("another-hotel") as state:
+        move_to("Casa da Graça", 318, state=state)
+        for event in events(state):
+            kind = type(event).__name__
+            said = getattr(event, "thinking", "") or getattr(event, "result", "") or ""
+            output.crop(f"  {kind:<16}", Span(event.commit_hash[:12], "id"), f"  {said}".rstrip())
+        action = events(state, types=ActionEvent)[-1]
+        output.print()
+        output.print("state.checkout(event.commit_hash)      What did the agent know when it acted?")
+        known, now = (_brief("itinerary", each["itinerary"]).split("\n")[1] for each in (state.checkout(action.commit_hash), state))
+        output.print("  it knew   ", Span(known, "removed"))
+        output.print("  and then  ", Span(now, "added"))
 
 
 def _chat(run: _Run) -> Iterator[_Cost]:

@@ -11,6 +11,9 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from versioned_state.agents.events.classes import ActionEvent
+from versioned_state.agents.tasks.task import current_state, emit, task
+
 State = MutableMapping[str, Any]
 
 
@@ -146,6 +149,17 @@ _WEATHER: Final = [
     {"day": "Sat", "sky": "showers after 14:00", "high": 21, "rain": 0.7},
     {"day": "Sun", "sky": "sunny", "high": 24, "rain": 0.1},
 ]
+
+
+@task
+def move_to(hotel: str, price: int) -> str:
+    """Give the room back, and take one in another hotel: a task, so a call is one commit."""
+    state = current_state()
+    emit(ActionEvent(thinking=f"the room was lost; {hotel} has one", code=f"move_to({hotel!r}, {price})"))
+    room = next(entry for entry in state["itinerary"] if "nights" in entry["what"])
+    state["budget"]["spent"] += price - room["price"]
+    room.update(what=f"2 nights, {hotel}", price=price)
+    return f"moved to {hotel}"
 
 
 class TripAgent:

@@ -24,17 +24,15 @@ from versioned_state.errors import (
     UnsafeStoreError,
 )
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import GC, NOTES, OBJECTS, SHARED, RefKind, address_in, commit_in, object_key, ref_key
-from versioned_state.objects.store import verified
+from versioned_state.objects.keys import GC, NOTES, OBJECTS, SHARED, address_in, commit_in, ref_key
 from versioned_state.repository.arguments import DEFAULT_EXPIRE
 from versioned_state.repository.history.address_set import AddressSet
-from versioned_state.repository.history.commit import ROOT_ADDRESS
-from versioned_state.repository.history.reach import Reference, Role, walk
+from versioned_state.repository.maintenance.gc_marking import Marking, Progress
 from versioned_state.repository.maintenance.gc_marks import clear_marks, load_marks, save_marks
 from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.lock_record import remove_unused_locks
-from versioned_state.repository.refs.ref import Ref, iter_refs, keys_of
+from versioned_state.repository.refs.ref import Ref, keys_of
 from versioned_state.storage import KVStore
 from versioned_state.storage.wrappers.tiered import backends
 
@@ -45,8 +43,6 @@ TAKEOVER_US: Final = 30 * 1_000_000
 """After this many microseconds without a beat a gc is taken for dead: 15 missed beats, since one slow call of the store may delay a few.
 A takeover is safe at any time; it only costs a living gc its work. On the same machine the process itself is asked (``owner``)."""
 
-Progress = Callable[[int, int | None], None]
-
 _BATCH: Final = 1000
 """Objects of one deletion: on ``Disk`` it keeps a writer waiting for about 10 ms."""
 
@@ -56,8 +52,6 @@ _REFS: Final = 32
 _BEAT_S: Final = 2.0
 _PATIENCE: Final = 3
 """Failed attempts at one batch, each because a writer moved a ref, before writers are asked to wait for a moment."""
-
-_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +126,7 @@ def collect(
     start = time.monotonic()
     cutoff = max(database.now() - expire // timedelta(microseconds=1), 0)
     with AddressSet(in_memory=in_memory) as seen:
-        marking = _Marking(database, seen, progress)
+        marking = Marking(database, seen, progress)
         tally = _Tally(database.store)
         finished = True
         if dry_run:
@@ -153,7 +147,7 @@ def collect(
     return GcReport(marking.refs, kept, tally.kept_bytes, tally.freed, tally.freed_bytes, seconds, compacted, dry_run, finished)
 
 
-def _count_garbage(database: Database, marking: _Marking, tally: _Tally, sweeps: int) -> None:
+def _count_garbage(database: Database, marking: Marking, tally: _Tally, sweeps: int) -> None:
     """Mark, and count the objects that are not marked. ``sweeps`` is the number of batches that gc had deleted before."""
     try:
         marking.mark_refs()
@@ -198,101 +192,10 @@ class _Tally:
             self.freed_bytes -= size
 
 
-class _Marking:
-    """Marks every reachable object. ``refs`` counts the refs."""
-
-    def __init__(self, database: Database, seen: AddressSet, progress: Progress | None) -> None:
-        self._database = database
-        self.store = database.store
-        self.seen = seen
-        self.progress = progress
-        self.expired = 0
-        self.refs = 0
-        self.pending: list[Reference] = []
-        self.beat: Callable[[], None] = lambda: None
-        self.check_time: Callable[[], None] = lambda: None
-        self.drop: Callable[[list[Ref]], None] = lambda _: None
-        self._aside = self._has_read = False
-
-    # A ``Reader``: marked objects are read through it, so that each read is a chance to beat
-
-    def read(self, address: Address) -> bytes:
-        return self.read_many([address])[address]
-
-    def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
-        self.beat()
-        if not self._aside and self._has_read:  # each slice marks something, however little time it has
-            self.check_time()
-        self._has_read = True
-        keys = {object_key(address): address for address in addresses}
-        found = self.store.get_many(keys)
-        if len(found) < len(keys):
-            raise MissingObjectError(next(address for key, address in keys.items() if key not in found).hex())
-        if self.progress is not None:
-            self.progress(len(self.seen), None)
-        return {keys[key]: verified(keys[key], stored) for key, stored in found.items()}
-
-    def _mark(self, starts: Iterable[Reference], pending: list[Reference]) -> None:
-        shallow = self._database.commits.shallow
-        for _ in walk(self, starts, self.seen, shallow=shallow, expired=self.expired, chunks=False, pending=pending):
-            pass
-
-    def mark_refs(self) -> None:
-        """Mark from all refs as they are now; deleted refs too, because of their reflogs. ``pending`` has what is left at any time."""
-        self._database.commits.refresh_shallow()
-        self._mark(list(self._roots()), self.pending)
-
-    def _roots(self) -> Iterator[Reference]:
-        yield Reference(ROOT_ADDRESS, Role.COMMIT)
-        for kind in _KINDS:
-            gone: list[Ref] = []
-            for ref in iter_refs(self._database.store, kind, deleted=True):
-                self.refs += 1
-                self.beat()
-                if ref.head is None and self._has_expired(ref):
-                    gone.append(ref)
-                    continue
-                if ref.head is not None:
-                    yield Reference(ref.head, Role.COMMIT)
-                if ref.log is not None:
-                    yield Reference(ref.log, Role.LOG_ENTRY)
-            self.drop(gone)
-
-    def _has_expired(self, ref: Ref) -> bool:
-        """Whether the reflog of a deleted ref has expired, and its record can go."""
-        if ref.log is None:
-            return True
-        try:
-            return self._database.read_log(ref.log).time < self.expired
-        except MissingObjectError:
-            return False  # the walk finds out why
-
-    def mark_published(self, addresses: Iterable[Address]) -> None:
-        """Mark from the addresses in the fence's record: commits and log entries, which only their kind tells apart."""
-        new = [address for address in addresses if address not in self.seen]
-        if new:
-            self._aside = True  # what is left of this walk would be lost
-            try:
-                self._mark_new(new)
-            finally:
-                self._aside = False
-
-    def _mark_new(self, new: list[Address]) -> None:
-        roles = {0x01: Role.COMMIT, 0x02: Role.LOG_ENTRY}
-        raws = self.read_many(new)
-        starts = []
-        for address in new:
-            role = roles.get(raws[address][0])
-            if role is None:
-                raise CorruptObjectError(address.hex(), "a ref was moved to it, and it is not a commit")
-            starts.append(Reference(address, role))
-        self._mark(starts, [])
-
-
 class _Sweep:
     """One gc at work: it owns the fence's record from beginning to end."""
 
-    def __init__(self, database: Database, marking: _Marking, tally: _Tally, cutoff: int, *, force: bool) -> None:
+    def __init__(self, database: Database, marking: Marking, tally: _Tally, cutoff: int, *, force: bool) -> None:
         self._database = database
         self._store = database.store
         self._marking = marking
@@ -357,14 +260,18 @@ class _Sweep:
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise _TimeOverError
 
-    def _drop(self, gone: list[Ref]) -> None:
-        """Remove the records of deleted refs. One that somebody brings back meanwhile stays: its new head is in the fence's record."""
+    def _drop(self, gone: list[Ref]) -> list[Ref]:
+        """Remove the records of deleted refs. Returns those that stay, perhaps because somebody has brought the ref back meanwhile.
+
+        The new head of such a ref is in the fence's record, but not the log entry that its record had already.
+        """
+        kept = []
         for start in range(0, len(gone), _REFS):
             some = gone[start : start + _REFS]
             if not self._remove(some):
                 self._look()
-                for ref in some:
-                    self._remove([ref])
+                kept += [ref for ref in some if not self._remove([ref])]
+        return kept
 
     def _remove(self, refs: list[Ref]) -> bool:
         expected = {ref_key(ref.kind, ref.name): ref.stored for ref in refs}
@@ -473,7 +380,7 @@ class _Sweep:
                 self._put(record.stored, record.but(hold=True))
 
 
-def _garbage(marking: _Marking, tally: _Tally) -> Iterator[list[str]]:
+def _garbage(marking: Marking, tally: _Tally) -> Iterator[list[str]]:
     """The keys of objects that are not marked, page by page."""
     looked = 0
     keys = marking.store.keys(OBJECTS)
@@ -488,7 +395,7 @@ def _garbage(marking: _Marking, tally: _Tally) -> Iterator[list[str]]:
             yield batch
 
 
-def _of_lost_commits(marking: _Marking) -> Iterator[list[str]]:
+def _of_lost_commits(marking: Marking) -> Iterator[list[str]]:
     """The keys of the notes, and of the records of shared commits, whose commit is not marked, page by page."""
     keys = chain(marking.store.keys(NOTES), marking.store.keys(SHARED))
     while page := list(islice(keys, _BATCH)):

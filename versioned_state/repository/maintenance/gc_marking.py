@@ -1,0 +1,126 @@
+"""``Marking``: marks every object that refs and their logs lead to, for a gc. Layer: repository."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from versioned_state.errors import CorruptObjectError, MissingObjectError
+from versioned_state.objects.address import Address
+from versioned_state.objects.keys import RefKind, object_key
+from versioned_state.objects.store import verified
+from versioned_state.repository.history.address_set import AddressSet
+from versioned_state.repository.history.commit import ROOT_ADDRESS
+from versioned_state.repository.history.reach import Reference, Role, walk
+from versioned_state.repository.refs.ref import Ref, iter_refs
+
+if TYPE_CHECKING:
+    from versioned_state.repository.database import Database
+
+Progress = Callable[[int, int | None], None]
+"""Is given the number of objects done, and their total if it is known."""
+
+_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
+
+
+class Marking:
+    """Marks every reachable object.
+
+    Attributes:
+        seen: the marked objects.
+        expired: log entries before this time are not followed, and the records of refs that were deleted before it can go.
+        refs: the number of refs.
+        pending: what a walk that was stopped has yet to follow.
+        beat: called before each read.
+        check_time: raises if the time of the gc is over.
+        drop: removes the records of deleted refs; returns those that stay.
+    """
+
+    def __init__(self, database: Database, seen: AddressSet, progress: Progress | None) -> None:
+        self._database = database
+        self.store = database.store
+        self.seen = seen
+        self.progress = progress
+        self.expired = 0
+        self.refs = 0
+        self.pending: list[Reference] = []
+        self.beat: Callable[[], None] = lambda: None
+        self.check_time: Callable[[], None] = lambda: None
+        self.drop: Callable[[list[Ref]], list[Ref]] = lambda _: []
+        self._aside = self._has_read = False
+
+    # A ``Reader``: marked objects are read through it, so that each read is a chance to beat
+
+    def read(self, address: Address) -> bytes:
+        return self.read_many([address])[address]
+
+    def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
+        self.beat()
+        if not self._aside and self._has_read:  # each slice marks something, however little time it has
+            self.check_time()
+        self._has_read = True
+        keys = {object_key(address): address for address in addresses}
+        found = self.store.get_many(keys)
+        if len(found) < len(keys):
+            raise MissingObjectError(next(address for key, address in keys.items() if key not in found).hex())
+        if self.progress is not None:
+            self.progress(len(self.seen), None)
+        return {keys[key]: verified(keys[key], stored) for key, stored in found.items()}
+
+    def _mark(self, starts: Iterable[Reference], pending: list[Reference]) -> None:
+        shallow = self._database.commits.shallow
+        for _ in walk(self, starts, self.seen, shallow=shallow, expired=self.expired, chunks=False, pending=pending):
+            pass
+
+    def mark_refs(self) -> None:
+        """Mark from all refs as they are now; deleted refs too, because of their reflogs. ``pending`` has what is left at any time."""
+        self._database.commits.refresh_shallow()
+        self._mark(list(self._roots()), self.pending)
+
+    def _roots(self) -> Iterator[Reference]:
+        yield Reference(ROOT_ADDRESS, Role.COMMIT)
+        for kind in _KINDS:
+            gone: list[Ref] = []
+            for ref in iter_refs(self._database.store, kind, deleted=True):
+                self.refs += 1
+                self.beat()
+                if ref.head is None and self._has_expired(ref):
+                    gone.append(ref)
+                    continue
+                if ref.head is not None:
+                    yield Reference(ref.head, Role.COMMIT)
+                if ref.log is not None:
+                    yield Reference(ref.log, Role.LOG_ENTRY)
+            for ref in self.drop(gone):
+                if ref.log is not None:
+                    yield Reference(ref.log, Role.LOG_ENTRY)
+
+    def _has_expired(self, ref: Ref) -> bool:
+        """Whether the reflog of a deleted ref has expired, and its record can go."""
+        if ref.log is None:
+            return True
+        try:
+            return self._database.read_log(ref.log).time < self.expired
+        except MissingObjectError:
+            return False  # the walk finds out why
+
+    def mark_published(self, addresses: Iterable[Address]) -> None:
+        """Mark from the addresses in the fence's record: commits and log entries, which only their kind tells apart."""
+        new = [address for address in addresses if address not in self.seen]
+        if new:
+            self._aside = True  # what is left of this walk would be lost
+            try:
+                self._mark_new(new)
+            finally:
+                self._aside = False
+
+    def _mark_new(self, new: list[Address]) -> None:
+        roles = {0x01: Role.COMMIT, 0x02: Role.LOG_ENTRY}
+        raws = self.read_many(new)
+        starts = []
+        for address in new:
+            role = roles.get(raws[address][0])
+            if role is None:
+                raise CorruptObjectError(address.hex(), "a ref was moved to it, and it is not a commit")
+            starts.append(Reference(address, role))
+        self._mark(starts, [])
