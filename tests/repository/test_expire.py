@@ -148,6 +148,26 @@ def test_a_handle_on_a_branch_that_expired_brings_it_back(repository, clock):
     assert repository.fsck().ok
 
 
+@pytest.mark.parametrize("refreshed", [False, True])
+def test_a_branch_that_is_brought_back_expires_again(repository, clock, refreshed):
+    """Also by a handle that was not given the time to live: the branch had it."""
+    session(repository, "a").commit()
+    state = Versioned(repository, branch="a")
+    state["n"] = 1
+    state.commit()
+    clock.sleep(61)
+    assert repository.expire() == ["a"]
+    if refreshed:
+        state.refresh()
+    state["n"] = 2
+    state.commit()
+    (info,) = repository.branches.iter_info()
+    assert info.expires == info.changed + 60 * SECOND
+    assert repository.expire() == []
+    clock.sleep(61)
+    assert repository.expire() == ["a"]
+
+
 @pytest.mark.parametrize("ttl", [-1, "60", True, float("nan"), float("inf"), 10**13])
 def test_a_bad_time_to_live_raises_at_once(ttl):
     with pytest.raises(InvalidArgumentError):

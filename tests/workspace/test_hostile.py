@@ -74,6 +74,31 @@ def test_a_path_that_must_not_be_is_refused_before_anything_is_touched(folder, p
     assert why_refused(path)
 
 
+@pytest.mark.parametrize("path", ["a" * 300, "é" * 200])
+def test_a_name_that_is_too_long_is_refused_by_every_call(folder, path):
+    state = Versioned(Memory())
+    workspace = Workspace(state, folder)
+    state.merge(_with(state, FileTree({"fine": "x"})))
+    with pytest.raises(WorkspaceError):
+        state.merge(_with(state, FileTree({"fine": "y", path: "x"})))
+    for call in (state.discard, lambda: workspace.restore(overwrite=True), lambda: workspace.restore(path), state.commit):
+        with pytest.raises(WorkspaceError) as caught:
+            call()
+        assert caught.value.files == (path,)
+        assert "no file was touched" in str(caught.value)
+    assert tree_of(folder) == {"fine": (0o644, b"x")}
+    state.reset("HEAD~1")
+    assert not workspace.status()
+
+
+def _with(state: Versioned, files: FileTree) -> str:
+    """A branch where somebody else has committed these files."""
+    other = state.fork("other" + state.head.short)
+    other["workspace"] = files
+    other.commit()
+    return other.branch
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -106,7 +131,9 @@ def test_a_value_that_is_no_file_is_refused(folder, value):
 
 @pytest.mark.parametrize("tree", [[1], "text", 5, {1: "a"}, FileTree({(1, 2): "a"})])  # type: ignore[dict-item]
 def test_something_else_under_the_key_is_refused(folder, tree):
-    moved_to(folder, tree)
+    error = moved_to(folder, tree)
+    assert isinstance(error, WorkspaceError)
+    assert "no file was touched" in str(error)  # while the state has moved
 
 
 def test_a_file_that_is_also_a_folder(folder):

@@ -826,3 +826,8 @@ def test_two_writers_of_mode_and_content_conflict(folder):
     with pytest.raises(MergeConflictError):
         state.commit()
     assert tree_of(folder) == {"run.sh": (0o755, b"1")}
+
+
+def test_a_folder_with_a_nul_in_its_path(state):
+    with pytest.raises(InvalidArgumentError, match="NUL"):
+        Workspace(state, "a\0b")

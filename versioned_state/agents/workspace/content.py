@@ -39,7 +39,11 @@ class Content:
             return
         found = Composer(nodes).container(cell, large=True)
         if found is None or found.tree.shape is not Shape.MAP or (found.head is not None and found.head.name != _HEAD.name):
-            raise WorkspaceError("the state has something else than files under the key of the workspace", hint="choose another name=")
+            raise WorkspaceError(
+                "the state has something else than files under the key of the workspace",
+                remains="no file was touched",
+                hint="move the state to another commit, or choose another name=",
+            )
         self.tree = found.tree
 
     @classmethod

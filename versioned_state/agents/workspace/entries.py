@@ -94,8 +94,7 @@ _REFUSED: Final = re.compile(
 
 def why_refused(path: str) -> str:
     """Why there is no file at a path in any folder that the library would write to; empty if there may be one."""
-    found = _REFUSED(path)
-    if found is None:
+    if _REFUSED(path) is None and (path.isascii() or len(path) < 64):  # 64 characters may take 256 bytes
         return ""
     if "\0" in path:
         return "it has a NUL in it"

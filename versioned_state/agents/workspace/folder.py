@@ -24,8 +24,8 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-"""The errors of a path that is not there: a name is missing, or something on the way is no folder, such as a link."""
+ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
+"""The errors of a path that is not there: a name is missing or too long, or something on the way is not a folder, such as a link."""
 
 _IN_THE_WAY: Final = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST})
 

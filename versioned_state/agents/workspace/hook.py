@@ -103,7 +103,7 @@ class WorkspaceHook(Hook):
         changed = (path_of(key) for key, _, _ in diff_maps(nodes, self.folder.base(nodes).tree, theirs.tree))
         files = [path for path in changed if path in dirty and dirty[path][1] != theirs.cell_at(path)]
         if files:
-            what = "refresh() would overwrite files that were changed here, and by a commit of another"
+            what = "taking in the commits of others would overwrite files that were changed here, and by one of them"
             hint = "commit() merges both, by line; discard() drops the changes here"
             raise DirtyWorkspaceError(what, files, paths=self.folder.paths_of(files), hint=hint)
 

@@ -339,6 +339,8 @@ class WorkingFolder:
         """
         changes = self.scan(nodes, scope)
         wanted = self._wanted(nodes, target, changes, scope)
+        cells = {path: cell for path, cell in wanted.items() if cell is not None}
+        check_paths(cells)
         stats = self._stats(wanted, changes)
         unknown = [path for path in wanted if path in changes or path not in self._index.cells]
         lost = [path for path in unknown if stats[path] not in (None, stat_of_folder())]
@@ -346,8 +348,6 @@ class WorkingFolder:
             raise DirtyWorkspaceError(
                 "files whose content no commit has would be overwritten", lost, paths=self.paths_of(lost), hint=_OVERWRITE
             )
-        cells = {path: cell for path, cell in wanted.items() if cell is not None}
-        check_paths(cells)
         steps = [Step(path, stats[path], cell) for path, cell in wanted.items()]
         brought = Brought()
         if steps:
@@ -399,7 +399,10 @@ class WorkingFolder:
                 elif path in self._index.cells:
                     found[path] = self._index.stats.get(path, stat_of_folder())
                 else:
-                    now = look(parents, path)
+                    try:
+                        now = look(parents, path)
+                    except OSError as error:
+                        raise WorkspaceError(f"{path} cannot be read: {error.strerror}", [path]) from error
                     found[path] = None if now is None else stat_of_folder() if stat.S_ISDIR(now.st_mode) else stat_of(now)
         return found
 

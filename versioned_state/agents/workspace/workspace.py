@@ -71,6 +71,8 @@ class Workspace:
         patterns = [ignore] if isinstance(ignore, str) else list(ignore)
         self._state = state
         self._name = name
+        if "\0" in os.fsdecode(path):
+            raise InvalidArgumentError(f"no folder has a NUL in its path: {os.fsdecode(path)!r}")
         self._path = str(Path(os.fsdecode(path)).absolute())
         with ready(state._lock):
             state._check_open()

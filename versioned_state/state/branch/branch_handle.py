@@ -115,7 +115,9 @@ class BranchHandle:
     def read_head(self) -> tuple[Ref, Commit]:
         """Read the record of the branch and its head from the store. Raises ``BranchMovedError`` if the branch was deleted."""
         ref = self.read_ref()
-        return ref, self._head_of(ref)
+        head = self._head_of(ref)
+        # One that expired comes back as one that expires.
+        return ref if ref.head is not None else replace(ref, ttl=self.ref.ttl), head
 
     def _head_of(self, ref: Ref) -> Commit:
         """The head of a record of this branch. Raises ``BranchMovedError`` if the branch was deleted."""
