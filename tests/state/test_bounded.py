@@ -636,3 +636,12 @@ def test_commits_together_are_trimmed():
     assert (first["messages"], second["messages"]) == ([2, 3], [5])
     assert [commit.message for commit in second.log()] == ["both", "both (in full)"]
     assert not first.status()
+
+
+def test_functions_are_checked_when_the_bound_is_declared():
+    async def later(_: Any) -> list[Any]:
+        return []
+
+    for options in ({"on_overflow": later}, {"on_overflow": 3}, {"on_overflow": "keep"}, {"count_tokens": 3}, {"count_tokens": later}):
+        with pytest.raises(InvalidArgumentError, match=next(iter(options))):
+            Bounded(max_tokens=3, **options)

@@ -221,6 +221,18 @@ def test_a_dead_holder_on_this_machine_is_noticed_at_once(tmp_path):
         assert lock.token == 2
 
 
+def test_a_forked_child_that_leaves_the_block_does_not_release_the_lock_of_its_parent(tmp_path):
+    state = Versioned(Disk(tmp_path))
+    with state.lock(ttl=1000) as lock:
+        join(fork(partial(lock.__exit__, None, None, None)))
+        with pytest.raises(LockTimeoutError), Versioned(Disk(tmp_path)).lock(wait=0):
+            pass
+        state["n"] = 1
+        state.commit("the parent still holds it")
+    with Versioned(Disk(tmp_path)).lock(wait=0) as after:
+        assert after.token == 2
+
+
 def test_a_lock_that_is_left_without_an_end_is_free(tmp_path):
     state = Versioned(Memory())
     lock = state.lock(ttl=1000)

@@ -756,3 +756,32 @@ def test_branches_at_any_versions_merge_as_if_migrated_first(steps, last):
     state.commit()
     assert dict(Versioned(store)) == expected
     assert state.repository.fsck().findings == ()
+
+
+def test_a_function_that_would_do_nothing_when_it_is_called_is_refused():
+    async def later(state: Any) -> None:
+        state["n"] = 1
+
+    def steps(state: Any) -> Any:
+        yield state
+
+    made = Migrations()
+    for function in (later, steps):
+        with pytest.raises(InvalidArgumentError, match="a plain function"):
+            made.to(2)(function)
+    assert made.version == 1
+
+
+def test_an_error_of_a_migration_says_once_that_nothing_was_changed():
+    def unstorable(state: Any) -> None:
+        state["lock"] = Lock()
+
+    def refused(state: Any) -> None:
+        state.at("a[")
+
+    for function in (unstorable, refused):
+        made = Migrations()
+        made.to(2)(function)
+        with pytest.raises(MigrationError) as caught:
+            Versioned(old_state().repository, migrations=made)
+        assert str(caught.value).count("nothing was changed") == 1

@@ -533,3 +533,33 @@ def test_a_closed_state_and_an_empty_one():
     state.close()
     with pytest.raises(HandleClosedError):
         state.commit()
+
+
+def test_check_reads_holds_for_the_sequence_of_a_checkout():
+    store = Memory()
+    plain = Versioned(store)
+    plain["n"] = [*range(1000), "x"]
+    plain.commit()
+    items = Versioned(store, schema={"n.*": int}, check_reads=True).checkout("HEAD").sequence("n")
+    assert items[:3] == [0, 1, 2]
+    assert items[999::-300] == [999, 699, 399, 99]
+    for read in (lambda: items[-1], lambda: items[990:], lambda: list(items), lambda: items[::-500]):
+        with pytest.raises(SchemaError) as caught:
+            read()
+        assert caught.value.path == "n[1000]"
+
+
+class Later:
+    async def __call__(self, _: Any) -> bool:
+        return False
+
+
+async def later(_: Any) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("function", [later, partial(later), Later()])
+def test_an_asynchronous_function_which_would_refuse_nothing_is_refused(function):
+    for schema in (function, {"n": function}):
+        with pytest.raises(InvalidArgumentError, match="a plain function"):
+            Versioned(schema=schema)

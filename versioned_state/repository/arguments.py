@@ -1,13 +1,15 @@
-"""Checks of the numbers and texts that public calls take. Layer: repository.
+"""Checks of the numbers, texts and functions that public calls take. Layer: repository.
 
 ``resolve`` checks revisions, ``Database.ref`` and ``check_name`` names, ``as_path`` paths, and ``Policies`` policies.
 """
 
 from __future__ import annotations
 
+import inspect
 import operator
 import sys
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from versioned_state.errors import InvalidArgumentError
@@ -40,6 +42,17 @@ def check_text(name: str, value: Any) -> None:
     """Raise ``InvalidArgumentError`` unless the value is a string or None."""
     if value is not None and type(value) is not str:
         raise InvalidArgumentError(f"{name} is a string, not {type(value).__name__}", remains="nothing was changed")
+
+
+def check_function(name: str, value: Any) -> None:
+    """Raise ``InvalidArgumentError`` unless the value is a plain function: calling an asynchronous one or a generator does nothing yet."""
+    if not callable(value):
+        raise InvalidArgumentError(f"{name} is a function, not {value!r:.80}", remains="nothing was changed")
+    called = value if inspect.isroutine(value) or isinstance(value, type | partial) else value.__call__
+    if inspect.isgeneratorfunction(called):
+        raise InvalidArgumentError(f"{name} is a plain function, not a generator", remains="nothing was changed")
+    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+        raise InvalidArgumentError(f"{name} is a plain function, not an asynchronous one", remains="nothing was changed")
 
 
 def as_ttl(seconds: float) -> int:

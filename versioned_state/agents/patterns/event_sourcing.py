@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 from weakref import ReferenceType, ref
 
 from versioned_state.errors import InvalidArgumentError, ReplayMismatchError, StateError
-from versioned_state.repository.arguments import integer
+from versioned_state.repository.arguments import check_function, integer
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.render import one_line
@@ -146,8 +146,7 @@ class EventSourced(Generic[V]):
     ) -> None:
         if not isinstance(state, Versioned | Namespace | Live):
             raise InvalidArgumentError(f"events are kept in a Versioned, a namespace or a Live, not in {type(state).__name__}")
-        if not callable(apply):
-            raise InvalidArgumentError(f"apply is a function of a value and an event, not {type(apply).__name__}")
+        check_function("apply", apply)
         prefix = b"" if isinstance(state, Live) else state._prefix
         self._state = state
         self._source: Source[V] = Source(apply, initial, integer("version", version), prefix, key)

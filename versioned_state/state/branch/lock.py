@@ -10,6 +10,7 @@ The record is taken without the handle's lock, so other threads and tasks may go
 from __future__ import annotations
 
 import math
+import os
 import random
 import time
 from contextlib import suppress
@@ -64,12 +65,13 @@ class Holding:
         block: dead once the block can no longer end; None if that is not known.
     """
 
-    __slots__ = ("__weakref__", "block", "branch", "database", "owner", "record", "renewed", "since", "worker")
+    __slots__ = ("__weakref__", "_process", "block", "branch", "database", "owner", "record", "renewed", "since", "worker")
 
     def __init__(self, database: Database, branch: str, block: ReferenceType[Any] | None) -> None:
         self.database = database
         self.branch = branch
         self.owner = Owner()
+        self._process = os.getpid()
         self.record = LockRecord()
         self.renewed: LockRecord | None = None
         self.since = 0.0
@@ -118,6 +120,8 @@ class Holding:
 
     def release(self) -> None:
         """Release the lock, if it is held still. If the store fails, the lock is over with its time."""
+        if os.getpid() != self._process:
+            return  # a forked child leaves the block too, and the lock is its parent's
         self.owner.end()
         if not self.record.token:
             return  # it was never asked for

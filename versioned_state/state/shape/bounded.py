@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from versioned_state.errors import STAGED, InvalidArgumentError, SchemaError
-from versioned_state.repository.arguments import count
+from versioned_state.repository.arguments import check_function, count
 from versioned_state.state.branch.hooks import Hook
 from versioned_state.state.shape.parts import parts_of
 from versioned_state.state.shape.rules import shown
@@ -79,7 +79,7 @@ class Bounded:
         count_tokens: the tokens of one element; by default an estimate of four characters a token.
 
     Raises:
-        InvalidArgumentError: a number is out of range, or both bounds are given or none.
+        InvalidArgumentError: a number is out of range, both bounds are given or none, or a function is asynchronous.
     """
 
     max_items: int | None = None
@@ -94,8 +94,9 @@ class Bounded:
         count(self.option, self.most, least=1)
         if self.keep is not None and count("keep", self.keep, least=1) > self.most:
             raise InvalidArgumentError(f"keep={self.keep} is more than {self.rule}", remains="nothing was changed")
-        if self.on_overflow != "drop" and not callable(self.on_overflow):
-            raise InvalidArgumentError(f"on_overflow is 'drop' or a function, not {self.on_overflow!r:.80}", remains="nothing was changed")
+        if self.on_overflow != "drop":
+            check_function("on_overflow, unless it is 'drop',", self.on_overflow)
+        check_function("count_tokens", self.count_tokens)
 
     @property
     def option(self) -> str:

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from weakref import ReferenceType
 
-from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MigrationError, NewerVersionError, StorageError
+from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MigrationError, NewerVersionError, StateError, StorageError
 from versioned_state.objects.store import Staging
-from versioned_state.repository.arguments import count
+from versioned_state.repository.arguments import check_function, count
 from versioned_state.state.aio.caller import HandleLock
 from versioned_state.state.keyspace import KeySpace
 from versioned_state.state.worktree.worktree import Worktree
@@ -72,7 +72,7 @@ class Migrations:
         """A decorator of the function that leads to a version, from the one before.
 
         Raises:
-            InvalidArgumentError: the version is not the next one.
+            InvalidArgumentError: the version is not the next one, or the function is asynchronous or a generator.
         """
         number = count("version", version)
 
@@ -83,8 +83,7 @@ class Migrations:
                     remains="nothing was changed",
                     hint="declare them in order, each once; a state without a version is at 1",
                 )
-            if not callable(function):
-                raise InvalidArgumentError(f"a migration is a function of a state, not {function!r:.80}", remains="nothing was changed")
+            check_function("a migration", function)
             self._functions.append(function)
             return function
 
@@ -106,7 +105,8 @@ class Migrations:
         except StorageError:
             raise
         except Exception as error:
-            raise MigrationError(version, f"{type(error).__name__}: {error}") from error
+            reason = error.what if isinstance(error, StateError) else str(error)
+            raise MigrationError(version, f"{type(error).__name__}: {reason}") from error
 
     def __repr__(self) -> str:
         return f"<Migrations to version {self.version}>"
@@ -234,7 +234,7 @@ class MigratingState(KeySpace):
         try:
             staged = self._own_worktree.stage()
         except UNSTORABLE as error:
-            raise MigrationError(version, str(error)) from error
+            raise MigrationError(version, error.what) from error
         return staged.tree, staged.staging
 
     def namespace(self, name: str) -> _Space:

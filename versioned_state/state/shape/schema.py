@@ -9,6 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_origin
 
 from versioned_state.errors import STAGED, InvalidArgumentError, SchemaError
+from versioned_state.repository.arguments import check_function
+from versioned_state.repository.views.sequence import SnapshotSequence
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.branch.hooks import Hook
 from versioned_state.state.shape.annotations import Rules, annotations_of
@@ -39,7 +41,7 @@ class Schema:
             refuses by ``ValueError``, ``TypeError`` or ``AssertionError``, or by returning False.
 
     Raises:
-        InvalidArgumentError: it is none of these, or a name in an annotation is not known.
+        InvalidArgumentError: it is none of these, a function is asynchronous, or a name in an annotation is not known.
         MissingDependencyError: a constraint needs pydantic.
     """
 
@@ -53,10 +55,10 @@ class Schema:
                 pattern = _pattern(text)
                 self._add_bounds(pattern, each)
                 if not isinstance(each, Bounded):
-                    rule = Function(_name_of(each), each) if _is_function(each) else rules.of(each)
+                    rule = _function(each) if _is_function(each) else rules.of(each)
                     self.rules += below(text, pattern.steps, rule)
         elif _is_function(shape):
-            self.rules.append(Function(_name_of(shape), shape))
+            self.rules.append(_function(shape))
         else:
             fields = rules.of(shape) if isinstance(shape, type) else None
             if not isinstance(fields, Fields):
@@ -96,6 +98,13 @@ class Schema:
             rules = [part for rule in rules for part in rule.parts(step) or ()]
         return rules
 
+    def check_elements(self, path: StatePath, indices: range, values: list[Any]) -> None:
+        """Check elements of the list at a path. Raises ``SchemaError``."""
+        for rule in self.rules_at(path):
+            for index, value in zip(indices, values, strict=True):
+                for part in rule.parts(Index(index)) or ():
+                    part.check(value, path.index(index))
+
 
 def as_schema(shape: Any) -> Schema:
     """The schema that a caller gives, in whatever form."""
@@ -108,10 +117,13 @@ def _is_function(shape: Any) -> bool:
     )
 
 
-def _name_of(function: Callable[..., Any]) -> str:
-    while isinstance(function, partial):
-        function = function.func
-    return getattr(function, "__qualname__", type(function).__qualname__).replace("<locals>.", "")
+def _function(shape: Callable[..., Any]) -> Function:
+    inner = shape
+    while isinstance(inner, partial):
+        inner = inner.func
+    name = getattr(inner, "__qualname__", type(inner).__qualname__).replace("<locals>.", "")
+    check_function(f"the schema function {name}", shape)
+    return Function(name, shape)
 
 
 def _pattern(text: Any) -> Pattern:
@@ -168,11 +180,7 @@ class ReadCheck:
 
     def check_elements(self, key: bytes, indices: range, values: list[Any]) -> None:
         """Raise ``SchemaError`` if elements of a list that is not loaded are not valid."""
-        path = path_of(key)
-        for rule in self._schema.rules_at(path):
-            for index, value in zip(indices, values, strict=True):
-                for part in rule.parts(Index(index)) or ():
-                    part.check(value, path.index(index))
+        self._schema.check_elements(path_of(key), indices, values)
 
 
 class CheckedSnapshot(Snapshot):
@@ -191,6 +199,16 @@ class CheckedSnapshot(Snapshot):
         value = super().at(path)
         self._check(value, self._space / as_path(path))
         return value
+
+    def sequence(self, key: str) -> SnapshotSequence:
+        found, path = super().sequence(key), self._space.key(key)
+
+        def read(picked: range) -> list[Any]:
+            values = found[picked.start : picked.stop : picked.step]
+            self._schema.check_elements(path, picked, values)
+            return values
+
+        return SnapshotSequence(read, len(found))
 
     @property
     def _space(self) -> StatePath:
