@@ -55,7 +55,8 @@ def test_a_pattern_deletes_after_a_dry_run(vstate: Vstate, filled: str):
     shown = vstate("--store", filled, "branch", "-D", "u1/*", "--dry-run").stdout
     assert [line.split()[2] for line in shown.splitlines()] == ["u1/a,", "u1/b,"]
     assert vstate("--store", filled, "branch").stdout.split() == ["*", "main", "u1/a", "u1/b", "u2/a"]
-    assert_error(vstate("--store", filled, "branch", "-d", "u1/*"), "u1/a")
+    for options in ([], ["--dry-run"]):
+        assert_error(vstate("--store", filled, "branch", "-d", "u1/*", *options), "u1/a")
     assert vstate("--store", filled, "branch", "-D", "u1/*").stdout.count("deleted u1/") == 2
     assert vstate("--store", filled, "branch").stdout.split() == ["*", "main", "u2/a"]
     assert_error(vstate("--store", filled, "branch", "-D", "u1/*"), "no branch matches")

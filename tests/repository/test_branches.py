@@ -95,6 +95,18 @@ def test_a_branch_that_nothing_else_leads_to_is_not_deleted(repository):
     assert "side" not in repository.branches
 
 
+def test_a_dry_run_says_what_a_deletion_does(repository):
+    head = repository.branches["main"]
+    repository.branches.create("merged", "main~1")
+    with pytest.raises(UnmergedBranchError):
+        repository.branches.delete("main", dry_run=True)
+    with pytest.raises(UnknownRevisionError):
+        repository.branches.delete("nope", dry_run=True)
+    assert repository.branches.delete("main", force=True, dry_run=True) == head
+    assert repository.branches.delete("merged", dry_run=True).id == head.parents[0]
+    assert {"main", "merged"} <= set(repository.branches)
+
+
 def test_a_branch_that_something_leads_to_is_deleted(repository):
     assert repository.branches.delete("gone").message == "m3"
     repository.branches.create("copy", "side")

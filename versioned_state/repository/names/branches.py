@@ -80,7 +80,7 @@ class Branches(Refs):
         """``create`` for a handle on the new branch: also gives its record."""
         return self._create(name, at, action=CREATE, ttl=ttl)
 
-    def delete(self, name: str, *, force: bool = False) -> Commit:
+    def delete(self, name: str, *, force: bool = False, dry_run: bool = False) -> Commit:
         """Delete a branch; its head, which its reflog keeps as long as reflogs keep anything (30 days, unless gc is told otherwise).
 
         Cost: O(log n) reads if the head is among the first parents of the default branch (``main``), or if the branch was moved by commits
@@ -90,6 +90,7 @@ class Branches(Refs):
 
         Args:
             force: delete it even if no other branch or tag leads to its head.
+            dry_run: only look whether it would be deleted.
 
         Raises:
             UnmergedBranchError: no other branch or tag leads to its head. Nothing was changed.
@@ -100,6 +101,11 @@ class Branches(Refs):
             if not force and not _is_kept(self._database, ref, head):
                 raise UnmergedBranchError(name, head.id)
 
+        if dry_run:
+            ref = self._live(name)
+            head = self._database.commits.read(self._head(ref))
+            check(ref, head)
+            return head
         return self.remove(name, check)
 
     def remove(self, name: str, check: Callable[[Ref, Commit], None], *, action: str = DELETE) -> Commit:

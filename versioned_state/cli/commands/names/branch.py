@@ -98,7 +98,7 @@ def _delete(settings: Settings, names: tuple[str, ...], *, force: bool, dry_run:
                 raise InvalidArgumentError(
                     f"{name!r} is the current branch", remains="it was not deleted", hint="vstate switch chooses another one"
                 )
-            head = repository.branches[name] if dry_run else repository.branches.delete(name, force=force)
+            head = repository.branches.delete(name, force=force, dry_run=dry_run)
             told = ("would delete ", "is") if dry_run else ("deleted ", "was")
             settings.output.crop(
                 told[0], Span(name, "ref"), f", which {told[1]} at ", Span(head.short, "id"), "  ", first_line(head.message)
