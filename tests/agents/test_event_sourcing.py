@@ -396,10 +396,28 @@ def test_the_check_finds_events_that_were_edited():
         total.append(amount)
     state.commit("three")
     state["events"][1] = 50
-    with pytest.raises(ReplayMismatchError):
+    with pytest.raises(ReplayMismatchError) as caught:
         total.check()
+    assert caught.value.index == 1
     state.discard()
     total.check()
+    other = Versioned(state.repository)  # whoever knows nothing of the value edits the events, and commits
+    other["events"][0] = 70
+    other.commit()
+    state.refresh()
+    with pytest.raises(ReplayMismatchError, match=r"from event 0 on .*: 75, not 6") as caught:
+        total.check()
+    assert caught.value.index == 0
+    other["events"][0] = 1
+    other["events.snapshot"]["value"] = 7
+    other.commit()
+    state.refresh()
+    with pytest.raises(ReplayMismatchError, match=r"at its end .*: 6, not 7") as caught:
+        total.check()
+    assert caught.value.index is None
+    other["events.snapshot"]["value"] = 6
+    other.commit()
+    state.refresh()
     state.sequence("events").pop()
     with pytest.raises(ReplayMismatchError, match="made of 3 events, and there are 2"):
         total.check()

@@ -645,3 +645,51 @@ def test_functions_are_checked_when_the_bound_is_declared():
     for options in ({"on_overflow": later}, {"on_overflow": 3}, {"on_overflow": "keep"}, {"count_tokens": 3}, {"count_tokens": later}):
         with pytest.raises(InvalidArgumentError, match=next(iter(options))):
             Bounded(max_tokens=3, **options)
+
+
+def test_undo_takes_the_trim_and_the_commit_in_full_one_by_one():
+    state = bounded(max_items=2)
+    state["messages"] = [1, 2]
+    state.commit("one")
+    state["messages"] += [3, 4, 5]
+    state.commit("two")
+    state.undo()
+    assert state["messages"] == [1, 2, 3, 4, 5]
+    state.undo()
+    assert state["messages"] == [1, 2]
+    state.redo(2)
+    assert state["messages"] == [4, 5]
+
+
+@pytest.mark.parametrize("change", ["set", "append", "same", "commit"])
+def test_a_function_that_changes_the_state_is_refused_and_no_change_is_lost(change):
+    asked = True
+
+    def summarize(removed: list[Any]) -> list[Any]:
+        if not asked:
+            return []
+        if change == "set":
+            state["summary"] = len(removed)
+        elif change == "append":
+            state["notes"].append(len(removed))
+        elif change == "same":
+            state["messages"].append("late")
+        else:
+            state.commit("inner")
+        return []
+
+    state = Versioned(schema={"messages": Bounded(max_items=2, on_overflow=summarize)})
+    state["messages"] = [1, 2]
+    state["notes"] = []
+    state.commit("one")
+    state["messages"].append(3)
+    with pytest.raises(SchemaError, match="it commits the state" if change == "commit" else "it changed the state"):
+        state.commit("two")
+    assert state.head.message == "one"
+    assert state["messages"] == [1, 2, 3, "late"] if change == "same" else [1, 2, 3]
+    assert (state.get("summary"), state["notes"]) == (2 if change == "set" else None, [2] if change == "append" else [])
+    asked = False
+    state.commit("two")
+    again = Versioned(state.repository)
+    assert again["messages"] == state["messages"]
+    assert (again.get("summary"), again["notes"]) == (state.get("summary"), state["notes"])

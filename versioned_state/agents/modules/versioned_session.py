@@ -94,7 +94,7 @@ class VersionedSession(SessionBase):
     async def save_session_state(self, session_id: str | None = None, user_id: str = "", **state_modules_mapping: StateModule) -> Commit:
         """Commit the states of modules, as they are when this is called; the head of the session then.
 
-        All or nothing. A cancelled save ends first, and then raises.
+        All or nothing. A save that is cancelled before it has begun is dropped; one that has begun ends first, and then raises.
 
         Args:
             session_id, user_id: the session. The meta of the commit has both.

@@ -119,9 +119,9 @@ class EventSourced(Generic[V]):
         account.value                       # {"balance": 10}
         state.commit("paid in")
 
-    The events are the list ``state[key]``, which nobody else should change. A commit keeps the value beside them, under ``key.snapshot``,
-    so that replaying begins there. Events that two handles or branches append are all kept, those that were committed first come first,
-    and the value is that of all of them.
+    The events are the list ``state[key]``, which nobody else should change, nor ``Bounded`` trim. A commit keeps the value beside them,
+    under ``key.snapshot``, so that replaying begins there. Events that two handles or branches append are all kept, those that were
+    committed first come first, and the value is that of all of them.
 
     Args:
         state: a ``Versioned``, a namespace of one or a ``Live``.
@@ -266,7 +266,9 @@ class EventSourced(Generic[V]):
                 raise ReplayMismatchError(self._source.key, None, replayed=self.replay(), kept=kept.value, reason=reason)
             replayed = self.replay(kept.position)
             if not _same(replayed, kept.value):
-                index = self._hook.first_mismatch(self._source)
+                agreed = self._hook.agreed_events(self._source)
+                first = next((at for at, (a, b) in enumerate(zip(agreed, self.events, strict=False)) if not _same(a, b)), len(agreed))
+                index = first if first < kept.position else None  # the same events: the value that was kept is another one
                 reason = f"{one_line(replayed)}, not {one_line(kept.value)}"
                 raise ReplayMismatchError(self._source.key, index, replayed=replayed, kept=kept.value, reason=reason)
 
@@ -357,21 +359,21 @@ class SourceHook(Hook):
         """The commits of the branch by first parents, newest first."""
         return graph.first_parents(self._handle.head, self._handle.repository.database.commits.read)
 
-    def first_mismatch(self, source: Source[Any]) -> int:
-        """The first event after which a value that was kept differs from that of replaying: a search among the commits by halves."""
+    def agreed_events(self, source: Source[Any]) -> Sequence[Any]:
+        """The events of the last commit whose kept value is that of replaying its events: a search among the commits by halves."""
         head, read = self._handle.head, self._handle.repository.database.commits.read
-        low, high, index = 0, head.height, 0  # the last commit that is known to agree, and one that does not
+        agreed: Sequence[Any] = ()
+        low, high = 0, head.height + 1  # the last commit that is known to agree, and one that does not, or the uncommitted changes
         while high - low > 1:
             middle = (low + high) // 2
             view = self.view(source, graph.descend(head, middle, read))
             known = source.stored(view)
-            position = index if known is None else known.position
-            events = _read(view.sequence(source.key), 0, position)
-            if known is None or _same(source.replay(source.begin(), events).value, known.value):
-                low, index = middle, position
+            events = () if known is None else view.sequence(source.key)[: known.position]
+            if known is None or _same(source.replay(source.begin(), map(_copied, events)).value, known.value):
+                low, agreed = middle, agreed if known is None else events
             else:
                 high = middle
-        return index
+        return agreed
 
     def forked(self, fork: Versioned) -> None:
         for source in self.sources.values():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from versioned_state.errors import STAGED, InvalidArgumentError, SchemaError
 from versioned_state.repository.arguments import check_function, count
+from versioned_state.state.aio.caller import current_caller
 from versioned_state.state.branch.hooks import Hook
 from versioned_state.state.shape.parts import parts_of
 from versioned_state.state.shape.rules import shown
@@ -33,6 +34,7 @@ from versioned_state.values.trees.tree import Tree, empty, iter_cells
 from versioned_state.values.typed.registry import fields_of
 
 if TYPE_CHECKING:
+    from versioned_state.state.worktree.worktree import Worktree
     from versioned_state.values.codec.pickles import PicklePolicy
     from versioned_state.values.paths.pattern import Pattern
 
@@ -75,6 +77,7 @@ class Bounded:
         max_tokens: the greatest sum of ``count_tokens`` over the elements; give this or ``max_items``.
         on_overflow: "drop", or a function that is given the removed elements and returns a list to put in their place, such as
             a summary, which counts too. It is called again, with more elements, as long as its result does not fit, up to four times.
+            It runs within the commit, which fails if the function changes the state.
         keep: the length, or the tokens, to trim to; by default the bound itself. Less of it means that it overflows less often.
         count_tokens: the tokens of one element; by default an estimate of four characters a token.
 
@@ -161,9 +164,11 @@ def advanced(steps: Steps, step: Step) -> list[Steps]:
 class Bounds(Hook):
     """Trims the bounded lists that the commits of a handle change. Cost: what changed, and what is removed."""
 
-    def __init__(self, bounds: list[Bound], policy: PicklePolicy) -> None:
+    def __init__(self, bounds: list[Bound], policy: PicklePolicy, worktree: Worktree) -> None:
         self._bounds = bounds
         self._policy = policy
+        self._worktree = worktree
+        self._is_asking = False
         self._sums: dict[StatePath, dict[bytes, int]] = {}
         self._summary: tuple[list[bytes], list[Any]] | None = None
 
@@ -209,10 +214,25 @@ class Bounds(Hook):
         cells = list(islice(iter_cells(trim.nodes, trim.tree), trim.removed))
         if self._summary is not None and self._summary[0] == cells:
             return self._summary[1]
-        found: Any = function([trim.decode(cell) for cell in cells])
+        found: Any = self._asked(trim, function, [trim.decode(cell) for cell in cells])
         if type(found) is not list:
             raise SchemaError(str(trim.path), "on_overflow", f"it returned {shown(found)}, not a list")
         self._summary = cells, found
+        return found
+
+    def _asked(self, trim: _Trim, function: Callable[[list[Any]], list[Any]], removed: list[Any]) -> Any:
+        """What a function returns. It must leave the state alone: the commit takes the live values for those that were staged."""
+        if self._is_asking:
+            raise SchemaError(str(trim.path), "on_overflow", "it commits the state")
+        # Beside a background call, the event loop may change values, and the commit heeds that.
+        staged = self._worktree.stage(lenient=True) if current_caller() is None else None
+        self._is_asking = True
+        try:
+            found = function(removed)
+        finally:
+            self._is_asking = False
+        if staged is not None and not self._worktree.holds(staged):
+            raise SchemaError(str(trim.path), "on_overflow", "it changed the state")
         return found
 
     def _tokens(self, trim: _Trim) -> int:

@@ -55,7 +55,7 @@ class Shape:
             if self._schema.rules:
                 handle.hooks.add(SchemaCheck(self._schema, policy), handle.head)
             if self._schema.bounds:
-                handle.hooks.add(Bounds(self._schema.bounds, policy), handle.head)
+                handle.hooks.add(Bounds(self._schema.bounds, policy, handle.worktree), handle.head)
             if self._check_reads:
                 handle.worktree.read_check = ReadCheck(self._schema, policy)
 
