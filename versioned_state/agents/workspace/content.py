@@ -52,7 +52,7 @@ class Content:
         return cls(nodes, find(nodes, root, key))
 
     def edited(self, changes: Changes) -> Content:
-        """The files with some changed. An empty folder that something was put into is no entry of its own any more."""
+        """The files with some changed. An empty folder that got a file in it is not an entry of its own any more."""
         if not changes:
             return self
         cells: dict[bytes, bytes | None] = {}
@@ -107,7 +107,7 @@ def check_paths(paths: dict[str, bytes]) -> None:
 
 
 def check_entries(entries: dict[str, Any]) -> None:
-    """Raise ``WorkspaceError`` if one of these values is no file."""
+    """Raise ``WorkspaceError`` if one of these values is not a file."""
     refused = {path: reason for path, value in entries.items() if (reason := why_no_entry(value))}
     if refused:
         raise _unsafe(refused)

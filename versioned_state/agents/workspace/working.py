@@ -265,7 +265,7 @@ class WorkingFolder:
             for key, before, _ in diff_maps(nodes, old.tree, other.tree):
                 path = path_of(key)
                 if path is None:
-                    raise WorkspaceError("the state has a file whose path is no text", remains="no file was touched")
+                    raise WorkspaceError("the state has a file whose path is not a string", remains="no file was touched")
                 changed[path] = before, new.cell_at(path)
         return changed
 
@@ -367,7 +367,8 @@ class WorkingFolder:
                 f"something is in the way of {', '.join(brought.in_the_way[:5])}",
                 brought.in_the_way,
                 remains="the other files were brought",
-                hint="a folder with other files in it, a link on the way, or a program that writes there: move it away",
+                hint="a folder with other files in it, a link on the way, or a program that writes there: move it away; or a text with "
+                "lone surrogates in the state, which no file can have: keep(path) keeps the folder's file",
             )
         return len(brought.stats)
 
@@ -378,7 +379,7 @@ class WorkingFolder:
         for key, _, cell in diff_maps(nodes, self.base(nodes).tree, target.tree):
             path = path_of(key)
             if path is None:
-                raise WorkspaceError("the state has a file whose path is no text", remains="no file was touched")
+                raise WorkspaceError("the state has a file whose path is not a string", remains="no file was touched")
             if scope is None or path == scope or path.startswith(within):
                 wanted[path] = cell
         for path, (_, now) in changes.items():
@@ -468,6 +469,6 @@ _OVERWRITE: Final = "restore(path, overwrite=True) overwrites them; commit() kee
 
 
 def _check_typed(nodes: Nodes, steps: Iterable[Step]) -> None:
-    """Raise ``WorkspaceError`` if the value of a step is no file: nothing is brought then."""
+    """Raise ``WorkspaceError`` if the value of a step is not a file: nothing is brought then."""
     typed = {step.path: step.cell for step in steps if step.cell is not None and form_of(step.cell) == "other"}
     check_entries(dict(in_batches(nodes, typed)))
