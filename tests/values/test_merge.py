@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from tests.support.exact import clone, exact
 from tests.support.mutations import mutate, sample
@@ -204,6 +204,7 @@ def test_a_conflict_that_was_settled():
 ELEMENTS = st.lists(st.integers(0, 12), max_size=8)
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])  # many drawn sides are equal, or in conflict
 @given(base=ELEMENTS, ours=ELEMENTS, theirs=ELEMENTS, pad=st.booleans())
 def test_the_laws_of_union(base, ours, theirs, pad):
     """What either side put in is there once, whichever side is ours; what both took out is gone, and nothing else is there."""

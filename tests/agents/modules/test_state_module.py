@@ -521,3 +521,16 @@ def test_modules_may_come_and_go_while_another_thread_takes_the_state():
         stop.set()
         thread.join()
     assert failures == []
+
+
+def test_functions_are_checked_when_they_are_registered():
+    async def later(value: Any) -> Any:
+        return value
+
+    module = Memory()
+    for wrong in (3, later):
+        with pytest.raises(InvalidArgumentError, match="custom_to_json"):
+            module.register_state("content", wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgumentError, match="custom_from_json"):
+            module.register_state("content", None, wrong)  # type: ignore[arg-type]
+    module.register_state("content", list, tuple)

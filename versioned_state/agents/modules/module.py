@@ -10,6 +10,7 @@ from versioned_state.agents.modules.kinds import Function, Registered, before_in
 from versioned_state.agents.modules.loading import load_states
 from versioned_state.agents.modules.states import state_of
 from versioned_state.errors import InvalidArgumentError, UnserializableValueError
+from versioned_state.repository.arguments import check_function
 
 
 class StateModule:
@@ -55,10 +56,13 @@ class StateModule:
         Raises:
             AttributeError: there is no such attribute, or ``super().__init__()`` was not called.
             TypeError: JSON cannot hold the value, and no function was given.
-            ValueError: the attribute is a module, which is state already.
+            ValueError: the attribute is a module, which is state already; or a function cannot be called, or is asynchronous.
         """
         attributes, modules = registered_in(self)
         value = getattr(self, attr_name)
+        for name, function in (("custom_to_json", custom_to_json), ("custom_from_json", custom_from_json)):
+            if function is not None:
+                check_function(name, function)
         if custom_to_json is None:
             try:
                 json.dumps(value)

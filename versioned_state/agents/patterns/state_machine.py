@@ -49,8 +49,8 @@ class StateMachine:
 
     It works on a ``Versioned``, a namespace of one or a ``Live``, within tasks and outside of them. The value and the events of its
     transitions are committed together, and rolled back together. If another handle has moved the machine in the meantime, the commit, or
-    the merge of two branches, raises ``InvalidTransitionError``: no machine gets from one state to another but by a transition that was
-    declared and is in the events.
+    the merge of two branches, raises ``InvalidTransitionError``: as long as only ``transition`` sets the key, no machine gets
+    from one state to another but by a transition that was declared and is in the events.
 
     Args:
         state: the state that the machine is kept in.
