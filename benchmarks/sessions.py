@@ -86,7 +86,7 @@ def _open(kind: str, folder: Path, servers: Servers) -> KVStore:
 
 
 def _calls(store: KVStore, size: int) -> Iterator[tuple[str, str]]:
-    """What each call takes in a store of so many sessions."""
+    """The time of each call in a store with that number of sessions."""
     with store:
         repository = Repository(store, clock=Clock())
         before = store.size() if isinstance(store, Disk) else 0

@@ -433,7 +433,7 @@ def test_the_check_finds_events_that_were_edited():
 
 
 def reads(count):
-    """The requests of the store for a cold value, and those for a warm append, commit and value, after so many events."""
+    """The requests of the store for a cold value, and those for a warm append, commit and value, after that many events."""
     store = Counting(Memory())
     state = Versioned(store)
     total = total_of(state)

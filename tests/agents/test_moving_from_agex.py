@@ -14,7 +14,7 @@ from versioned_state import ActionEvent, Agent, Live, Versioned, events, view
 from versioned_state.errors import UnserializableValueError
 from versioned_state.storage import KVStore, Memory
 
-# As printed there, but for the indentation, which the page has lost.
+# As printed there, except that the page has lost the indentation.
 
 WITHOUT_STATE = '''
 @agent.task

@@ -1,4 +1,4 @@
-"""The programs of a well-known page on the state of agents run over our parts, as printed there but for what they leave open."""
+"""The programs of a well-known page on the state of agents run over our parts, as printed there except for the gaps that they leave."""
 
 from __future__ import annotations
 

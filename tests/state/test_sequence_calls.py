@@ -81,7 +81,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "sort": lambda values: values.sort(key=lambda each: -each["n"]),
     "sort badly": lambda values: values.sort(),
     "add": lambda values: ([*values, 1], [1, *values], values + [1], [1] + values),  # noqa: RUF005 - the operators
-    "add what is no list": lambda values: values + (1,),  # noqa: RUF005 - it raises
+    "add a tuple": lambda values: values + (1,),  # noqa: RUF005 - it raises
     "add in place": lambda values: len(operator.iadd(values, "ab")),
     "multiply in place": lambda values: len(operator.imul(values, 2)),
     "copy": lambda values: values.copy(),

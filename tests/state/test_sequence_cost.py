@@ -21,7 +21,7 @@ SIZES = (1_000, 100_000)
 
 @lru_cache(maxsize=1)
 def stores() -> dict[int, KVStore]:
-    """By length, a store with a list of so many."""
+    """By length, a store with a list of that length."""
     found: dict[int, KVStore] = {}
     for size in SIZES:
         found[size] = Memory()

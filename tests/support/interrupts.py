@@ -67,7 +67,7 @@ def in_finalizer(frame: FrameType | None) -> bool:
 
 
 def in_statement(frame: FrameType) -> bool:
-    """Whether a line is no place for a signal handler to run: the end of a ``with``, whose lock would stay, or the word ``try``."""
+    """Whether a signal handler must not run at a line: the end of a ``with``, whose lock would stay, or the word ``try``."""
     step = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
     return step == "NOP" or (line.startswith(("with ", "async with ")) and step in ("LOAD_CONST", "SWAP", "PUSH_EXC_INFO"))

@@ -63,7 +63,7 @@ SECOND = {
 
 
 class BlockFailedError(Exception):
-    """What a block is left by."""
+    """The error that ends a block."""
 
 
 def lay_and_fail(folder, tree):

@@ -41,7 +41,7 @@ def _checksum(key: str, body: bytes) -> bytes:
 def replace_record(store: KVStore, name: str, before: bytes | None, after: bytes | None) -> bool:
     """Replace the record under a key of the store (None: no record), if it is as it was read; whether that was done.
 
-    A lost reply is no obstacle: the record is read back, and the write repeated, which its condition makes harmless.
+    A lost reply does no harm: the record is read back, and the write repeated, which its condition makes harmless.
 
     Raises:
         UnknownOutcomeError: each reply was lost. Any other ``StorageError``: nothing was changed.

@@ -21,7 +21,7 @@ import pytest
 from versioned_state.agents import modules
 from versioned_state.agents.modules import JSONSession, StateModule, VersionedSession
 
-# As printed there, but for the indentation, which the page has lost.
+# As printed there, except that the page has lost the indentation.
 
 IMPORTS = """
 import asyncio

@@ -1,1 +1,1 @@
-"""Patterns of agents' states, each a small part to build with."""
+"""Patterns of agents' states: a value that follows from events, and a state machine. Layer: agents."""

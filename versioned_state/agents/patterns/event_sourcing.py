@@ -216,7 +216,7 @@ class EventSourced(Generic[V]):
         """The value by replaying the events from the first one on.
 
         Args:
-            until: only so many events; or those of a commit, a revision, or the last commit of the branch at a time.
+            until: only that many events; or those of a commit, a revision, or the last commit of the branch at a time.
 
         Raises:
             UnknownRevisionError: there is no such commit.

@@ -204,7 +204,7 @@ class Scan:
         if not known and (ignored or self._ignored.decide(path, is_folder=True)):
             if not self._index.holds_below(path):
                 return
-            ignored = True  # but for what the commit has
+            ignored = True  # except for the files that the commit has
         try:
             folder = os.open(path.rpartition("/")[2], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         except OSError as error:

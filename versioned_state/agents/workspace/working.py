@@ -5,7 +5,8 @@
     follow   each path that differs between two commits: if the file is as the old one has it, it gets the content of the new one
     bring    whatever the files are, they get the content of a commit, or of a transaction's start
 
-What a file is now always comes from the file. What is under way is in ``Position``, so that nothing half done passes for the user's work.
+The content of a file now always comes from the file. A move under way is in ``Position``, so that half a move
+never passes for the user's work.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _SAVE_AFTER: Final = 200
 
 
 class WorkingFolder:
-    """A folder that is at a commit: its files are those of the commit, but for what the user has changed.
+    """A folder that is at a commit: its files are those of the commit, except for the user's changes.
 
     Args:
         database: gives the database that the commits are in.
@@ -153,7 +154,7 @@ class WorkingFolder:
             raise WorkspaceError(f"the folder {self.path} cannot be written: {error.strerror}", remains="no file was touched") from error
 
     def _set_at(self, head: Commit) -> None:
-        """Record that the files are those of a commit now, but for what is unresolved and what the user has changed."""
+        """Record that the files are those of a commit now, except for the unresolved ones and the user's changes."""
         self._position = Position(head.address, unresolved=self._position.unresolved)
         self.staged, self.taken = {}, {}
         with suppress(OSError):  # what the next process reads is older then: it looks again at what was brought since
@@ -199,7 +200,7 @@ class WorkingFolder:
         return Content(nodes, None)
 
     def dirty(self, nodes: Nodes) -> Changes:
-        """What the user has changed: not what an interrupted move has brought already."""
+        """The user's changes, without those that an interrupted move has brought already."""
         changes = self.scan(nodes)
         toward = self._toward(nodes)
         if not toward:

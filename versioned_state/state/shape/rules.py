@@ -143,7 +143,7 @@ class Either(Rule):
             else:
                 return
         deepest = max(errors, key=lambda error: len(error.path))
-        if deepest.path != str(path):  # one alternative fits but for a part
+        if deepest.path != str(path):  # one alternative fits except for a part
             raise deepest
         raise self.refuse(value, path)
 

@@ -77,7 +77,8 @@ def load_migrations(text: str) -> Migrations:
         found = getattr(found, part, None)
     if not isinstance(found, Migrations):
         raise InvalidArgumentError(
-            f"{text} is not Migrations", hint="MODULE:NAME names a Migrations of a module, such as agent.shape:migrations"
+            f"{module_name}:{name or 'migrations'} is not a Migrations",
+            hint="MODULE:NAME names a Migrations of a module, such as agent.shape:migrations",
         )
     return found
 

@@ -106,7 +106,7 @@ def _delete(settings: Settings, names: tuple[str, ...], *, force: bool, dry_run:
 
 
 def _matching(repository: Repository, pattern: str) -> list[str]:
-    """The branches that match a pattern; a name that is not a pattern by itself. Raises ``InvalidArgumentError`` if there are none."""
+    """The branches that match a pattern; a plain name stands for itself. Raises ``InvalidArgumentError`` if there are none."""
     if not _WILD.search(pattern):
         return [pattern]
     found = [info.name for info in _chosen(repository, (pattern,), "", None, "name", None)]

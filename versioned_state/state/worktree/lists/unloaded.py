@@ -216,7 +216,7 @@ class UnloadedLists:
     def _encode(self, element: Element, path: str | Callable[[], str]) -> tuple[bytes, Any]:
         """The cell and the baseline of an element."""
         if element.at is None:
-            # What a rollback has put there may be known by a baseline whose objects were staged for the rollback alone.
+            # A value that a rollback has put there may be known by a baseline whose objects were staged for the rollback alone.
             return self._encoder.encode(element.value, None, path, limit=ELEMENT_INLINE)
         fingerprint = element.fingerprint
         if fingerprint is not None and element.cell is not None and self._encoder.fingerprinter.same(fingerprint, [element.value]):
