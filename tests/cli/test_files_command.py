@@ -56,6 +56,13 @@ def test_files_lists_the_files_of_a_commit(project, vstate):
     assert_error(vstate("files", "--name", "nothing"), "nothing at nothing")
 
 
+def test_files_of_a_key_that_holds_something_else(project, vstate):
+    with Versioned(Disk(project / ".vstate")) as state:
+        state["plan"] = ["write add()"]
+        state.commit("a plan")
+    assert_error(vstate("files", "--name", "plan"), "is not the files of a workspace", "--name says under which key")
+
+
 def test_diff_shows_files_as_git_does_and_git_applies_it(project, vstate):
     shown = vstate("diff", "--files").stdout
     hunk = ["@@ -2,7 +2,7 @@", " ", " one", " two", "-three", "+THREE", " four", " five", "-six", "+six", "\\ No newline at end of file"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,11 +11,13 @@ from versioned_state.agents.workspace.content import Content, in_batches
 from versioned_state.agents.workspace.entries import data_of, why_no_entry
 from versioned_state.cli.render.git_patch import mode_of, quoted
 from versioned_state.cli.shared.settings import Settings, json_option, name_option, revision_argument, verb
-from versioned_state.errors import UnknownPathError
+from versioned_state.errors import StateError, UnknownPathError, WorkspaceError
 from versioned_state.repository.repository import Repository
 from versioned_state.values.codec.files import Folder, Symlink
 from versioned_state.values.keys import user_key
 from versioned_state.values.trees.nodes import Nodes
+
+_NAME_HINT: Final = "--name says under which key the files are"
 
 
 @verb("files", "List the files that a commit has of a workspace.", example="vstate files main~3 --long")
@@ -42,12 +44,15 @@ def files(settings: Settings, rev: str, *, is_long: bool, name: str, as_json: bo
 
 
 def files_at(repository: Repository, rev: str, name: str) -> Iterator[tuple[str, Any]]:
-    """The paths and entries of a commit. Raises ``UnknownPathError`` if it has no files."""
+    """The paths and entries of a commit. Raises ``UnknownPathError`` if it has no files, ``StateError`` if the value there is not files."""
     commit = repository.commit(rev)
     nodes = Nodes(repository.database.objects)
-    content = Content.of(nodes, commit.tree, user_key(name))
+    try:
+        content = Content.of(nodes, commit.tree, user_key(name))
+    except WorkspaceError as error:
+        raise StateError(f"{name} in {commit.short} is not the files of a workspace", hint=_NAME_HINT) from error
     if content.cell is None:
-        raise UnknownPathError(name, at=commit.short, hint="--name says under which key the files are")
+        raise UnknownPathError(name, at=commit.short, hint=_NAME_HINT)
     return in_batches(nodes, dict(content.items()))
 
 
