@@ -137,6 +137,7 @@ _FOR_PROGRAMS = {
         "state.diff(a, b) takes revisions",
         'partial(book, "Rome")',
         'executor="threads", or a Disk',
+        "HEAD is the current commit; an event in a Live has no commit_hash",
         'save_session_state("one", agent=agent)',
         "JSONSession(save_dir=x) is all sessions of a folder",
         "allow_not_exist=True leaves the modules as they are",

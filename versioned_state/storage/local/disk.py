@@ -252,6 +252,8 @@ class Disk(Backend):
         while True:
             rows = self._read(lambda connection: connection.execute(sql, bounds).fetchall())
             for (raw,) in rows:
+                if type(raw) is not bytes:
+                    raise self._damaged(raw)
                 yield raw
             if len(rows) < _PAGE:
                 return
@@ -266,8 +268,11 @@ class Disk(Backend):
     def _text(self, raw: bytes) -> str:
         try:
             return raw.decode()
-        except UnicodeDecodeError as error:
-            raise CorruptStoreError(f"{self._file} is damaged: it holds a key that is not text, {raw!r}") from error
+        except (UnicodeDecodeError, AttributeError) as error:  # a bit of its type may have flipped
+            raise self._damaged(raw) from error
+
+    def _damaged(self, raw: object) -> CorruptStoreError:
+        return CorruptStoreError(f"{self._file} is damaged: it holds a key that is not text, {raw!r}")
 
     def _apply(
         self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
