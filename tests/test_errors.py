@@ -43,6 +43,7 @@ ARGUMENTS: dict[str, Callable[[Any], StateError]] = {
     "SchemaError": lambda cls: cls("a.b", "int", "'1' is of type str", remains=errors.STAGED),
     "MigrationError": lambda cls: cls(2, "KeyError: 'a'"),
     "NewerVersionError": lambda cls: cls(3, 2),
+    "ServiceNotStartedError": lambda cls: cls("InMemoryStateService", stopped=True),
     "RefExistsError": lambda cls: cls("branch", "main"),
     "MissingDependencyError": lambda cls: cls("Redis", extra="redis"),
     "CommitInDoubtError": lambda cls: cls("ab" * 24),

@@ -27,8 +27,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("state",),
     ("agents",),
     ("__init__",),  # re-exports the rows below
+    ("sandbox",),
+    ("services",),
+    ("server",),
 )
-FRONT_DOORS = ("cli", "services", "integrations")  # above all rows; nothing imports them, nor they each other
+FRONT_DOORS = ("cli", "integrations")  # above all rows; nothing imports them, nor they each other
 RANK = {part: rank for rank, row in enumerate((*LAYERS, FRONT_DOORS)) for part in row}
 
 # The terminal, the environment and the home directory belong to cli: everything else may run in a server.

@@ -167,6 +167,7 @@ def test_public_errors():
         "RefExistsError",
         "ReplayMismatchError",
         "SchemaError",
+        "ServiceNotStartedError",
         "SessionFileError",
         "StateError",
         "StorageError",

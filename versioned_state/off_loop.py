@@ -52,7 +52,12 @@ def running_loop() -> asyncio.AbstractEventLoop:
         ) from None
 
 
-async def off_loop(function: Callable[[], T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:
+async def off_loop(
+    function: Callable[[], T],
+    *,
+    undo: Callable[[T], Awaitable[object]] | None = None,
+    submit: Callable[[Callable[[], T]], Future[T]] | None = None,
+) -> T:
     """Run a function on a background thread, in the context of the caller, and return its result.
 
     A cancelled call that has begun ends first, and raises ``CancelledError`` then; one that has not begun is dropped. The event loop never
@@ -60,9 +65,10 @@ async def off_loop(function: Callable[[], T], *, undo: Callable[[T], Awaitable[o
 
     Args:
         undo: given the result, and awaited, if the call was cancelled and nobody gets the result.
+        submit: hands the function to other threads than those of this module.
     """
     running_loop()
-    future = _threads.executor.submit(copy_context().run, function)
+    future = _threads.executor.submit(copy_context().run, function) if submit is None else submit(function)
     try:
         cancelled = await _end_of(future)
     finally:

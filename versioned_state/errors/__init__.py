@@ -28,6 +28,7 @@ Grouped by what the caller does next::
     │   ├── HandleClosedError          a call on a closed handle
     │   ├── TransactionError           a call that cannot be undone, within a transaction
     │   ├── NoTaskError                also RuntimeError: a call that needs a running task
+    │   ├── ServiceNotStartedError     also RuntimeError: a call on a service before start() or after stop()
     │   ├── IdempotencyConflictError   a task's key= that was given with other arguments before
     │   ├── EventLoopError             also RuntimeError: a call that needs a running event loop of asyncio
     │   ├── UnknownRevisionError       also KeyError
@@ -81,6 +82,7 @@ from .bad_input import (
     RefExistsError,
     ReplayMismatchError,
     SchemaError,
+    ServiceNotStartedError,
     TransactionError,
     UnknownEffectError,
     UnknownNoteError,
@@ -156,6 +158,7 @@ __all__ = [
     "RefExistsError",
     "ReplayMismatchError",
     "SchemaError",
+    "ServiceNotStartedError",
     "SessionFileError",
     "StateError",
     "StorageError",

@@ -127,6 +127,18 @@ class NoTaskError(StateError, RuntimeError):
     """A call that needs a running task, outside of any."""
 
 
+class ServiceNotStartedError(StateError, RuntimeError):
+    """A call on a service before ``start()``, or after ``stop()``."""
+
+    def __init__(self, service: str, *, stopped: bool) -> None:
+        super().__init__(
+            f"the {service} {'was stopped' if stopped else 'is not started'}",
+            remains="nothing was changed",
+            hint="await service.start(), or use it in `async with service:`",
+        )
+        self.service = service
+
+
 class IdempotencyConflictError(StateError):
     """A task was called with a ``key=`` under which a call with other arguments has committed."""
 

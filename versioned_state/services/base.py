@@ -1,0 +1,30 @@
+"""``ServiceWithLifecycleManager``: what a service can be asked, whatever it keeps. Layer: services."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class ServiceWithLifecycleManager(ABC):
+    """A service with a beginning and an end. ``async with service:`` starts it, and stops it at the end of the block."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Get ready: open connections. A second call does nothing."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Finish the accepted calls, and let go of what ``start`` took. A second call does nothing; ``start`` works again."""
+
+    @abstractmethod
+    async def health(self) -> bool:
+        """Whether the service can do its work now. Never raises."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        await self.stop()

@@ -1,0 +1,214 @@
+"""``StoreService``: a service over a store: its beginning and end, its sessions' branches, its calls off the event loop. Layer: services.
+
+::
+
+    call ── accepted ── lane of the session ── thread: handle of the branch ── commit
+              │ refused: RuntimeError, before ``start`` and after ``stop``
+"""
+
+from __future__ import annotations
+
+import os
+from asyncio import wait, wrap_future
+from collections.abc import Callable
+from functools import partial
+from threading import Lock
+from typing import Any, ClassVar, Final, Self, TypeVar
+
+from versioned_state.errors import InvalidArgumentError, ServiceNotStartedError
+from versioned_state.objects.keys import FORMAT
+from versioned_state.off_loop import off_loop
+from versioned_state.repository.names.branch_name import branch_name
+from versioned_state.repository.repository import Repository
+from versioned_state.services.base import ServiceWithLifecycleManager
+from versioned_state.services.handles import Handles
+from versioned_state.services.lanes import Lanes, LanesClosedError
+from versioned_state.state.open import CACHE_BYTES
+from versioned_state.state.versioned import Versioned
+from versioned_state.storage import Cache, KVStore, Memory, open_store
+from versioned_state.storage.url import is_remote
+
+T = TypeVar("T")
+
+THREADS: Final = 32
+HANDLES: Final = 256
+_HEALTH_S: Final = 2.0
+"""How long the store may take to answer ``health``."""
+
+
+class StoreService(ServiceWithLifecycleManager):
+    """A service over a ``KVStore``. Its calls are coroutines of any event loop; none of them waits for the store on the loop.
+
+    The calls on one session run one after another, in the order in which they were made; sessions do not wait for each other. A call that
+    is cancelled before it has begun is dropped; one that has begun ends first, and then raises. Other processes and machines may work on
+    the same store.
+
+    Args:
+        store: a ``KVStore``, a ``Repository`` or a URL, as ``open_store`` takes it; memory if there is none. A URL is opened by ``start``
+            and closed by ``stop``; the others stay open.
+        threads: calls on the store that are under way at once.
+        handles: sessions that stay open between calls.
+        cache_bytes: the size of the cache of a store across a network that a URL names; 0 for none.
+        encryption_key: as for ``open_store``.
+    """
+
+    kind: ClassVar[str] = ""
+    """The first part of the branches' names. Two services over one store differ in it. It begins with a mark that no id begins with."""
+
+    def __init__(
+        self,
+        store: KVStore | Repository | str | os.PathLike[str] | None = None,
+        *,
+        threads: int = THREADS,
+        handles: int = HANDLES,
+        cache_bytes: int = CACHE_BYTES,
+        encryption_key: bytes | None = None,
+    ) -> None:
+        if not isinstance(store, KVStore | Repository | str | os.PathLike | None):
+            raise InvalidArgumentError(f"{type(store).__name__} is not a store, a Repository or a URL", remains="nothing was opened")
+        self._place = store
+        self._threads = threads
+        self._limit = handles
+        self._cache_bytes = cache_bytes
+        self._encryption_key = encryption_key
+        self._turn = Lock()  # of start and stop
+        self._started = False
+        self._stopped = False
+        self._repository: Repository | None = None
+        self._lanes: Lanes | None = None
+        self._handles: Handles | None = None
+        self._own_store: KVStore | None = None
+        self._in_memory = store is None or isinstance(store, Memory)
+        if store is None:
+            self._place = Repository(Memory())
+
+    @classmethod
+    def over(cls, store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> Self:
+        """The service over a store, a ``Repository`` or a URL. A store that was handed in is not closed. Options are the constructor's."""
+        return cls(store, **options)
+
+    # Beginning and end
+
+    async def start(self) -> None:
+        """Open the store, if a URL names it.
+
+        Raises:
+            InvalidArgumentError: the URL is malformed.
+            StorageError: the store cannot be opened, or is not a store of this library. The service is not started.
+        """
+        await off_loop(self._start)
+
+    async def stop(self) -> None:
+        """Refuse new calls, finish the accepted ones, and close what ``start`` opened. The content of a store in memory stays."""
+        await off_loop(self._stop)
+
+    async def health(self) -> bool:
+        """Whether the service is started, and its store answers within two seconds. Never raises."""
+        lanes, repository = self._lanes, self._repository
+        if not self._started or lanes is None or repository is None:
+            return False
+        try:
+            # A lane of its own: a store that hangs has one such call, not one for each question.
+            answer = wrap_future(lanes.submit(_HEALTH, lambda: repository.store.get(FORMAT) is not None))
+        except LanesClosedError:
+            return False
+        done, _ = await wait((answer,), timeout=_HEALTH_S)
+        if not done:
+            answer.cancel()
+            return False
+        return answer.exception() is None and answer.result()
+
+    @property
+    def repository(self) -> Repository:
+        """The repository of the sessions: log, diff, checkout and the rest. Raises ``RuntimeError`` if the service is not started."""
+        self._check_started()
+        assert self._repository is not None
+        return self._repository
+
+    def _start(self) -> None:
+        with self._turn:
+            if self._started:
+                return
+            self._open()
+            self._started, self._stopped = True, False
+
+    def _open(self) -> None:
+        if self._lanes is not None:
+            return
+        place = self._place
+        if isinstance(place, Repository):
+            self._repository = place
+        elif isinstance(place, KVStore):
+            self._repository = Repository(place)
+        else:
+            assert place is not None
+            store = open_store(place, encryption_key=self._encryption_key)
+            try:
+                cached = Cache(store, self._cache_bytes) if self._cache_bytes and is_remote(place) else store
+                self._repository = Repository(cached)
+            except BaseException:
+                store.close()
+                raise
+            self._own_store = cached
+        self._handles = Handles(self._limit, self._open_handle)
+        self._lanes = Lanes(self._threads)
+
+    def _stop(self) -> None:
+        with self._turn:
+            lanes, handles, store = self._lanes, self._handles, self._own_store
+            self._started, self._stopped = False, True
+            if lanes is None or handles is None:
+                return
+            try:
+                lanes.close()
+                handles.close()
+            finally:
+                self._lanes = self._handles = self._own_store = None
+                if store is not None:
+                    self._repository = None
+                    store.close()
+
+    def _check_started(self) -> None:
+        if self._started:
+            return
+        if self._stopped or not self._in_memory:
+            raise ServiceNotStartedError(type(self).__name__, stopped=self._stopped)
+        with self._turn:
+            self._open()  # a service in memory needs no start
+
+    # Calls
+
+    def branch(self, user_id: str, session_id: str) -> str:
+        """The name of a session's branch. Raises ``InvalidArgumentError`` if an id is not a string."""
+        name = branch_name(user_id, session_id)
+        return f"{self.kind}/{name}" if self.kind else name
+
+    async def _run(self, lane: str, function: Callable[[], T]) -> T:
+        """Run a function off the loop, after the calls that its lane has already. Raises ``ServiceNotStartedError``."""
+        self._check_started()
+        lanes = self._lanes
+        try:
+            if lanes is None:
+                raise LanesClosedError
+            return await off_loop(function, submit=partial(lanes.submit, lane))
+        except LanesClosedError:  # stopped since the check
+            raise ServiceNotStartedError(type(self).__name__, stopped=True) from None
+
+    async def _on(self, branch: str, function: Callable[[Versioned], T]) -> T:
+        """Run a function of a branch's handle off the loop. The handle may stand on a commit that is no longer the head."""
+
+        def call() -> T:
+            handles = self._handles
+            assert handles is not None
+            with handles.handle(branch) as state:
+                return function(state)
+
+        return await self._run(branch, call)
+
+    def _open_handle(self, branch: str) -> Versioned:
+        """Open a branch's handle. A service whose handles have options overrides it."""
+        assert self._repository is not None
+        return Versioned(self._repository, branch=branch)
+
+
+_HEALTH: Final = "%health"
