@@ -1,0 +1,52 @@
+"""``SessionHooks``: what takes part in the saves of a session, such as the files of its sandboxes. Layer: services.
+
+::
+
+    save_state ── the handle of the session's branch ── joined: each hook of the session joins the handle ── commit ── each hook leaves
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from threading import Lock
+from typing import Final
+
+from versioned_state.state.versioned import Versioned
+
+FILES_KEY: Final = "workspace"
+"""The key of a session's state under which the files of its sandboxes are: a ``FileTree``, which is not a part of the saved dict."""
+
+Join = Callable[[Versioned], AbstractContextManager[object]]
+"""Joins a handle of the session until the block ends, as a ``Workspace`` does. It runs on the thread of the save."""
+
+
+class SessionHooks:
+    """The hooks of sessions, by branch, in the order in which they were added. Safe for many threads."""
+
+    def __init__(self) -> None:
+        self._joins: dict[str, list[Join]] = {}
+        self._lock = Lock()
+
+    def add(self, branch: str, join: Join) -> None:
+        """From now on ``join`` takes part in each save of the session."""
+        with self._lock:
+            self._joins[branch] = [*self._joins.get(branch, ()), join]
+
+    def remove(self, branch: str, join: Join) -> None:
+        """``join`` takes part in no later save. A save under way ends with it. Removing what is not there does nothing."""
+        with self._lock:
+            left = [each for each in self._joins.pop(branch, ()) if each is not join]
+            if left:
+                self._joins[branch] = left
+
+    @contextmanager
+    def joined(self, branch: str, state: Versioned) -> Iterator[None]:
+        """The block in which a save changes and commits the handle: the hooks of the session join it for that long.
+
+        Raises what a hook raises as it joins; those before it have left then, and nothing was changed.
+        """
+        with ExitStack() as stack:
+            for join in self._joins.get(branch, ()):
+                stack.enter_context(join(state))
+            yield
