@@ -35,7 +35,7 @@ from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.history.shallow import read_shallow
 from versioned_state.repository.refs.gc_fence import GcFence
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, after_move, batch_of, move_ref, read_ref
-from versioned_state.repository.refs.reflog import CREATE, LogEntry, Reflog, read_entry, write_entry
+from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
 from versioned_state.repository.refs.reupload import reupload_history, reupload_tree
 from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PickleMode, PicklePolicy
@@ -260,6 +260,8 @@ class Database:
             staging.take(each.staging)
             after.append(self.after_commit(each.ref, each.commit, ttl=each.ttl))
             batch = batch.joined(batch_of(each.ref, after[-1])).joined(each.part)
+            if above != (each.ref.head,):
+                batch = batch.joined(self._sharing(each.ref, above))
 
         def secure() -> None:
             for each in publications:
@@ -287,23 +289,9 @@ class Database:
         return parents, since
 
     def _sharing(self, ref: Ref, addresses: Iterable[Address]) -> BatchPart:
-        """The records that a ref is about to lead to existing commits, which ``is_shared`` asks for."""
+        """The records that a ref is about to lead to existing commits, which ``refs/own_line`` asks for."""
         strange = [address for address in addresses if address not in (ROOT_ADDRESS, ref.head)] if self.fence.enabled else []
         return BatchPart(puts={shared_key(address): b"" for address in strange}) if strange else NOTHING
-
-    def is_shared(self, ref: Ref) -> bool:
-        """Whether any ref but this one may lead to its head. Cost: a read or two.
-
-        Another ref leads to a commit only if it was pointed at it, or merged it, which left a record; or at a later one that this ref had
-        left. So a ref that was moved in any other way than by commits may be shared. ``docs/design/021-many-branches.md`` has the proof.
-        """
-        if ref.tagged or ref.head is None or not self.fence.enabled:
-            return True
-        if ref.log is not None:
-            entry = self.read_log(ref.log)
-            if entry.action != CREATE or entry.previous is not None:
-                return True
-        return shared_key(ref.head) in self.store
 
     def _secure_staged(self, ref: Ref, commit: Commit, staging: Staging) -> None:
         """Make sure that all that a staged commit leads to is stored or staged. Raises ``MissingObjectError``."""

@@ -14,7 +14,7 @@ from versioned_state.objects.keys import SHALLOW, object_key
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit, read_commit
-from versioned_state.repository.history.shallow import Shallow, ShallowCommit, read_shallow, write_shallow
+from versioned_state.repository.history.shallow import Shallow, ShallowCommit, read_shallow
 
 _COMMITS_KEPT: Final = 512
 
@@ -101,15 +101,6 @@ class CommitReader:
         keys = {object_key(Address(address)): address for address in shallow}
         found = self._objects.kv.get_many(keys) if keys else {}
         return {address: shallow[address] for key, address in keys.items() if key in found}
-
-    def prune_shallow(self) -> None:
-        """Drop the commits that gc has collected from the record of shallow history."""
-        while True:
-            shallow = self.refresh_shallow()
-            live = self.live_shallow()
-            if len(live) == len(shallow):
-                return
-            self._objects.kv.apply({SHALLOW: shallow.stored}, {SHALLOW: write_shallow(live)})
 
     def remember(self, commit: Commit) -> None:
         """Keep a commit, as it was made, in the cache."""

@@ -8,7 +8,7 @@ that was delayed, and that another gc has replaced, deletes nothing more; and ev
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,9 +24,10 @@ from versioned_state.errors import (
     UnsafeStoreError,
 )
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import GC, NOTES, OBJECTS, SHARED, address_in, commit_in, ref_key
+from versioned_state.objects.keys import GC, NOTES, OBJECTS, SHALLOW, SHARED, address_in, commit_in, ref_key
 from versioned_state.repository.arguments import DEFAULT_EXPIRE
 from versioned_state.repository.history.address_set import AddressSet
+from versioned_state.repository.history.shallow import write_shallow
 from versioned_state.repository.maintenance.gc_marking import Marking, Progress
 from versioned_state.repository.maintenance.gc_marks import clear_marks, load_marks, save_marks
 from versioned_state.repository.maintenance.owner import Life, Owner, life_of
@@ -206,6 +207,7 @@ class _Sweep:
         self._record = GcRecord()
         self._last_beat = time.monotonic()
         self._beating = False
+        self._cuts: Collection[bytes] = ()
         self.deadline: float | None = None
 
     def run(self) -> bool:
@@ -241,6 +243,7 @@ class _Sweep:
         if self.deadline is not None:
             self._marking.pending = load_marks(self._store, self._marking.seen, self._record.sweeps)
             self._marking.check_time = self._check_time
+        self._cuts = self._database.commits.refresh_shallow()  # a later entry is of a commit that was reachable since
         try:
             self._marking.mark_refs()
             for garbage in _garbage(self._marking, self._tally):
@@ -248,6 +251,7 @@ class _Sweep:
                 self._check_time()
             for lost in _of_lost_commits(self._marking):
                 self._delete(lost, commit_in)
+            self._drop_cuts()
             clear_marks(self._store)
             self._end()
         except MissingObjectError:
@@ -259,6 +263,20 @@ class _Sweep:
     def _check_time(self) -> None:
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise _TimeOverError
+
+    def _drop_cuts(self) -> None:
+        """Drop the deleted commits from the record of shallow history, on the condition that no writer has put one of them to use."""
+        commits, seen, before = self._database.commits, self._marking.seen, self._cuts
+        while True:
+            self._marking.mark_published(self._record.published)
+            shallow = commits.refresh_shallow()
+            live = {address: cut for address, cut in shallow.items() if address in seen or address not in before}
+            if len(live) == len(shallow):
+                return
+            if self._store.apply({GC: self._record.stored, SHALLOW: shallow.stored}, {SHALLOW: write_shallow(live)}):
+                commits.refresh_shallow()
+                return
+            self._look()
 
     def _drop(self, gone: list[Ref]) -> list[Ref]:
         """Remove the records of deleted refs. Returns those that stay, perhaps because somebody has brought the ref back meanwhile.

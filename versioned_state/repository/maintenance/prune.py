@@ -14,6 +14,7 @@ A commit that a branch outside of the pattern, a tag or a reflog still reaches s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,12 +25,13 @@ from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import InvalidArgumentError, MissingObjectError, StoreBusyError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import SHALLOW, RefKind
+from versioned_state.objects.keys import SHALLOW, RefKind, ref_key
 from versioned_state.repository.arguments import DEFAULT_EXPIRE, count
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
 from versioned_state.repository.history.shallow import Shallow, ShallowCommit, write_shallow
 from versioned_state.repository.maintenance.gc import GcReport, collect
+from versioned_state.repository.refs.own_line import find_own_line
 from versioned_state.repository.refs.ref import Ref, iter_refs
 from versioned_state.repository.refs.reflog import read_entry
 
@@ -73,7 +75,9 @@ class PruneReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class Plan:
+    """The shallow commits of the store after a prune, and the report of it."""
+
     shallow: dict[bytes, ShallowCommit]
     report: PruneReport
 
@@ -93,14 +97,15 @@ def prune(
 
     A branch keeps the commits, by first parents, that are among its last ``keep_last`` or not older than ``older_than``; the head always
     stays. Merged commits stay as far back as those go. One compare-and-set publishes the change; writers are never in the way, and never
-    held up. Cost: reads the records and heads of all refs, O(log n) commits of each line, and every commit of the lines that the pruned
-    branches are part of; of all refs, if one of them has a merge.
+    held up. Cost: reads the commits of the pruned branches, if no other ref was ever pointed at one of them or merged it, none came with a
+    tag, and none is a merge; the store keeps that. Else it reads the records and heads of all refs, O(log n) commits of each line, and
+    every commit of the lines that the pruned branches are part of; of all refs, if one of them has a merge.
 
     Args:
         keep_last: how many commits of a branch to keep, by first parents; 1 or more.
         older_than: the age, by their own time, from which commits may go.
-        keep_tagged: a tag keeps everything before it, as a branch outside of the pattern does. If not, a tag keeps only its own commit,
-            unless a branch outside of the pattern leads to it.
+        keep_tagged: a tag keeps everything before it, as a branch outside of the pattern does. If not, each tag of the store keeps only its
+            own commit, unless a branch outside of the pattern leads to it.
         branches: patterns with ``*`` and ``?`` of the branches to prune.
         expire: the age from which an entry of a reflog keeps nothing, as for ``gc``, and by default the same.
         gc: collect garbage right afterwards, with the same ``expire``.
@@ -119,7 +124,7 @@ def prune(
     expire = DEFAULT_EXPIRE if expire is None else expire
     patterns = (branches,) if isinstance(branches, str) else tuple(branches)
     now = database.clock()
-    retention = _Retention(
+    retention = Retention(
         keep_last=keep_last or 1,
         since=None if older_than is None else now - older_than // timedelta(microseconds=1),
         keep_tagged=keep_tagged,
@@ -131,7 +136,7 @@ def prune(
         shallow = database.commits.refresh_shallow()
         sweeps = database.fence.refresh().sweeps
         try:
-            plan = _plan(database, retention, dry_run=dry_run)
+            plan = plan_of_own(database, retention, dry_run=dry_run) or plan_of_all(database, retention, dry_run=dry_run)
         except MissingObjectError:
             # Gc may have deleted the commits of a log entry that has expired since it was read.
             if database.fence.refresh().sweeps == sweeps:
@@ -145,8 +150,11 @@ def prune(
     raise StoreBusyError("others keep pruning this store", remains="nothing was changed")
 
 
+_WILD: Final = re.compile(r"[*?\[]")
+
+
 @dataclass(frozen=True, slots=True)
-class _Retention:
+class Retention:
     """The retention that was asked for; times in microseconds."""
 
     keep_last: int
@@ -168,6 +176,17 @@ class _Retention:
             kept += 1
         return floor, kept, False
 
+    def refs(self, database: Database) -> Iterator[Ref]:
+        """The branches to prune. Cost: a read for a name, a listing for a pattern."""
+        seen: set[str] = set()
+        for pattern in self.patterns:
+            literal = _WILD.split(pattern, maxsplit=1)[0]
+            found = [database.ref("branch", pattern)] if literal == pattern else iter_refs(database.store, "branch", literal)
+            for ref in found:
+                if ref.head is not None and ref.name not in seen and fnmatchcase(ref.name, pattern):
+                    seen.add(ref.name)
+                    yield ref
+
     def prunes(self, branch: str) -> bool:
         return any(fnmatchcase(branch, pattern) for pattern in self.patterns)
 
@@ -182,7 +201,7 @@ class _Roots:
     before: set[Address]
 
 
-def _roots(database: Database, retention: _Retention) -> _Roots:
+def _roots(database: Database, retention: Retention) -> _Roots:
     read = database.commits.read
     pruned: dict[str, Commit] = {}
     tags: list[Commit] = []
@@ -219,7 +238,47 @@ def _beside(heads: list[Commit], pruned: list[Commit], read: graph.Read) -> list
     return [head for head in heads if head.merge_height or graph.descend(head, 1, read) in ends]
 
 
-def _plan(database: Database, retention: _Retention, *, dry_run: bool) -> _Plan:
+def plan_of_own(database: Database, retention: Retention, *, dry_run: bool) -> Plan | None:
+    """The plan, if no ref but the pruned branches themselves leads to the commits in question; None if one may.
+
+    Cost: reads those commits, and lists the branches with the text that the patterns begin with.
+    """
+    if not retention.keep_tagged and database.store.page(ref_key("tag", ""), limit=1):
+        return None  # the history of all tags goes
+    made: dict[bytes, ShallowCommit] = {}
+    pruned = []
+    kept = removed = 0
+    bases: dict[Address, Commit] = {}
+    for ref in retention.refs(database):
+        line = find_own_line(database, ref)
+        if line is None or (line.named is not None and line.base is not None and line.named < retention.entries_since):
+            return None
+        if line.base is not None and line.base.height:
+            bases[line.base.address] = line.base
+        if not line.commits:
+            continue
+        floor, length, more = retention.floor(line.commits[0], database.commits.read)
+        own = [commit.address for commit in line.commits]
+        position = own.index(floor.address) if floor.address in own else len(own)
+        kept += min(position + 1, len(own))
+        removed += len(own) - min(position + 1, len(own))
+        if more and position + 1 < len(own):
+            made[floor.address] = ShallowCommit(floor.height, 0)
+            pruned.append(PrunedBranch(ref.name, floor, length))
+    kept += _history_of(list(bases.values()), database.commits.read)
+    shallow = {**database.commits.shallow, **made} if made else dict(database.commits.shallow)
+    return Plan(shallow, PruneReport(tuple(pruned), kept, removed, dry_run))
+
+
+def _history_of(commits: list[Commit], read: graph.Read) -> int:
+    """How many commits lead to some commits, these included, without the empty root commit. Cost: O(log n) reads for one line."""
+    if len(commits) == 1 and not commits[0].merge_height:
+        return commits[0].height - max(graph.descend(commits[0], 0, read).height, 1) + 1
+    return sum(1 for commit in graph.walk(commits, read) if commit.address != ROOT_ADDRESS)
+
+
+def plan_of_all(database: Database, retention: Retention, *, dry_run: bool) -> Plan:
+    """The plan, from the heads of all refs and everything that leads to them."""
     roots = _roots(database, retention)
     pruned, before = roots.pruned, roots.before
     whole = list(roots.whole)
@@ -260,7 +319,7 @@ def _plan(database: Database, retention: _Retention, *, dry_run: bool) -> _Plan:
         removed=len(before - after - {ROOT_ADDRESS}),
         dry_run=dry_run,
     )
-    return _Plan(shallow, report)
+    return Plan(shallow, report)
 
 
 def _down_to(floor: Commit, head: Commit, database: Database) -> dict[Address, Commit]:

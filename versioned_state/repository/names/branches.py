@@ -16,6 +16,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.listing import Listing, Order, RefInfo
 from versioned_state.repository.names.mapping import DELETE, Refs
 from versioned_state.repository.names.resolve import default_branch, resolve
+from versioned_state.repository.refs.own_line import is_shared
 from versioned_state.repository.refs.ref import Ref, check_name, iter_refs, move_ref, rename_ref, renamed, without_head
 from versioned_state.repository.refs.reflog import CREATE
 
@@ -247,7 +248,7 @@ def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:
         return True
     if not head.parent_addresses and not head.shallow:
         return True  # the empty root commit, which every store has
-    if not database.is_shared(ref):
+    if not is_shared(database, ref):
         return False
     others = (each.head for kind in _KINDS for each in iter_refs(database.store, kind) if (each.kind, each.name) != ("branch", ref.name))
     while some := set(islice(others, _COMPARED_AT_ONCE)):

@@ -15,10 +15,10 @@ import msgpack
 
 from versioned_state.errors import CorruptRefError, InvalidArgumentError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
-from versioned_state.objects.keys import RefKind, birth_key, due_key, recent_key, ref_key
+from versioned_state.objects.keys import RefKind, birth_key, due_key, recent_key, ref_key, shared_key
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.objects.store import Staging
-from versioned_state.repository.history.commit import EARLIEST, Commit
+from versioned_state.repository.history.commit import EARLIEST, ROOT_ADDRESS, Commit
 from versioned_state.repository.refs.gc_fence import GcFence
 from versioned_state.storage import KVStore
 
@@ -308,6 +308,8 @@ def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, stagin
     gone = without_head(source, log)
     placed = renamed(source, target)
     batch = batch_of(source, gone).joined(batch_of(target, placed))
+    if source.head not in (None, ROOT_ADDRESS):
+        batch = batch.joined(BatchPart(puts={shared_key(source.head): b""}))  # the reflog of the old name leads to it too
     # One of the two names leads to everything but the new entry, before the batch and after it. But gc may read the old name after the
     # batch and have read the new one before it.
     keep = [address for address in (source.head, source.log, log) if address is not None]

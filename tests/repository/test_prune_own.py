@@ -1,0 +1,168 @@
+"""A prune at the cost of the pruned branch alone: the same plan as from all refs, and store calls that do not grow with the branches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from tests.support.garbage import assert_whole
+from tests.support.histories import Clock
+from versioned_state import Commit, Memory, Repository, Versioned
+from versioned_state.errors import StateError
+from versioned_state.objects.keys import shared_key
+from versioned_state.repository.maintenance.prune import Retention, plan_of_all, plan_of_own
+from versioned_state.storage import Counting
+
+LONG_AGO = timedelta(days=40)
+
+
+class Jumping(Clock):
+    """A clock that a test can put forward, so that reflogs expire."""
+
+    def later(self) -> None:
+        self.now += LONG_AGO // timedelta(microseconds=1)
+
+
+def retention(repository: Repository, pattern: str, rng: random.Random) -> Retention:
+    since = repository.database.clock() - timedelta(days=30) // timedelta(microseconds=1)
+    return Retention(
+        keep_last=rng.randrange(1, 4),
+        since=None,
+        keep_tagged=rng.random() < 0.7,
+        patterns=(pattern,),
+        entries_since=max(since, repository.database.fence.refresh().expired),
+    )
+
+
+def one_move(repository: Repository, clock: Jumping, rng: random.Random) -> None:
+    names = sorted(repository.branches)
+    name = rng.choice([*names, f"b{rng.randrange(6)}"])
+    state = Versioned(repository, branch=name)
+    other = rng.choice(names) if names else name
+    new = f"b{rng.randrange(6)}"
+
+    def commit() -> None:
+        for _ in range(rng.randrange(1, 4)):
+            state[f"k{rng.randrange(30)}"] = rng.random()
+            state.commit()
+
+    def tagged() -> None:
+        state["t"] = rng.random()
+        state.commit(tag=f"t{rng.randrange(6)}")
+
+    def together() -> None:
+        second = Versioned(repository, branch=other)
+        state["both"] = second["both"] = rng.random()
+        repository.commit_together([state, second], "both")
+
+    def drop() -> None:
+        repository.branches.delete(name, force=True)
+        repository.tags.delete(f"t{rng.randrange(6)}")
+
+    def back() -> None:
+        repository.branches.delete(name, force=True)
+        if rng.random() < 0.5:
+            clock.later()
+            repository.gc()
+        state["back"] = rng.random()
+        state.commit()
+
+    place: str | Commit = rng.choice([other, f"{other}~1", f"{other}~2"])
+    moves: list[Callable[[], object]] = [
+        *([commit] * 8),
+        tagged,
+        together,
+        lambda: repository.branches.create(new, place),
+        lambda: state.merge(other, policies={"**": "ours"}),
+        lambda: state.cherry_pick(other, policies={"**": "theirs"}),
+        lambda: state.rebase(other, policies={"**": "theirs"}),
+        lambda: state.reset(rng.choice(["HEAD~1", other, "HEAD@{1}"])),
+        lambda: repository.tags.create(f"t{rng.randrange(6)}", place),
+        lambda: repository.branches.rename(name, new),
+        drop,
+        back,
+        state.undo,
+        lambda: repository.gc(expire=timedelta(0)),
+        lambda: repository.prune(keep_last=2, branches=name),
+        lambda: repository.purge(branches=name) if rng.random() < 0.3 else None,
+        clock.later,
+    ]
+    with suppress(StateError):
+        rng.choice(moves)()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_plan_is_that_from_all_refs(seed, long_run):
+    own = 0
+    for each in range(60 if long_run else 1):
+        rng = random.Random(seed + 1000 * each)
+        clock = Jumping()
+        repository = Repository(Memory(), clock=clock)
+        for step in range(100):
+            one_move(repository, clock, rng)
+            if step % 3:
+                continue
+            for pattern in [*repository.branches, "b[0-2]", "*"]:
+                wanted = retention(repository, pattern, rng)
+                repository.database.commits.refresh_shallow()
+                plan = plan_of_own(repository.database, wanted, dry_run=True)
+                if plan is not None:
+                    live = repository.database.commits.live_shallow()
+                    expected = plan_of_all(repository.database, wanted, dry_run=True)
+                    assert plan.report == expected.report, (each, step, pattern)
+                    assert {a: cut for a, cut in plan.shallow.items() if a in live or a not in repository.database.commits.shallow} == (
+                        expected.shallow
+                    ), (each, step, pattern)
+                    own += expected.report.removed > 0
+        assert_whole(repository.store)
+    assert own > 3
+
+
+def calls_of_a_prune(branches: int, *, fork: bool) -> int:
+    """Store calls of a prune of one of so many branches; after it the log is short, and gc takes the rest."""
+    store = Counting(Memory())
+    repository = Repository(store, clock=Clock())
+    for n in range(branches):
+        state = Versioned(repository, branch=f"s{n}")
+        state["n"] = n
+        state.commit()
+    name = "s3"
+    if fork:
+        repository.branches.create("fork", "s3")
+        name = "fork"
+    state = Versioned(repository, branch=name)
+    for n in range(10):
+        state["n"] = -n
+        state.commit()
+    repository = Repository(store, clock=Clock(1_000_000))
+    repository.prune(keep_last=2, branches="s5")  # the modules that it needs
+    store.reset()
+    report = repository.prune(keep_last=3, branches=name)
+    calls = store.counts.round_trips
+    assert report.removed == (7 if fork else 8)
+    assert (report.kept, [each.kept for each in report.branches]) == (4 if fork else 3, [3])
+    assert len(list(repository.log(name))) == 3
+    assert repository.gc(expire=timedelta(0)).freed >= report.removed
+    assert repository.fsck().ok
+    return calls
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_prune_of_one_branch_costs_the_same_among_many(fork):
+    few, many = calls_of_a_prune(8, fork=fork), calls_of_a_prune(300, fork=fork)
+    assert few == many <= 22
+
+
+def test_a_branch_whose_old_name_remembers_it_is_not_alone():
+    repository = Repository(Memory(), clock=Clock())
+    state = Versioned(repository, branch="old")
+    for n in range(5):
+        state["n"] = n
+        state.commit()
+    repository.branches.rename("old", "new")
+    assert shared_key(repository.branches["new"].address) in repository.store
+    assert repository.prune(keep_last=2, branches="new").removed == 0  # the reflog of the old name leads to all of it
