@@ -44,6 +44,7 @@ ARGUMENTS: dict[str, Callable[[Any], StateError]] = {
     "MigrationError": lambda cls: cls(2, "KeyError: 'a'"),
     "NewerVersionError": lambda cls: cls(3, 2),
     "ServiceNotStartedError": lambda cls: cls("InMemoryStateService", stopped=True),
+    "SessionNotFoundError": lambda cls: cls("trip"),
     "RefExistsError": lambda cls: cls("branch", "main"),
     "MissingDependencyError": lambda cls: cls("Redis", extra="redis"),
     "CommitInDoubtError": lambda cls: cls("ab" * 24),

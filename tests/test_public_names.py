@@ -135,6 +135,7 @@ def test_public_names_of_storage():
 
 def test_public_errors():
     assert sorted(name for name in vars(errors) if name.endswith("Error")) == [
+        "AccessDeniedError",
         "AmbiguousRevisionError",
         "BranchMovedError",
         "CommitInDoubtError",
@@ -169,6 +170,7 @@ def test_public_errors():
         "SchemaError",
         "ServiceNotStartedError",
         "SessionFileError",
+        "SessionNotFoundError",
         "StateError",
         "StorageError",
         "StorageFullError",

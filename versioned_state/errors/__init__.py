@@ -29,6 +29,8 @@ Grouped by what the caller does next::
     │   ├── TransactionError           a call that cannot be undone, within a transaction
     │   ├── NoTaskError                also RuntimeError: a call that needs a running task
     │   ├── ServiceNotStartedError     also RuntimeError: a call on a service before start() or after stop()
+    │   ├── SessionNotFoundError       also KeyError: a session that was deleted, or never created
+    │   ├── AccessDeniedError          a server refuses a token, or what it is asked for with that token
     │   ├── IdempotencyConflictError   a task's key= that was given with other arguments before
     │   ├── EventLoopError             also RuntimeError: a call that needs a running event loop of asyncio
     │   ├── UnknownRevisionError       also KeyError
@@ -64,6 +66,7 @@ An error carries its facts as attributes and says what remains. Nothing has chan
 """
 
 from .bad_input import (
+    AccessDeniedError,
     AmbiguousRevisionError,
     ErasedResultError,
     EventLoopError,
@@ -83,6 +86,7 @@ from .bad_input import (
     ReplayMismatchError,
     SchemaError,
     ServiceNotStartedError,
+    SessionNotFoundError,
     TransactionError,
     UnknownEffectError,
     UnknownNoteError,
@@ -126,6 +130,7 @@ from .store import (
 
 __all__ = [
     "STAGED",
+    "AccessDeniedError",
     "AmbiguousRevisionError",
     "BranchMovedError",
     "CommitInDoubtError",
@@ -160,6 +165,7 @@ __all__ = [
     "SchemaError",
     "ServiceNotStartedError",
     "SessionFileError",
+    "SessionNotFoundError",
     "StateError",
     "StorageError",
     "StorageFullError",

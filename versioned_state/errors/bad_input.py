@@ -139,6 +139,18 @@ class ServiceNotStartedError(StateError, RuntimeError):
         self.service = service
 
 
+class SessionNotFoundError(StateError, KeyError):
+    """A session that was deleted, or that nobody ever created. ``session_id`` is empty where the error must not name it."""
+
+    def __init__(self, session_id: str = "", *, remains: str = "nothing was changed") -> None:
+        super().__init__(f"there is no session {session_id!r}" if session_id else "there is no such session", remains=remains)
+        self.session_id = session_id
+
+
+class AccessDeniedError(StateError):
+    """A server does not know the token of a request, or does not allow with it what the request asks for."""
+
+
 class IdempotencyConflictError(StateError):
     """A task was called with a ``key=`` under which a call with other arguments has committed."""
 
