@@ -56,7 +56,6 @@ async def off_loop(
     function: Callable[[], T],
     *,
     undo: Callable[[T], Awaitable[object]] | None = None,
-    submit: Callable[[Callable[[], T]], Future[T]] | None = None,
 ) -> T:
     """Run a function on a background thread, in the context of the caller, and return its result.
 
@@ -65,10 +64,13 @@ async def off_loop(
 
     Args:
         undo: given the result, and awaited, if the call was cancelled and nobody gets the result.
-        submit: hands the function to other threads than those of this module.
     """
     running_loop()
-    future = _threads.executor.submit(copy_context().run, function) if submit is None else submit(function)
+    return await result_of(_threads.executor.submit(copy_context().run, function), undo=undo)
+
+
+async def result_of(future: Future[T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:
+    """The result of a call that was handed to a thread, of any executor; a cancellation does what it does in ``off_loop``."""
     try:
         cancelled = await _end_of(future)
     finally:

@@ -10,6 +10,7 @@ from hypothesis import example, given, strategies as st
 
 from versioned_state import Memory, Versioned, branch_name
 from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.names.branch_name import id_of
 from versioned_state.repository.refs.ref import check_name
 
 # Every character, lone surrogates included; characters that names treat in a special way come often.
@@ -59,6 +60,22 @@ def test_the_first_ids_are_the_prefix_of_all_names_that_begin_with_them(first, o
     assert branch_name(*first, *others).startswith(start)
     begins = len(others) > len(first) and others[: len(first)] == first
     assert branch_name(*others).startswith(start) == begins
+
+
+@given(IDS)
+@example(["", "%", "%25", "%h", "\ud83d\ude00", "\U0001f600", "."])
+@example(["x" * 64, "a"])
+@example(["x" * 60] * 5)
+def test_the_parts_of_a_name_are_the_ids_or_hashes(ids):
+    shown = [id_of(part) for part in branch_name(*ids).split("/")]
+    assert all(known in (id, None) for known, id in zip(shown, ids, strict=False))
+    if all(len(branch_name(id)) < 40 for id in ids) and len(ids) < 4:
+        assert shown == ids
+
+
+@pytest.mark.parametrize("part", ["%zz", "%FF", "%h12", "%t12", "a%4"])
+def test_a_part_that_no_id_is_written_as_stands_for_none(part):
+    assert id_of(part) is None
 
 
 def test_what_people_use_as_ids_stays_legible():

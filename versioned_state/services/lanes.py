@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -17,9 +17,13 @@ from threading import Condition
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 _IN_A_ROW: Final = 16
 """Calls of one lane that a thread runs before the other lanes have their turn."""
+
+_TOGETHER: Final = 64
+"""Items that are done together. More of them would make the first ones wait, for little."""
 
 
 class LanesClosedError(Exception):
@@ -28,19 +32,38 @@ class LanesClosedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    function: Callable[[], Any]
+    function: Callable[..., Any]
     context: Context
+    items: tuple[Any, ...] = ()  # one, if the function takes a list of items
     future: Future[Any] = field(default_factory=Future)
 
-    def run(self) -> None:
-        if not self.future.set_running_or_notify_cancel():
-            return  # it was cancelled before it began
-        try:
-            result = self.context.run(self.function)
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
-            self.future.set_exception(error)
+    def joins(self, other: _Call) -> bool:
+        """Whether the two may be done together."""
+        return bool(self.items) and bool(other.items) and self.function == other.function
+
+
+def _run(calls: list[_Call]) -> None:
+    """Run a call, or calls that join each other."""
+    begun = [call for call in calls if call.future.set_running_or_notify_cancel()]  # the others were cancelled before they began
+    if not begun:
+        return
+    first = begun[0]
+    results: Sequence[Any]
+    try:
+        if first.items:
+            results = first.context.run(first.function, [item for call in begun for item in call.items])
+            assert len(results) == len(begun), "a result for each item"
         else:
-            self.future.set_result(result)
+            results = [first.context.run(first.function)]
+    except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+        for call in begun:
+            call.future.set_exception(error)
+        return
+    for call, result in zip(begun, results, strict=True):
+        if call.items and isinstance(result, BaseException):
+            call.future.set_exception(result)
+        else:
+            call.future.set_result(result)
 
 
 class Lanes:
@@ -62,7 +85,18 @@ class Lanes:
 
         Raises ``LanesClosedError`` after ``close``.
         """
-        call = _Call(function, copy_context())
+        return self._submit(lane, _Call(function, copy_context()))
+
+    def submit_item(self, lane: str, item: Item, function: Callable[[list[Item]], Sequence[T | BaseException]]) -> Future[T]:
+        """``submit`` for a function of items: items in a row of one lane, for one function, may be done by one call of it.
+
+        Args:
+            function: gives a result for each item, or the error to raise there. If it raises, that is the error of all. The context is
+                that of the first item's caller.
+        """
+        return self._submit(lane, _Call(function, copy_context(), (item,)))
+
+    def _submit(self, lane: str, call: _Call) -> Future[Any]:
         with self._changed:
             if self._closed:
                 raise LanesClosedError
@@ -89,12 +123,14 @@ class Lanes:
                 if not calls:
                     del self._waiting[lane]
                     return
-                call = calls.popleft()
+                some = [calls.popleft()]
+                while calls and len(some) < _TOGETHER and some[0].joins(calls[0]):
+                    some.append(calls.popleft())
             try:
-                call.run()
+                _run(some)
             finally:
                 with self._changed:
-                    self._open -= 1
+                    self._open -= len(some)
                     if not self._open:
                         self._changed.notify_all()
         self._executor.submit(self._work, lane)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 from asyncio import wait, wrap_future
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from threading import Lock
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 from versioned_state.errors import InvalidArgumentError, ServiceNotStartedError
 from versioned_state.objects.keys import FORMAT
-from versioned_state.off_loop import off_loop
+from versioned_state.off_loop import off_loop, result_of, running_loop
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
 from versioned_state.services.base import ServiceWithLifecycleManager
@@ -29,6 +29,7 @@ from versioned_state.storage import Cache, KVStore, Memory, open_store
 from versioned_state.storage.url import is_remote
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 THREADS: Final = 32
 HANDLES: Final = 256
@@ -185,14 +186,23 @@ class StoreService(ServiceWithLifecycleManager):
 
     async def _run(self, lane: str, function: Callable[[], T]) -> T:
         """Run a function off the loop, after the calls that its lane has already. Raises ``ServiceNotStartedError``."""
+        return await self._submit(lambda lanes: lanes.submit(lane, function))
+
+    async def _run_item(self, lane: str, item: Item, function: Callable[[list[Item]], Sequence[T | BaseException]]) -> T:
+        """``_run`` for a function of items, which does those together that wait in a row; see ``Lanes.submit_item``."""
+        return await self._submit(lambda lanes: lanes.submit_item(lane, item, function))
+
+    async def _submit(self, submit: Callable[[Lanes], Future[T]]) -> T:
+        running_loop()
         self._check_started()
         lanes = self._lanes
         try:
             if lanes is None:
                 raise LanesClosedError
-            return await off_loop(function, submit=partial(lanes.submit, lane))
+            future = submit(lanes)
         except LanesClosedError:  # stopped since the check
             raise ServiceNotStartedError(type(self).__name__, stopped=True) from None
+        return await result_of(future)
 
     async def _on(self, branch: str, function: Callable[[Versioned], T]) -> T:
         """Run a function of a branch's handle off the loop. The handle may stand on a commit that is no longer the head."""

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from versioned_state.errors import InvalidArgumentError
-from versioned_state.repository.names.escape import escape, hash_of, size
+from versioned_state.repository.names.escape import escape, hash_of, size, unescape
 
 _LONGEST_NAME: Final = 255
 _LONGEST_PART: Final = 63
@@ -54,3 +54,8 @@ def branch_name(*parts: str) -> str:
             return f"{name}/{hash_of('%t', parts[at:])}"
         name = following
     return name
+
+
+def id_of(part: str) -> str | None:
+    """The id that a part of such a name stands for; None if the part is a hash."""
+    return unescape(part)

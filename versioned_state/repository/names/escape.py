@@ -7,10 +7,14 @@ it is free for marks: ``%`` alone is an empty id, ``%h`` comes before the hash o
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from blake3 import blake3
 
 from versioned_state.objects.address import ADDRESS_SIZE
+
+_WRITTEN: Final = re.compile(r"(?:%.{0,2})+")
+"""A run of characters that are written byte by byte; it does not read if it is a mark."""
 
 
 def escape(id: str, escaped: re.Pattern[str], *, longest: int) -> str:
@@ -23,6 +27,16 @@ def escape(id: str, escaped: re.Pattern[str], *, longest: int) -> str:
         return "%"
     text = escaped.sub(lambda found: "".join(f"%{byte:02X}" for byte in _bytes(found[0])), id)
     return text if size(text) <= longest else hash_of("%h", (id,))
+
+
+def unescape(text: str) -> str | None:
+    """The id that ``escape`` wrote as this text; None if the text is a mark and a hash, or no id is written so."""
+    if text == "%":
+        return ""
+    try:
+        return _WRITTEN.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "surrogatepass"), text)
+    except ValueError:
+        return None
 
 
 def hash_of(mark: str, ids: tuple[str, ...]) -> str:
