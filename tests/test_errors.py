@@ -36,6 +36,7 @@ ARGUMENTS: dict[str, Callable[[Any], StateError]] = {
     "InvalidPathError": lambda cls: cls("a[", 2, "an index is missing"),
     "UnserializableValueError": lambda cls: cls("a.b", "Lock", "it is a lock", remains=errors.STAGED),
     "LimitExceededError": lambda cls: cls("the depth", limit=100, path="a"),
+    "QuotaExceededError": lambda cls: cls("the rounds of a session", limit=100),
     "PickleRefusedError": lambda cls: cls("refused", policy="refuse", path="a", type_name="Lock"),
     "UnknownRevisionError": lambda cls: cls("mian", near=["main"]),
     "AmbiguousRevisionError": lambda cls: cls("ab", ["abc", "abd"]),

@@ -164,6 +164,7 @@ def test_public_errors():
         "NotAStoreError",
         "PatchConflictError",
         "PickleRefusedError",
+        "QuotaExceededError",
         "ReadOnlyError",
         "RefExistsError",
         "ReplayMismatchError",

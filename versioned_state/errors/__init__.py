@@ -20,6 +20,7 @@ Grouped by what the caller does next::
     │   ├── ReplayMismatchError        the events of a state, replayed, do not give the value that was kept
     │   ├── UnserializableValueError   also TypeError: a value that cannot be stored
     │   ├── LimitExceededError         also ValueError: too deep, too large, too many
+    │   │   └── QuotaExceededError     more than a service allows a user
     │   ├── PickleRefusedError         the policy refuses to pickle or unpickle
     │   ├── SchemaError                also ValueError: a value that breaks the schema of its state
     │   ├── MigrationError             a migration raised
@@ -81,6 +82,7 @@ from .bad_input import (
     NewerVersionError,
     NoTaskError,
     PickleRefusedError,
+    QuotaExceededError,
     ReadOnlyError,
     RefExistsError,
     ReplayMismatchError,
@@ -159,6 +161,7 @@ __all__ = [
     "NotAStoreError",
     "PatchConflictError",
     "PickleRefusedError",
+    "QuotaExceededError",
     "ReadOnlyError",
     "RefExistsError",
     "ReplayMismatchError",

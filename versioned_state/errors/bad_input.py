@@ -73,6 +73,14 @@ class LimitExceededError(StateError, ValueError):
         self.path = path
 
 
+class QuotaExceededError(LimitExceededError):
+    """A call that a user's quota of a service does not allow."""
+
+    def __init__(self, what: str, *, limit: int) -> None:
+        super().__init__(what, limit=limit)
+        self.remains = "nothing was saved"
+
+
 class PickleRefusedError(StateError):
     """The ``pickle=`` policy refuses to write or to read a value that needs pickling."""
 

@@ -21,6 +21,9 @@ USER = b"k"
 NAMESPACE = b"n"
 ENGINE = b"e"
 
+ROUNDS = ENGINE + b"rounds"
+"""The rounds of a session. They are places on the line of commits of one branch, so a merge keeps ours."""
+
 
 def user_key(key: str) -> bytes:
     """The root key of a user's key. Raises ``TypeError`` if it is not a string, ``LimitExceededError`` beyond 4,095 bytes."""

@@ -1,0 +1,84 @@
+"""Reading a session without a handle: its head, its rounds, the content of a round. Layer: services."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from versioned_state.repository.database import Database
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.refs.ref import Ref
+from versioned_state.repository.repository import Repository
+from versioned_state.repository.views.snapshot import Snapshot
+from versioned_state.services.agent_state.rounds import Rounds, rounds_of
+from versioned_state.services.session_hooks import FILES_KEY
+from versioned_state.values.cells import pack_text
+from versioned_state.values.codec.files import FileTree
+from versioned_state.values.encode.compose import Composer
+from versioned_state.values.keys import user_key
+from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.tree import Tree, find
+
+_FILES: Final = pack_text(f"versioned_state.{FileTree.__name__}")
+
+
+def head_of(database: Database, branch: str) -> Commit | None:
+    """The head of a session, as the store has it now; None if there is no session, or its time to live is over. Cost: a read or two."""
+    ref = database.ref("branch", branch)
+    if ref.head is None:
+        return None
+    head = database.commits.read(ref.head)
+    return None if is_over(database, ref, head) else head
+
+
+def is_over(database: Database, ref: Ref, head: Commit) -> bool:
+    """Whether the time to live of a session is over. ``expire`` may not have deleted it yet."""
+    return bool(ref.ttl) and ref.changed(head) + ref.ttl <= database.now()
+
+
+def rounds_at(database: Database, head: Commit) -> Rounds:
+    """The rounds that a session has at a head."""
+    return rounds_of(_nodes(database), head.tree)
+
+
+def commit_of(database: Database, head: Commit, number: int | None) -> Commit | None:
+    """The last commit of a round, by default of the highest one; None if it is not there. Cost: O(log n) reads.
+
+    If a squash or a rebase has moved the commits, it reads history from the head down to the round.
+    """
+    rounds = rounds_at(database, head)
+    number = rounds.latest if number is None else number
+    if number is None:
+        return None
+    height = rounds.height(number)
+    if height is None:
+        return None
+    if number == rounds.current:
+        return head
+    commit = graph.descend(head, min(height, head.height), database.commits.read)
+    if commit.height > height:
+        return None  # its history was pruned
+    if commit.height == height and rounds_at(database, commit).current == number:
+        return commit
+    line = (each for each in graph.first_parents(head, database.commits.read) if each.id != ROOT_ID)
+    return next((each for each in line if rounds_at(database, each).current == number), None)
+
+
+def content_of(repository: Repository, commit: Commit) -> dict[str, Any]:
+    """The state of a round as a new dict, without the files of its sandboxes. Cost: reads it whole."""
+    database = repository.database
+    snapshot = Snapshot(database.objects, commit.tree, database.policy, commit=commit, cache=database.nodes)
+    if has_files(_nodes(database), commit.tree):
+        return {key: snapshot[key] for key in snapshot if key != FILES_KEY}
+    return snapshot.copy()
+
+
+def has_files(nodes: Nodes, tree: Tree) -> bool:
+    """Whether the root of a commit has the files of sandboxes. Reads none of them."""
+    cell = find(nodes, tree, user_key(FILES_KEY)) if tree.count else None
+    found = None if cell is None else Composer(nodes).container(cell, large=True)
+    return found is not None and found.head is not None and found.head.name == _FILES
+
+
+def _nodes(database: Database) -> Nodes:
+    return Nodes(database.objects, cache=database.nodes)

@@ -1,0 +1,178 @@
+"""Saves and deletions of rounds on the handle of a session's branch: each is one commit. Layer: services.
+
+::
+
+    rounds of the head ── our content, and the next round ── commit ──┬── done
+             ▲                                                        └── another process was first: take in its head
+             └────────────────────────────────────────────────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from versioned_state.errors import BranchMovedError, QuotaExceededError, UnknownRevisionError
+from versioned_state.repository.database import backoff
+from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.names.branches import EXPIRE
+from versioned_state.repository.refs.ref import Ref
+from versioned_state.services.agent_state.reading import commit_of, content_of, has_files, is_over, rounds_at
+from versioned_state.services.agent_state.rounds import LARGEST, Rounds, RoundsHook
+from versioned_state.services.session_hooks import FILES_KEY
+from versioned_state.state.versioned import Versioned
+from versioned_state.values.trees.nodes import Nodes
+
+_ATTEMPTS: Final = 1000
+"""Attempts to save on a branch that other processes keep moving. With the backoff they take most of a minute."""
+
+
+_Prepare = Callable[[Commit, Rounds], "tuple[Rounds, dict[str, Any]] | None"]
+"""Changes the handle; the rounds and the meta of the commit to make on a head with these rounds, or None."""
+
+
+class SessionGoneError(Exception):
+    """The session was deleted since the handle was opened, or its time to live is over: another handle begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session, and what its commits say of it."""
+
+    user_id: str
+    session_id: str
+    has_plain_name: bool
+    """Whether the name of the branch tells the id."""
+
+    def meta(self, **more: Any) -> dict[str, Any]:
+        return {"user_id": self.user_id, "session_id": self.session_id, **more}
+
+
+def rounds_hook(state: Versioned) -> RoundsHook:
+    """The part that the service has in the commits of a handle."""
+    for hook in state._handle.hooks.all:
+        if isinstance(hook, RoundsHook):
+            return hook
+    hook = RoundsHook()
+    state._handle.hooks.add(hook, state.head)
+    return hook
+
+
+def save(state: Versioned, session: Session, content: Mapping[str, Any], number: int | None, *, max_rounds: int | None = None) -> int:
+    """Commit a dict as a round, by default the one after the highest; its number. The branch then has the keys of the dict and no others.
+
+    Raises:
+        QuotaExceededError: the session has so many rounds already.
+        SessionGoneError: the session is gone; nothing was saved.
+        StorageError and others: as ``commit``.
+    """
+
+    def prepare(head: Commit, rounds: Rounds) -> tuple[Rounds, dict[str, Any]] | None:
+        latest = rounds.latest
+        chosen = number if number is not None else 1 if latest is None else latest + 1
+        if chosen > LARGEST:
+            raise QuotaExceededError("the number of a round", limit=LARGEST)
+        if max_rounds is not None and len(rounds) >= max_rounds and chosen not in rounds:
+            raise QuotaExceededError("the number of rounds of a session", limit=max_rounds)
+        _assign(state, content)
+        return rounds.settled(head.height).at(chosen, head.height + 1), session.meta(round=chosen)
+
+    made = _commit(state, session, prepare)
+    assert made is not None
+    assert made.current is not None
+    return made.current
+
+
+def delete_round(state: Versioned, session: Session, number: int) -> None:
+    """Commit that a session has a round no more. If the branch stands on it, the content is then that of the highest one left."""
+
+    def prepare(head: Commit, rounds: Rounds) -> tuple[Rounds, dict[str, Any]] | None:
+        if number not in rounds:
+            return None
+        left = rounds.settled(head.height).without(number)
+        if rounds.current == number:
+            latest = left.latest
+            commit = None if latest is None else commit_of(state.repository.database, head, latest)
+            _assign(state, {} if commit is None else content_of(state.repository, commit))
+            left = left if latest is None else left.at(latest, head.height + 1)
+        return left, session.meta(deleted_round=number)
+
+    _commit(state, session, prepare)
+
+
+def _commit(state: Versioned, session: Session, prepare: _Prepare) -> Rounds | None:
+    """Commit what ``prepare`` makes of the head and its rounds, again for each head. None if it makes nothing of them."""
+    hook = rounds_hook(state)
+    database = state.repository.database
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            backoff(attempt)
+        if attempt or _seems_over(state):
+            _take_in(state)
+        head = state.head
+        rounds = hook.known[1] if hook.known is not None and hook.known[0] == head else rounds_at(database, head)
+        try:
+            prepared = prepare(head, rounds)
+        except QuotaExceededError:
+            if attempt:
+                raise
+            continue  # as far as this handle knew
+        if prepared is None:
+            if attempt:
+                return None
+            continue  # as far as this handle knew
+        made, meta = prepared
+        made = made if session.has_plain_name else replace(made, session_id=session.session_id)
+        hook.rounds = made
+        try:
+            commit = state.commit(meta=meta, allow_empty=True, on_moved="refuse")
+        except BranchMovedError:
+            continue
+        finally:
+            hook.rounds = None
+        hook.known = commit, made
+        return made
+    raise BranchMovedError(state.branch, expected=state.head.id, actual=None, remains="nothing was saved", hint="save again")
+
+
+def _take_in(state: Versioned) -> None:
+    """Drop our changes and move to the head of the branch. Raises ``SessionGoneError``."""
+    state._worktree.restore()  # the folders of workspaces are left alone
+    try:
+        state.refresh()
+    except BranchMovedError:
+        raise SessionGoneError from None
+    if _seems_over(state):
+        _expire(state)
+        raise SessionGoneError
+
+
+def _seems_over(state: Versioned) -> bool:
+    """Whether the time to live of the branch is over, as far as the handle knows."""
+    return state.head.id != ROOT_ID and is_over(state.repository.database, state._handle.ref, state.head)
+
+
+def _expire(state: Versioned) -> None:
+    """Delete a branch whose time to live is over, unless it has been renewed."""
+    database = state.repository.database
+
+    def check(ref: Ref, head: Commit) -> None:
+        if not is_over(database, ref, head):
+            raise UnknownRevisionError(state.branch, reason="it was renewed")
+
+    with suppress(UnknownRevisionError):  # another process was first
+        state.repository.branches.remove(state.branch, check, action=EXPIRE)
+
+
+def _assign(state: Versioned, content: Mapping[str, Any]) -> None:
+    """Give the handle these keys and no others; the files of sandboxes stay. It loads what is there: only differences are stored."""
+    keys = set(state)
+    for key, value in content.items():
+        if key in keys:
+            state.get(key)
+        state[key] = value
+    for key in keys.difference(content):
+        if key != FILES_KEY or not has_files(Nodes(state._handle.objects), state._worktree.tree):
+            del state[key]

@@ -1,0 +1,343 @@
+"""``StateService``, and the one over a store: a session is a branch, and a round a commit. Layer: services."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from versioned_state.agents.modules.containers import copied
+from versioned_state.errors import InvalidArgumentError, MissingObjectError, QuotaExceededError, UnknownRevisionError
+from versioned_state.repository.arguments import as_ttl, count
+from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.names.branch_name import branch_name, id_of
+from versioned_state.repository.repository import Repository
+from versioned_state.services.agent_state import saving
+from versioned_state.services.agent_state.reading import commit_of, content_of, head_of, rounds_at
+from versioned_state.services.agent_state.rounds import check_number
+from versioned_state.services.agent_state.saving import Session, SessionGoneError
+from versioned_state.services.base import ServiceWithLifecycleManager
+from versioned_state.services.session_hooks import SessionHooks
+from versioned_state.services.store_service import StoreService
+from versioned_state.state.versioned import Versioned
+from versioned_state.storage import KVStore
+from versioned_state.values.encode.walks import exceeds
+
+T = TypeVar("T")
+
+DEFAULT_SESSION: Final = "default"
+
+_REDIS: Final = "redis://localhost:6379/0"
+
+
+class StateService(ServiceWithLifecycleManager):
+    """Keeps the states of agents: dicts, by user, session and round.
+
+    A falsy ``session_id`` is ``"default"``. Rounds are numbers, in any order and with gaps; the latest round is the highest one. An
+    adapter of yours implements ``save_state``, ``export_state`` and ``health``, and the other calls if it can.
+    """
+
+    @staticmethod
+    def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedStateService:
+        """The service over a store, a ``Repository`` or a URL; see ``VersionedStateService``, whose options these are."""
+        return VersionedStateService(store, **options)
+
+    async def start(self) -> None:
+        """Get ready. By default there is nothing to do."""
+
+    async def stop(self) -> None:
+        """Let go of what ``start`` took. By default there is nothing to do."""
+
+    @abstractmethod
+    async def save_state(
+        self,
+        user_id: str,
+        state: dict[str, Any],
+        session_id: str | None = None,
+        round_id: int | None = None,
+        ttl_seconds: float | None = None,
+    ) -> int:
+        """Save a state as a round, by default the one after the highest, or 1; the number of the round."""
+
+    @abstractmethod
+    async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
+        """The state of a round, by default of the latest one, as a copy; None if it is not there."""
+
+    async def list_sessions(self, user_id: str) -> list[str]:
+        """The ids of a user's sessions, in order."""
+        raise NotImplementedError(f"{type(self).__name__} does not list sessions")
+
+    async def list_rounds(self, user_id: str, session_id: str | None = None) -> list[int]:
+        """The rounds of a session, in order."""
+        raise NotImplementedError(f"{type(self).__name__} does not list rounds")
+
+    async def delete_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> None:
+        """Delete a round of a session, by default the session. What is not there is no error."""
+        raise NotImplementedError(f"{type(self).__name__} does not delete states")
+
+
+class VersionedStateService(StoreService, StateService):
+    """The states of agents over a store: every round is a commit on the branch of its session.
+
+    The keys of a state are those of the branch, so ``repository`` has log, diff, checkout, fork, blame and undo of each session. A commit
+    that you make on the branch yourself belongs to the round on which it stands. A save stores what changed since the round before, and
+    equal content is stored once for all users. Saves of any number of processes and machines on one session are rounds of their own.
+
+    Args:
+        store: a ``KVStore``, a ``Repository`` or a URL; memory if there is none.
+        ttl_seconds: sessions expire that long after their last save. They are then gone; ``repository.expire()`` deletes them.
+        max_state_bytes: the size of a state, about as packed, beyond which a save is refused.
+        max_sessions: the sessions that a user may have. Two processes that create one at the same moment may pass it by one.
+        max_rounds: the rounds that a session may have.
+        options: as for ``StoreService``.
+    """
+
+    def __init__(
+        self,
+        store: KVStore | Repository | str | os.PathLike[str] | None = None,
+        *,
+        ttl_seconds: float | None = None,
+        max_state_bytes: int | None = None,
+        max_sessions: int | None = None,
+        max_rounds: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(store, **options)
+        self._ttl = None if ttl_seconds is None else as_ttl(ttl_seconds)
+        for name, value in (("max_state_bytes", max_state_bytes), ("max_sessions", max_sessions), ("max_rounds", max_rounds)):
+            if value is not None:
+                count(name, value)
+        self._max_state_bytes = max_state_bytes
+        self._max_sessions = max_sessions
+        self._max_rounds = max_rounds
+        self.session_hooks = SessionHooks()
+
+    def branch(self, user_id: str, session_id: str | None = None) -> str:
+        """The name of a session's branch. Raises ``InvalidArgumentError`` if an id is not a string."""
+        return super().branch(_id("user_id", user_id), _session(session_id))
+
+    # Calls
+
+    async def save_state(
+        self,
+        user_id: str,
+        state: dict[str, Any],
+        session_id: str | None = None,
+        round_id: int | None = None,
+        ttl_seconds: float | None = None,
+    ) -> int:
+        """Save a state, as it is when this is called, as a round; the number of the round.
+
+        All or nothing. A call that is cancelled before it has begun is dropped; one that has begun ends first, and then raises.
+
+        Args:
+            state: a dict with string keys.
+            session_id: ``"default"`` if it is falsy.
+            round_id: 0 or more, by default the highest round plus one, or 1. A round that is there is replaced; history keeps it.
+            ttl_seconds: the session expires that long after this save; by default as the service says, or else as the session had it. 0
+                ends that.
+
+        Raises:
+            InvalidArgumentError: an id is not a string, the state is not a dict with string keys, or a number makes no sense.
+            QuotaExceededError: the state is too large, or the user has too many sessions, or the session too many rounds.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names its path.
+            CommitInDoubtError: the store failed, and cannot tell whether it has the round.
+            StorageError: the store failed, and nothing was saved.
+        """
+        number = check_number(round_id)
+        ttl = self._ttl if ttl_seconds is None else as_ttl(ttl_seconds)
+        branch, session = self._session_of(user_id, session_id)
+        content = self._content_of(state)
+
+        def save(handle: Versioned) -> int:
+            if handle.head.id == ROOT_ID:
+                self._check_sessions(session, branch)
+            handle._handle.ttl = ttl
+            with self.session_hooks.joined(branch, handle):
+                return saving.save(handle, session, content, number, max_rounds=self._max_rounds)
+
+        return await self._on_session(branch, save)
+
+    async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
+        """The state of a round, by default of the latest one, as a new dict; None if there is no such user, session or round.
+
+        Types come back as they were. Cost: reads the state, and O(log n) commits for a round that is not the latest.
+
+        Raises:
+            InvalidArgumentError: an id is not a string, or ``round_id`` not an int.
+            StorageError: the store failed.
+        """
+        _check_read(round_id)
+        branch, _ = self._session_of(user_id, session_id)
+
+        def export(repository: Repository, head: Commit) -> dict[str, Any] | None:
+            commit = commit_of(repository.database, head, round_id)
+            return None if commit is None else content_of(repository, commit)
+
+        return await self._read(branch, export, None)
+
+    async def list_sessions(self, user_id: str) -> list[str]:
+        """The ids of a user's sessions that have a round, in order. Cost: that of these sessions."""
+        prefix = branch_name(_id("user_id", user_id)) + "/"
+
+        def listed() -> list[str]:
+            repository = self._accepted_repository()
+            database = repository.database
+            found = []
+            now = database.now()
+            for info in repository.branches.iter_info(prefix=prefix):
+                if info.expires is not None and info.expires <= now:
+                    continue
+                rounds = rounds_at(database, info.head)
+                id = id_of(info.name.removeprefix(prefix)) if rounds.session_id is None else rounds.session_id
+                if rounds.runs and id is not None and self.branch(user_id, id) == info.name:
+                    found.append(id)
+            return sorted(found)
+
+        return await self._run(prefix, listed)
+
+    async def list_rounds(self, user_id: str, session_id: str | None = None) -> list[int]:
+        """The rounds of a session, in order; none if there is no such session."""
+        branch, _ = self._session_of(user_id, session_id)
+        return await self._read(branch, lambda repository, head: list(rounds_at(repository.database, head)), [])
+
+    async def delete_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> None:
+        """Delete a round of a session, or by default the session, whose rounds then begin at 1 again. What is not there is no error.
+
+        The content of a deleted round stays in history, and that of a deleted session in the reflog of its branch until gc, unless it is
+        purged: see ``delete_user``.
+
+        Raises:
+            InvalidArgumentError: an id is not a string, or ``round_id`` not an int.
+            StorageError: the store failed, and nothing was deleted.
+        """
+        _check_read(round_id)
+        branch, session = self._session_of(user_id, session_id)
+        if round_id is not None:
+
+            def delete(handle: Versioned) -> None:
+                with self.session_hooks.joined(branch, handle):
+                    saving.delete_round(handle, session, round_id)
+
+            if await self._read(branch, lambda repository, head: round_id in rounds_at(repository.database, head), absent=False):
+                await self._on_session(branch, delete)
+            return
+
+        def remove() -> None:
+            assert self._handles is not None
+            self._handles.forget(branch)
+            with suppress(UnknownRevisionError):
+                self._accepted_repository().branches.delete(branch, force=True)
+
+        await self._run(branch, remove)
+
+    # Sessions
+
+    def _session_of(self, user_id: str, session_id: str | None) -> tuple[str, Session]:
+        user, session = _id("user_id", user_id), _session(session_id)
+        branch = self.branch(user, session)
+        return branch, Session(user, session, id_of(branch.rpartition("/")[2]) == session)
+
+    def _content_of(self, state: object) -> dict[str, Any]:
+        """A copy of a state. Raises ``InvalidArgumentError`` and ``QuotaExceededError``."""
+        if not isinstance(state, dict):
+            raise InvalidArgumentError(f"a state is a dict, not {type(state).__name__}", remains="nothing was saved")
+        for key in state:
+            if type(key) is not str:
+                raise InvalidArgumentError(
+                    f"the keys of a state are strings, not {type(key).__name__}",
+                    remains="nothing was saved",
+                    hint="put it one level deeper",
+                )
+        if self._max_state_bytes is not None and exceeds(dict(state), self._max_state_bytes):
+            raise QuotaExceededError("the size of the state", limit=self._max_state_bytes)
+        return {key: copied(value) for key, value in state.items()}
+
+    def _check_sessions(self, session: Session, branch: str) -> None:
+        """Raise ``QuotaExceededError`` if a user has so many sessions that another one is too many. Cost: that of these sessions."""
+        if self._max_sessions is None:
+            return
+        prefix = branch_name(session.user_id) + "/"
+        others = sum(1 for info in self._accepted_repository().branches.iter_info(prefix=prefix) if info.name != branch)
+        if others >= self._max_sessions:
+            raise QuotaExceededError("the number of sessions of a user", limit=self._max_sessions)
+
+    def _accepted_repository(self) -> Repository:
+        """The repository, for a call that was accepted: also while the service stops."""
+        assert self._repository is not None
+        return self._repository
+
+    async def _on_session(self, branch: str, function: Callable[[Versioned], T]) -> T:
+        """Run a function of a session's handle off the loop, on another handle if the session is gone since this one was opened."""
+
+        def call() -> T:
+            handles = self._handles
+            assert handles is not None
+            while True:
+                try:
+                    with handles.handle(branch) as state:
+                        return function(state)
+                except SessionGoneError:
+                    pass
+
+        return await self._run(branch, call)
+
+    async def _read(self, branch: str, function: Callable[[Repository, Commit], T], absent: T) -> T:
+        """Run a function of a session's head off the loop; the result is ``absent`` if there is no such session."""
+
+        def call() -> T:
+            repository = self._accepted_repository()
+            head = head_of(repository.database, branch)
+            while head is not None:
+                try:
+                    return function(repository, head)
+                except MissingObjectError:
+                    before, head = head, head_of(repository.database, branch)
+                    if head == before:
+                        raise
+                    # The session was deleted or rewritten meanwhile, and the old head collected.
+            return absent
+
+        return await self._run(branch, call)
+
+
+class InMemoryStateService(VersionedStateService):
+    """The state service in the memory of this process. ``start`` is optional."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(None, **options)
+
+
+class RedisStateService(VersionedStateService):
+    """The state service on a Redis or Valkey server.
+
+    Args:
+        redis_url: ``redis://``, ``rediss://`` or ``unix://``, with ``?prefix=`` for a store of another name; the server on this machine by
+            default.
+        redis_client: is not taken: a connection of yours may decode or share what this service must not.
+        options: as for ``VersionedStateService``.
+    """
+
+    def __init__(self, redis_url: str | None = None, redis_client: object = None, **options: Any) -> None:
+        if redis_client is not None:
+            raise InvalidArgumentError(
+                "a state service takes no redis_client", hint="pass redis_url=, or a store: StateService.over(Redis(url))"
+            )
+        super().__init__(_REDIS if redis_url is None else redis_url, **options)
+
+
+def _id(name: str, id: object) -> str:
+    if not isinstance(id, str):
+        raise InvalidArgumentError(f"{name} is a string, not {type(id).__name__}", remains="nothing was read or saved")
+    return str.__str__(id)
+
+
+def _session(session_id: object) -> str:
+    return _id("session_id", session_id) if session_id else DEFAULT_SESSION
+
+
+def _check_read(round_id: object) -> None:
+    if round_id is not None and type(round_id) is not int:
+        raise InvalidArgumentError(f"round_id is an int, not {type(round_id).__name__}", remains="nothing was changed")
