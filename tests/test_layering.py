@@ -7,6 +7,7 @@ under ``if TYPE_CHECKING:`` does not. At the end, each rule is shown to catch vi
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -77,6 +78,7 @@ class Import:
     means: str  # what that name stands for: after import os.path, os is os
 
 
+@functools.cache
 def modules() -> list[Module]:
     paths = sorted(PACKAGE.rglob("*.py"))
     return [Module(".".join(path.relative_to(PACKAGE).with_suffix("").parts), ast.parse(path.read_text("utf-8"))) for path in paths]
@@ -91,7 +93,12 @@ def nodes(tree: ast.AST) -> Iterator[ast.AST]:
             yield from nodes(child)
 
 
-def imports(module: Module) -> Iterator[Import]:
+@functools.cache
+def imports(module: Module) -> list[Import]:
+    return list(iter_imports(module))
+
+
+def iter_imports(module: Module) -> Iterator[Import]:
     for node in nodes(module.tree):
         if isinstance(node, ast.Import):
             for name, local in [(alias.name, alias.asname) for alias in node.names]:

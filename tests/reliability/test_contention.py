@@ -84,10 +84,12 @@ def check(opener: Opener, names: list[str], rounds: int, folder: Path) -> int:
 
 
 def test_eight_processes_on_one_branch(tmp_path, opener, request, long_run):
-    """With 250 commits each. They begin together and pause now and then, or one of them would be done before the others get in."""
-    names, rounds = [f"w{number}" for number in range(8)], 250
-    if request.node.callspec.params["opener"] == "disk cache" and not long_run:
-        rounds = 100  # it waits for the disk at each commit
+    """With 250 commits each on ``Disk``, and on all of them in the long run; with 100 on the others, which take longer for each.
+
+    They begin together and pause now and then, or one of them would be done before the others get in.
+    """
+    names = [f"w{number}" for number in range(8)]
+    rounds = 250 if long_run or request.node.callspec.params["opener"] == "disk" else 100
     Versioned(opener()).close()
     begin = time.monotonic() + 0.2
     pids = [fork(partial(write, opener, name, rounds, tmp_path / name, begin=begin, pause=0.002)) for name in names]
