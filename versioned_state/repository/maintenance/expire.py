@@ -38,7 +38,7 @@ def expire(database: Database, branches: Branches) -> list[str]:
         end = ref.changed(database.commits.read(ref.head)) + ref.ttl
         if end > now:
             _put_off(database, ref, end)
-        elif _delete(branches, name, now):
+        elif expire_branch(branches, name, now):
             deleted.append(name)
     return deleted
 
@@ -67,8 +67,8 @@ def _put_off(database: Database, ref: Ref, end: int) -> None:
     database.fence.apply(batch.expected, batch.puts, batch.deletes, staging=Staging(database.objects), keep=(), since=ref.sweeps)
 
 
-def _delete(branches: Branches, name: str, now: int) -> bool:
-    """Delete a branch unless it has been renewed; whether this was done."""
+def expire_branch(branches: Branches, name: str, now: int) -> bool:
+    """Delete a branch whose time to live is over; whether this was done. It was not if the branch has been renewed, or is gone."""
 
     def check(ref: Ref, head: Commit) -> None:
         if not ref.ttl or ref.changed(head) + ref.ttl > now:

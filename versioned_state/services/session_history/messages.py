@@ -1,0 +1,90 @@
+"""Messages as a store keeps them: each a dict of the fields that were set, so that paths lead into it. Layer: services."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from versioned_state.agents.modules.containers import ATOMS, copied
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.services.schemas.agent_schemas import Content, Error, Message
+
+_FIRST: Final = ("id", "type", "role")
+"""The fields that a reader of a diff looks for first. The others follow in the order of their class."""
+
+_ALWAYS: Final = {"id", "type"}
+"""Fields of which a stored message or content must not lack the value, even if it is the default: an id is new in each message."""
+
+_OURS: Final = Message.__module__.rpartition(".")[0] + "."
+_MISSING: Final = object()
+
+
+def as_messages(given: object) -> list[tuple[Message, dict[str, Any]]]:
+    """The messages that a caller gave, one or a list of them, each with its stored form, which shares no container with it.
+
+    Raises:
+        InvalidArgumentError: one of them is not a message; the error names its place and its fields, and none of its values.
+        LimitExceededError: one holds itself.
+    """
+    listed = given if isinstance(given, list | tuple) else [given]
+    messages = []
+    for at, each in enumerate(listed):
+        try:
+            messages.append(_message(each))
+        except ValidationError as error:
+            raise _invalid(f"message {at}" if listed is given else "the message", error) from None
+    return messages
+
+
+def _message(given: object) -> tuple[Message, dict[str, Any]]:
+    if isinstance(given, Message):
+        data = data_of(given)
+        Message.model_validate(data)  # a field that was assigned later may be anything
+        return given, data
+    # A message of AgentScope Runtime itself has other classes and the same fields.
+    message = Message.model_validate(given.model_dump() if isinstance(given, BaseModel) else given)
+    return message, data_of(message)
+
+
+def _invalid(what: str, error: ValidationError) -> InvalidArgumentError:
+    found = [
+        f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}"
+        for each in error.errors(include_url=False, include_input=False, include_context=False)
+    ]
+    shown = "; ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    return InvalidArgumentError(f"{what} is not valid: {shown}", remains="nothing was appended")
+
+
+def data_of(model: BaseModel) -> dict[str, Any]:
+    """The fields of a message, or of a part of one, that were set, and those that are not known here."""
+    cls = type(model)
+    values, given = model.__dict__, model.model_fields_set
+    data: dict[str, Any] = {}
+    for name, default in _fields(cls):
+        if name in given or name in _ALWAYS or values.get(name) != default:
+            data[name] = _value(values.get(name))
+    if model.__pydantic_extra__:
+        for name, value in model.__pydantic_extra__.items():
+            data[name] = copied(value)
+    return data
+
+
+def _value(value: Any) -> Any:
+    if type(value) in ATOMS:
+        return value
+    if isinstance(value, Content | Error):
+        return data_of(value)
+    if type(value) is list:
+        return [_value(each) for each in value]
+    return copied(value)
+
+
+@cache
+def _fields(cls: type[BaseModel]) -> tuple[tuple[str, Any], ...]:
+    """The fields of a class, each with the default that it has in the class that reads it: ours, of which a caller's may be a subclass."""
+    ours = next(base for base in cls.__mro__ if base.__module__.startswith(_OURS))
+    assert issubclass(ours, BaseModel)
+    names = [*(name for name in _FIRST if name in cls.model_fields), *(name for name in cls.model_fields if name not in _FIRST)]
+    return tuple((name, ours.model_fields[name].default if name in ours.model_fields else _MISSING) for name in names)

@@ -1,0 +1,284 @@
+"""``SessionHistoryService``: the messages of sessions, and its implementation over a store. Layer: services."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from asyncio import gather
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+from uuid import uuid4
+
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.off_loop import to_the_end
+from versioned_state.repository.arguments import as_ttl, count
+from versioned_state.repository.names.branch_name import branch_name
+from versioned_state.repository.repository import Repository
+from versioned_state.services.base import ServiceWithLifecycleManager
+from versioned_state.services.schemas.agent_schemas import Message
+from versioned_state.services.schemas.session import Session
+from versioned_state.services.session_history.messages import as_messages
+from versioned_state.services.session_history.stored_sessions import Append, SessionName, StoredSessions
+from versioned_state.services.store_service import StoreService
+from versioned_state.storage import KVStore
+
+Given = Message | dict[str, Any]
+"""A message as callers give it."""
+
+REDIS_URL: Final = "redis://localhost:6379/0"
+
+_DELETED_AT_ONCE: Final = 16
+
+
+class SessionHistoryService(ServiceWithLifecycleManager):
+    """The messages of sessions, by user and session. ``over`` makes one over any store; adapters to other services subclass it."""
+
+    async def start(self) -> None:
+        """Does nothing here."""
+
+    async def stop(self) -> None:
+        """Does nothing here."""
+
+    @staticmethod
+    def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedSessionHistoryService:
+        """The service over a store, a ``Repository`` or a URL; see ``VersionedSessionHistoryService``, whose options these are."""
+        return VersionedSessionHistoryService(store, **options)
+
+    @abstractmethod
+    async def create_session(self, user_id: str, session_id: str | None = None) -> Session:
+        """Create a session and return it. One that exists already is returned as it is, with its messages.
+
+        Args:
+            session_id: without the blanks at its ends; a new one if it is None or blank.
+        """
+
+    @abstractmethod
+    async def get_session(self, user_id: str, session_id: str) -> Session | None:
+        """A session with its messages, oldest first. The messages are copies. None if there is no such session."""
+
+    @abstractmethod
+    async def delete_session(self, user_id: str, session_id: str) -> None:
+        """Delete a session. Does nothing if there is none."""
+
+    @abstractmethod
+    async def list_sessions(self, user_id: str) -> list[Session]:
+        """The sessions of a user, without their messages."""
+
+    @abstractmethod
+    async def append_message(self, session: Session, message: Given | list[Given]) -> None:
+        """Append a message, or some, to a stored session, and to the session object that was given: all of them or none.
+
+        Args:
+            message: a ``Message``, a dict of its fields, or a list of either.
+        """
+
+    async def delete_user_sessions(self, user_id: str) -> None:
+        """Delete all sessions of a user."""
+        for session in await self.list_sessions(user_id):
+            await self.delete_session(user_id, session.id)
+
+
+class VersionedSessionHistoryService(StoreService, SessionHistoryService):
+    """Sessions over a store: each is a branch with a list under ``messages``, and an append is a commit.
+
+    Appends cost the messages that they append, whatever the length of the session, and reading the last ones costs those. Appends that wait
+    for their turn on one session are committed together; each caller goes on when its messages are stored.
+
+    Args:
+        store: as for ``StoreService``, whose options it takes as well.
+        create_missing: ``get_session`` creates a session that never was. One that was deleted is None until ``create_session`` makes it.
+        ttl_seconds: new sessions end that long after their last change; None: never. ``repository.expire()`` gives back their space.
+    """
+
+    kind = "%messages"
+
+    def __init__(
+        self,
+        store: KVStore | Repository | str | os.PathLike[str] | None = None,
+        *,
+        create_missing: bool = True,
+        ttl_seconds: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(store, **options)
+        self._create_missing = create_missing
+        self._ttl = None if ttl_seconds is None else as_ttl(ttl_seconds)
+
+    def branch(self, user_id: str, session_id: str) -> str:
+        """The name of a session's branch. Raises ``InvalidArgumentError`` if an id is not a string."""
+        return super().branch(user_id, _stripped(session_id))
+
+    async def create_session(
+        self, user_id: str, session_id: str | None = None, *, ttl_seconds: float | None = None, last: int | None = None
+    ) -> Session:
+        """Create a session and return it. One that exists already is returned with its messages, and stays as it is.
+
+        Args:
+            session_id: without the blanks at its ends; a new one if it is None or blank.
+            ttl_seconds: instead of that of the service; 0: never.
+            last: read only so many messages of a session that exists already, the newest.
+
+        Raises:
+            InvalidArgumentError: an argument is not what it should be.
+            StorageError: the store failed; the session may have been created.
+        """
+        session_id = _stripped("" if session_id is None else session_id) or str(uuid4())
+        branch, last = self.branch(user_id, session_id), _as_last(last)
+        ttl = self._ttl if ttl_seconds is None else as_ttl(ttl_seconds)
+        name = SessionName(user_id, session_id)
+        return await self._run(branch, lambda: self._sessions.create(branch, name, ttl, last))
+
+    async def get_session(self, user_id: str, session_id: str, last: int | None = None) -> Session | None:
+        """A session with its messages, oldest first; they are copies.
+
+        None if it was deleted and not created again, and without ``create_missing`` if it was never created. What gc has removed, 30 days
+        after it was deleted, was never created. Cost: a read, and one path with the messages.
+
+        Args:
+            last: read only so many messages, the newest.
+
+        Raises:
+            InvalidArgumentError: an argument is not what it should be.
+            StorageError: the store failed.
+        """
+        branch, last = self.branch(user_id, session_id), _as_last(last)
+        name = SessionName(user_id, session_id.strip())
+        return await self._run(branch, lambda: self._get(branch, name, last))
+
+    async def delete_session(self, user_id: str, session_id: str) -> None:
+        """Delete a session. Does nothing if there is none. Its reflog keeps it for 30 days: ``repository.branches`` brings it back.
+
+        Raises:
+            InvalidArgumentError: an id is not a string.
+            StorageError: the store failed; the session may have been deleted.
+        """
+        branch = self.branch(user_id, session_id)
+        await self._run(branch, lambda: self._delete(branch))
+
+    async def list_sessions(self, user_id: str, *, after: str | None = None, limit: int | None = None) -> list[Session]:
+        """The sessions of a user, without their messages, in the order of their branches' names. Cost: what it lists.
+
+        Args:
+            after: begin after the session of this id, which need not be there.
+            limit: at most this many.
+
+        Raises:
+            InvalidArgumentError: an argument is not what it should be.
+            StorageError: the store failed.
+        """
+        prefix = self._prefix(user_id)
+        start = None if after is None else self.branch(user_id, after)
+        if limit is not None:
+            count("limit", limit)
+        return await self._run(prefix, lambda: self._sessions.listing(user_id, prefix, start, limit))
+
+    async def append_message(self, session: Session, message: Given | list[Given], *, ttl_seconds: float | None = None) -> None:
+        """Append a message, or some, to a stored session, and to the session object that was given: all of them or none.
+
+        The messages are as they are when this is called. Cost: one batch to the store if this service has used the session lately, else two
+        reads more and one path.
+
+        Args:
+            session: names the user and the session. Its other content does not matter.
+            message: a ``Message``, a dict of its fields, or a list of either.
+            ttl_seconds: from now on the session ends that long after its last change; 0: never; None: as before.
+
+        Raises:
+            InvalidArgumentError: a message is not valid.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: a message holds what cannot be stored.
+            SessionNotFoundError: there is no such session; also a ``KeyError``.
+            CommitInDoubtError: the store failed and cannot be asked; the messages are stored or not. Read the session to find out.
+            StorageError: the store failed. Nothing was appended.
+
+            After any of them, the session object is as it was.
+        """
+        _check_session(session)
+        branch, ttl = self.branch(session.user_id, session.id), _as_ttl(ttl_seconds)
+        messages = as_messages(message)
+        if messages:
+            item = Append(branch, session, [each for each, _ in messages], [stored for _, stored in messages], ttl)
+            await self._run_item(branch, item, self._append)
+
+    async def delete_user_sessions(self, user_id: str) -> None:
+        """Delete all sessions that a user has at the time of the call. Cancelled, it ends first. After a failure, some are left.
+
+        Raises:
+            InvalidArgumentError: the id is not a string.
+            StorageError: the store failed.
+        """
+        await to_the_end(self._delete_all(user_id))
+
+    @property
+    def _sessions(self) -> StoredSessions:
+        """The sessions, for a call that runs on a thread."""
+        assert self._repository is not None
+        assert self._handles is not None
+        return StoredSessions(self._repository, self._handles)
+
+    def _get(self, branch: str, name: SessionName, last: int | None) -> Session | None:
+        sessions = self._sessions
+        found = sessions.read(branch, name, last)
+        if found is not None or not self._create_missing or not name.session_id or sessions.was_deleted(branch):
+            return found
+        return sessions.create(branch, name, self._ttl, last)
+
+    def _append(self, items: list[Append]) -> Sequence[BaseException | None]:
+        return self._sessions.append(items)
+
+    async def _delete_all(self, user_id: str) -> None:
+        prefix = self._prefix(user_id)
+        names = await self._run(prefix, lambda: self._sessions.names(prefix))
+        for at in range(0, len(names), _DELETED_AT_ONCE):
+            await gather(*(self._run(name, partial(self._delete, name)) for name in names[at : at + _DELETED_AT_ONCE]))
+
+    def _delete(self, branch: str) -> None:
+        self._sessions.delete(branch)
+
+    def _prefix(self, user_id: str) -> str:
+        """The beginning of the names of a user's branches. Raises ``InvalidArgumentError`` if the id is not a string."""
+        return f"{self.kind}/{branch_name(user_id)}/"
+
+
+class InMemorySessionHistoryService(VersionedSessionHistoryService):
+    """Sessions in memory, gone with the service. It works without ``start``."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(None, **options)
+
+
+class RedisSessionHistoryService(VersionedSessionHistoryService):
+    """Sessions on a Redis or Valkey server.
+
+    Args:
+        redis_url: as ``open_store`` takes it; a server on this machine by default. A ``KVStore`` or ``Repository`` works as well.
+        redis_client: not supported, since a store has connections of its own: pass the URL, or a store.
+
+    Raises:
+        InvalidArgumentError: a client was given, or no URL.
+    """
+
+    def __init__(self, redis_url: str | KVStore | Repository | None = None, redis_client: object = None, **options: Any) -> None:
+        if redis_client is not None:
+            raise InvalidArgumentError(
+                "redis_client is not supported", remains="nothing was opened", hint="pass redis_url=, or a versioned_state.storage.Redis"
+            )
+        super().__init__(REDIS_URL if redis_url is None else redis_url, **options)
+
+
+def _as_ttl(seconds: float | None) -> int | None:
+    return None if seconds is None else as_ttl(seconds)
+
+
+def _stripped(session_id: Any) -> Any:
+    return session_id.strip() if isinstance(session_id, str) else session_id
+
+
+def _check_session(session: object) -> None:
+    """Raise ``InvalidArgumentError`` unless it is a ``Session``, or as good as one."""
+    if not all(hasattr(session, name) for name in ("id", "user_id")) or not isinstance(getattr(session, "messages", None), list):
+        raise InvalidArgumentError(f"session is a Session, not {type(session).__name__}", remains="nothing was appended")
+
+
+def _as_last(last: int | None) -> int | None:
+    return None if last is None else count("last", last)

@@ -1,0 +1,215 @@
+"""``StoredSessions``: sessions as branches of a repository, and appends as commits. Synchronous. Layer: services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from versioned_state.errors import (
+    BranchMovedError,
+    CommitInDoubtError,
+    LimitExceededError,
+    MissingObjectError,
+    PickleRefusedError,
+    SessionNotFoundError,
+    StateError,
+    UnknownRevisionError,
+    UnserializableValueError,
+)
+from versioned_state.repository.database import backoff
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.maintenance.expire import expire_branch
+from versioned_state.repository.names.branch_name import id_of
+from versioned_state.repository.names.branches import EXPIRE
+from versioned_state.repository.refs.ref import Ref
+from versioned_state.repository.repository import Repository
+from versioned_state.services.handles import Handles
+from versioned_state.services.schemas.agent_schemas import Message
+from versioned_state.services.schemas.session import Session
+from versioned_state.state.versioned import Versioned
+
+MESSAGES: Final = "messages"
+"""The key of a session's state under which its messages are."""
+
+_NAMESPACE: Final = "session"
+_ID: Final = "id"
+"""The key, in that namespace, of a session's id, if the name of its branch has only a hash of it."""
+
+_ATTEMPTS: Final = 1000
+"""Attempts to append to a session to which others append all the time. With the backoff they take most of a minute."""
+
+_OF_ONE_MESSAGE: Final = (UnserializableValueError, PickleRefusedError, LimitExceededError)
+"""The errors of one message, which do not affect the others."""
+
+
+class SessionName(NamedTuple):
+    """A session's ids, as they are given back."""
+
+    user_id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Messages to append to a session.
+
+    Attributes:
+        session: the caller's, which gets ``messages`` once they are stored.
+        stored: the stored forms of ``messages``.
+        ttl: as for ``Versioned``, in microseconds.
+    """
+
+    branch: str
+    session: Session
+    messages: list[Message]
+    stored: list[dict[str, Any]]
+    ttl: int | None
+
+
+class StoredSessions:
+    """The sessions of a repository. The calls on one session come one after another; other processes may work on it as well."""
+
+    def __init__(self, repository: Repository, handles: Handles) -> None:
+        self._repository = repository
+        self._database = repository.database
+        self._handles = handles
+
+    # Reading
+
+    def read(self, branch: str, name: SessionName, last: int | None) -> Session | None:
+        """A session with its messages, or only the newest ones; None if there is none, or its time to live is over."""
+        while True:
+            ref = self._database.ref("branch", branch)
+            try:
+                head = self._head(ref)
+                return None if head is None else self._session(name, head, last)
+            except MissingObjectError:
+                if self._database.ref("branch", branch) == ref:
+                    raise
+                # The session was reset or deleted, and gc has collected what it was.
+
+    def was_deleted(self, branch: str) -> bool:
+        """Whether there was a session that is deleted now, and not because its time to live was over."""
+        ref = self._database.ref("branch", branch)
+        return ref.head is None and ref.log is not None and self._database.read_log(ref.log).action != EXPIRE
+
+    def names(self, prefix: str) -> list[str]:
+        """The branches of the sessions whose names begin so."""
+        return [each for each, _, _ in self._listed(prefix, None)]
+
+    def listing(self, user_id: str, prefix: str, after: str | None, limit: int | None) -> list[Session]:
+        """The sessions whose branches' names begin so, without messages, after one name, at most ``limit``."""
+        sessions: list[Session] = []
+        for _, id, head in self._listed(prefix, after) if limit != 0 else ():
+            known = self._repository.snapshot(head).namespace(_NAMESPACE).get(_ID) if id is None else id
+            if type(known) is str:
+                sessions.append(Session(id=known, user_id=user_id))
+                if len(sessions) == limit:
+                    break
+        return sessions
+
+    def _listed(self, prefix: str, after: str | None) -> Iterator[tuple[str, str | None, Commit]]:
+        """The branch, the id as far as the name shows it, and the head of each session that is not over."""
+        now = self._database.now()
+        for info in self._repository.branches.iter_info(prefix=prefix, after=after):
+            part = info.name.removeprefix(prefix)
+            if "/" not in part and (info.expires is None or info.expires > now):
+                yield info.name, id_of(part), info.head
+
+    def _head(self, ref: Ref) -> Commit | None:
+        """The head of a session's branch; None if there is no session, or its time to live is over."""
+        if ref.head is None:
+            return None
+        head = self._database.commits.read(ref.head)
+        return None if self._is_over(ref, head) else head
+
+    def _is_over(self, ref: Ref, head: Commit) -> bool:
+        return bool(ref.ttl) and ref.changed(head) + (ref.ttl or 0) <= self._database.now()
+
+    def _session(self, name: SessionName, head: Commit, last: int | None) -> Session:
+        snapshot = self._repository.snapshot(head)
+        messages = snapshot.get(MESSAGES, []) if last is None else snapshot.sequence(MESSAGES)[-last:] if last else []
+        return Session(id=name.session_id, user_id=name.user_id, messages=messages)
+
+    # Writing
+
+    def create(self, branch: str, name: SessionName, ttl: int | None, last: int | None) -> Session:
+        """Create a session. One that exists is given with its messages."""
+        attempt = 0
+        while True:
+            self._handles.forget(branch)  # its handle may stand on a head from before a deletion
+            try:
+                with self._handles.handle(branch) as state:
+                    ref = state._handle.ref
+                    head = self._head(ref)
+                    if head is not None:
+                        return self._session(name, head, last)
+                    if ref.head is None:
+                        state[MESSAGES] = []
+                        if id_of(branch.rpartition("/")[2]) != name.session_id:
+                            state.namespace(_NAMESPACE)[_ID] = name.session_id
+                        _commit(state, "session created", ttl)
+                        state.release(MESSAGES)  # appends must not load the list
+                        return Session(id=name.session_id, user_id=name.user_id)
+                expire_branch(self._repository.branches, branch, self._database.now())
+            except BranchMovedError:  # another process has created it
+                attempt += 1
+                backoff(attempt)
+
+    def delete(self, branch: str) -> None:
+        """Delete a session, if there is one."""
+        self._handles.forget(branch)
+        try:
+            self._repository.branches.delete(branch, force=True)
+        except UnknownRevisionError:
+            return
+
+    def append(self, items: list[Append]) -> Sequence[BaseException | None]:
+        """Append to one session, in one commit. For each item None, or the error for which nothing of it was appended."""
+        try:
+            with self._handles.handle(items[0].branch) as state:
+                self._append(state, items)
+        except _OF_ONE_MESSAGE as error:
+            error.remains = "nothing was appended"
+            return [error] if len(items) == 1 else [outcome for item in items for outcome in self.append([item])]
+        except StateError as error:
+            return [error, *(copy(error) for _ in items[1:])]
+        for item in items:
+            item.session.messages.extend(item.messages)
+        return [None] * len(items)
+
+    def _append(self, state: Versioned, items: list[Append]) -> None:
+        stored = [message for item in items for message in item.stored]
+        ttl = next((item.ttl for item in reversed(items) if item.ttl is not None), None)
+        session_id, is_fresh = items[0].session.id, False
+        for attempt in range(_ATTEMPTS):
+            ref = state._handle.ref
+            if ref.head is not None and not self._is_over(ref, state.head):
+                state.sequence(MESSAGES).extend(stored)
+                try:
+                    _commit(state, f"messages +{len(stored)}", ttl)
+                except BranchMovedError:
+                    state.discard()
+                    backoff(attempt)
+                except CommitInDoubtError as error:
+                    error.remains, error.hint = "nothing else was changed", "read the session to find out"
+                    raise
+                else:
+                    return
+            elif is_fresh:
+                raise SessionNotFoundError(session_id)
+            try:
+                state.refresh()
+            except BranchMovedError:
+                raise SessionNotFoundError(session_id) from None  # it was deleted
+            is_fresh = True
+        raise BranchMovedError(state.branch, expected=state.head.id, actual=None, remains="nothing was appended", hint="try again")
+
+
+def _commit(state: Versioned, message: str, ttl: int | None) -> None:
+    handle = state._handle
+    handle.ttl = ttl
+    state.commit(message, on_moved="refuse")
+    handle.ttl = None  # what other processes set later stays
