@@ -27,6 +27,7 @@ ARGUMENTS: dict[str, Callable[[Any], StateError]] = {
     "FencedError": lambda cls: cls("main", 1, 2),
     "InvalidTransitionError": lambda cls: cls("order", "new", "ship", ["pay"]),
     "ReplayMismatchError": lambda cls: cls("events", 3, replayed=1, kept=2, reason="1, not 2"),
+    "SandboxFileError": lambda cls: cls("a.py: no room", path="a.py", errno=28),
     "LockTimeoutError": lambda cls: cls("main", 1, 2.0),
     "UnmergedBranchError": lambda cls: cls("side", "ab" * 24),
     "EffectInDoubtError": lambda cls: cls("pay", datetime(2026, 1, 2, tzinfo=UTC), result=[1]),

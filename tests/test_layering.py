@@ -44,6 +44,9 @@ ONLY_IN_CLI = {
     *("os.get_terminal_size", "shutil.get_terminal_size"),
 }
 
+# Programs that run in processes of their own, whose output is theirs.
+PROGRAMS = {"sandbox.local.worker"}
+
 # Modules of storage that import more than the standard library: the adapters of drivers, and the contract's tests.
 STORAGE_EXTRAS = {
     "storage.local.guarded_cache": {"diskcache"},
@@ -145,7 +148,7 @@ def one_way(module: Module) -> Iterator[str]:
 
 def quiet(module: Module) -> Iterator[str]:
     """Uses of the user's terminal, environment or home directory outside cli."""
-    if module.part != "cli":
+    if module.part != "cli" and module.name not in PROGRAMS:
         for line, name in sorted({used for used in names_used(module) if used[1] in ONLY_IN_CLI}):
             yield f"{module.name}:{line}: only cli may use {name}"
 

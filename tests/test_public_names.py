@@ -168,6 +168,8 @@ def test_public_errors():
         "ReadOnlyError",
         "RefExistsError",
         "ReplayMismatchError",
+        "SandboxError",
+        "SandboxFileError",
         "SchemaError",
         "ServiceNotStartedError",
         "SessionFileError",

@@ -30,6 +30,8 @@ Grouped by what the caller does next::
     │   ├── TransactionError           a call that cannot be undone, within a transaction
     │   ├── NoTaskError                also RuntimeError: a call that needs a running task
     │   ├── ServiceNotStartedError     also RuntimeError: a call on a service before start() or after stop()
+    │   ├── SandboxError               a sandbox cannot be started, or its folder not be used
+    │   │   └── SandboxFileError       also OSError: a file of a sandbox cannot be read or written
     │   ├── SessionNotFoundError       also KeyError: a session that was deleted, or never created
     │   ├── AccessDeniedError          a server refuses a token, or what it is asked for with that token
     │   ├── IdempotencyConflictError   a task's key= that was given with other arguments before
@@ -86,6 +88,8 @@ from .bad_input import (
     ReadOnlyError,
     RefExistsError,
     ReplayMismatchError,
+    SandboxError,
+    SandboxFileError,
     SchemaError,
     ServiceNotStartedError,
     SessionNotFoundError,
@@ -165,6 +169,8 @@ __all__ = [
     "ReadOnlyError",
     "RefExistsError",
     "ReplayMismatchError",
+    "SandboxError",
+    "SandboxFileError",
     "SchemaError",
     "ServiceNotStartedError",
     "SessionFileError",

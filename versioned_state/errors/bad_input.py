@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno as _errno
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from .base import StateError, short
 
@@ -145,6 +146,25 @@ class ServiceNotStartedError(StateError, RuntimeError):
             hint="await service.start(), or use it in `async with service:`",
         )
         self.service = service
+
+
+class SandboxError(StateError):
+    """A sandbox cannot be started, or its folder cannot be used."""
+
+
+class SandboxFileError(SandboxError, OSError):
+    """A file of a sandbox cannot be read or written; ``path`` is its path there, ``errno`` the reason of the system, if it is one."""
+
+    def __init__(self, what: str, *, path: str, errno: int | None = None, remains: str = "nothing was changed", hint: str = "") -> None:
+        super().__init__(what, remains=remains, hint=hint)
+        self.path = path
+        self.errno = errno
+
+    @classmethod
+    def of(cls, error: OSError, path: str) -> Self:
+        """The error for one of the system at a path."""
+        reason = "a link is in the way" if error.errno in (_errno.ELOOP, _errno.ENOTDIR) else error.strerror
+        return cls(f"{path}: {reason}", path=path, errno=error.errno)
 
 
 class SessionNotFoundError(StateError, KeyError):

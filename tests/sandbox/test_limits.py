@@ -1,0 +1,300 @@
+"""The limits of a base sandbox hold, with and without namespaces and Landlock, and nothing is left after its end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ROOT
+from tests.support.sandboxes import LEAVE_BEHIND, mark, marked, open_files, wait_for
+from versioned_state.sandbox import BaseSandbox, Isolation
+
+MIB = 1 << 20
+
+BARE = {"_namespaces": False, "_landlock": False}
+WAYS = {"all that there is": {}, "no namespaces": {"_namespaces": False}, "limits alone": BARE}
+
+
+@pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
+def make(request: pytest.FixtureRequest) -> Callable[..., BaseSandbox]:
+    return lambda **options: BaseSandbox(**{**request.param, **options})
+
+
+# Time
+
+
+def test_a_cell_that_takes_too_long_is_interrupted_and_its_names_stay(make: Callable[..., BaseSandbox]):
+    with make(timeout=0.5) as sandbox:
+        sandbox.run_ipython_cell("x = 1")
+        shown = sandbox.run_ipython_cell("print('so far')\nwhile True: pass")
+        assert shown.startswith("so far\n")
+        assert shown.endswith("KeyboardInterrupt\n[stopped: the limit of time of 0.5 s]")
+        assert sandbox.run_ipython_cell("x") == "1"
+
+
+def test_one_that_does_not_let_itself_be_interrupted_is_killed():
+    stubborn = """
+        import subprocess, time
+        subprocess.Popen(["sleep", "{mark}"])
+        while True:
+            try:
+                time.sleep(1000)
+            except BaseException:
+                pass
+    """
+    known = mark()
+    with BaseSandbox(timeout=0.2) as sandbox:
+        sandbox.run_ipython_cell("x = 1")
+        shown = sandbox.run_ipython_cell(textwrap.dedent(stubborn).format(mark=known))
+        assert shown == "[stopped: the limit of time of 0.2 s]\n[the interpreter was ended; its names are lost]"
+        assert "NameError" in sandbox.run_ipython_cell("x")
+        assert marked(known) == []
+
+
+def test_a_command_that_takes_too_long_is_killed_with_its_children():
+    known = mark()
+    with BaseSandbox(timeout=0.3) as sandbox:
+        sandbox.run_ipython_cell("x = 1")
+        shown = sandbox.run_shell_command(f"trap '' INT TERM; echo began; sleep {known}; sleep {known}")
+        assert shown == "began\n[stopped: the limit of time of 0.3 s]"
+        assert wait_for(lambda: marked(known) == [])
+        assert sandbox.run_ipython_cell("x") == "1"
+
+
+# Memory, files, output, processes
+
+
+def test_memory(make: Callable[..., BaseSandbox]):
+    with make(max_memory=256 * MIB) as sandbox:
+        assert sandbox.run_ipython_cell("x = bytearray(32 << 20); len(x)") == str(32 * MIB)
+        assert sandbox.run_ipython_cell("y = bytearray(512 << 20)").endswith("MemoryError\n")
+        assert sandbox.run_ipython_cell("len(x)") == str(32 * MIB)
+        assert "exit status" in sandbox.run_shell_command(f"{sys.executable} -c 'bytearray(512 << 20)'")
+
+
+def test_the_size_of_a_file(make: Callable[..., BaseSandbox]):
+    with make(max_file_bytes=MIB) as sandbox:
+        assert "File too large" in sandbox.run_ipython_cell("with open('big', 'wb', 0) as f:\n    while True: f.write(bytes(4096))")
+        assert (sandbox.folder / "big").stat().st_size == MIB
+        assert "SIGXFSZ" in sandbox.run_shell_command("exec head -c 2000000 /dev/zero > bigger")
+        assert (sandbox.folder / "bigger").stat().st_size == MIB
+
+
+def test_output_beyond_its_limit_loses_its_middle():
+    with BaseSandbox(max_output=1000) as sandbox:
+        shown = sandbox.run_ipython_cell("print('begin'); print('x' * 1_000_000); print('end')")
+        assert shown.startswith("begin\nxxx")
+        assert shown.endswith("xxx\nend\n")
+        assert "[... 999011 bytes left out ...]" in shown
+        assert len(shown) < 1100
+        assert sandbox.run_ipython_cell("'y' * 1000") == repr("y" * 1000)[:500] + "\n[... 2 bytes left out ...]\n" + repr("y" * 1000)[-500:]
+
+
+def test_output_without_an_end_does_not_outlast_the_limit_of_time(make: Callable[..., BaseSandbox]):
+    with make(timeout=0.5, max_output=1000) as sandbox:
+        assert "[stopped: the limit of time" in sandbox.run_shell_command("yes & yes")
+        assert sandbox.run_ipython_cell("1").endswith("1")
+
+
+FORKS = {
+    "a bomb": "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass",
+    "children that stay": "import subprocess\nall = [subprocess.Popen(['sleep', '{mark}'], start_new_session=True) for _ in range(40)]\n"
+    "import time; time.sleep(1000)",
+}
+
+
+@pytest.mark.parametrize("code", FORKS.values(), ids=FORKS)
+def test_processes(make: Callable[..., BaseSandbox], code: str):
+    known = mark()
+    with make(max_processes=20) as sandbox:
+        shown = sandbox.run_ipython_cell(code.replace("{mark}", known))
+        assert "[stopped: the limit of 20 processes; all processes of the sandbox were ended]" in shown
+        assert marked(known) == []
+        assert sandbox.run_ipython_cell("1 + 1") == "2"
+        assert sandbox.run_shell_command("echo ok") == "ok\n"
+
+
+def test_processes_in_the_background_are_counted_too():
+    known = mark()
+    with BaseSandbox(max_processes=10) as sandbox:
+        sandbox.run_shell_command(f"for i in 1 2 3 4 5 6 7 8; do sleep {known} & done")
+        assert len(marked(known)) == 8
+        assert "limit of 10 processes" in sandbox.run_shell_command(f"for i in 1 2 3 4; do sleep {known} & done; sleep 1000")
+        assert marked(known) == []
+
+
+# What is handed in
+
+
+def test_the_environment_of_the_program_is_not_handed_in(make: Callable[..., BaseSandbox], monkeypatch: pytest.MonkeyPatch):
+    secret = mark()
+    monkeypatch.setenv("SECRET_KEY", secret)
+    with make() as sandbox:
+        assert secret not in sandbox.run_shell_command("env; cat /proc/self/environ /proc/$PPID/environ")
+        assert "SECRET_KEY" not in sandbox.run_ipython_cell("import os; dict(os.environ)")
+
+
+def test_open_files_are_not_handed_in(tmp_path: Path):
+    with (tmp_path / "secret").open("w+") as file:
+        os.set_inheritable(file.fileno(), True)
+        with BaseSandbox() as sandbox:
+            found = sandbox.run_shell_command("ls -l /proc/self/fd")
+    assert "secret" not in found
+    assert "socket" not in found
+
+
+# Isolation. What the system does not offer is not claimed.
+
+
+def test_isolation_is_what_it_says(make: Callable[..., BaseSandbox], tmp_path: Path):
+    outside = tmp_path / "outside.txt"
+    outside.write_text("secret")
+    with make() as sandbox:
+        isolation = sandbox.isolation
+        assert sandbox.network is not isolation.network
+        interfaces = sandbox.run_ipython_cell("import socket; sorted(name for _, name in socket.if_nameindex())")
+        assert (interfaces == "['lo']") or not isolation.network
+        lookup = sandbox.run_ipython_cell("socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(('192.0.2.1', 9))")
+        assert "Network is unreachable" in lookup or not isolation.network
+        if isolation.files:
+            for code in [
+                f"open({str(outside)!r}).read()",
+                f"open({str(outside)!r}, 'w')",
+                f"import os; os.unlink({str(outside)!r})",
+                f"os.symlink({str(outside)!r}, 'link'); open('link').read()",
+                f"os.link({str(outside)!r}, 'hard')",
+                f"os.rename({str(outside)!r}, 'moved')",
+                f"os.listdir({str(tmp_path)!r})",
+                f"open({str(tmp_path)!r} + '/new', 'w')",
+            ]:
+                assert "Permission denied" in (shown := sandbox.run_ipython_cell(code)) or "Invalid cross-device link" in shown, code
+            assert sandbox.run_ipython_cell("import tempfile; tempfile.TemporaryFile().write(b'x')") == "1"
+        if isolation.processes:
+            assert sandbox.run_ipython_cell("import os; len([n for n in os.listdir('/proc') if n.isdigit()])") == "2"
+            assert "No such process" in sandbox.run_ipython_cell(f"os.kill({os.getpid()}, 0)") or os.getpid() < 10
+            assert sandbox.run_ipython_cell("os.kill(1, 9)") == ""  # the first process of a namespace gets no signal from within
+        assert sandbox.run_ipython_cell("1") == "1"
+    assert outside.read_text() == "secret"
+    assert [each.name for each in tmp_path.iterdir()] == ["outside.txt"]
+
+
+def test_loopback_works_within_the_sandbox():
+    with BaseSandbox() as sandbox:
+        sandbox.run_ipython_cell("import socket\ns = socket.create_server(('127.0.0.1', 0))\nc = socket.create_connection(s.getsockname())")
+        sandbox.run_ipython_cell("s.accept()[0].send(b'hi')")
+        assert sandbox.run_ipython_cell("c.recv(2)") == "b'hi'"
+
+
+def test_the_network_is_there_if_it_is_asked_for():
+    with BaseSandbox(network=True) as sandbox:
+        assert sandbox.network
+        assert not sandbox.isolation.network
+
+
+def test_without_what_the_kernel_offers_nothing_is_claimed():
+    with BaseSandbox(_namespaces=False, _landlock=False) as sandbox:
+        assert sandbox.isolation == Isolation()
+        assert sandbox.run_ipython_cell("1") == "1"
+
+
+def test_processes_have_no_privileges(make: Callable[..., BaseSandbox]):
+    with make() as sandbox:
+        status = sandbox.run_shell_command("cat /proc/self/status")
+        assert "CapEff:\t0000000000000000" in status
+        assert "NoNewPrivs:\t1" in status
+        if sandbox.isolation.processes:
+            assert "exit status" in sandbox.run_shell_command("unshare --user true")
+
+
+# The end
+
+
+def test_nothing_is_left_after_the_end(make: Callable[..., BaseSandbox]):
+    known = mark()
+    gc.collect()
+    files = open_files()
+    sandbox = make()
+    assert sandbox.run_ipython_cell(LEAVE_BEHIND.format(mark=known)) == "'left'"
+    assert wait_for(lambda: len(marked(known)) >= 6)
+    assert sandbox._process is not None
+    homes = [sandbox.folder, sandbox._process.home.path]
+    assert all(home.is_dir() for home in homes)
+    supervisor = sandbox._process._supervisor.pid
+    sandbox.close()
+    assert marked(known) == []
+    assert not Path(f"/proc/{supervisor}").exists()
+    assert not any(home.exists() for home in homes)
+    assert open_files() == files
+
+
+def test_nothing_is_left_after_a_sandbox_that_was_forgotten():
+    known = mark()
+    sandbox = BaseSandbox()
+    folder = sandbox.folder
+    sandbox.run_ipython_cell(LEAVE_BEHIND.format(mark=known))
+    del sandbox
+    gc.collect()
+    assert marked(known) == []
+    assert not folder.exists()
+
+
+PROGRAM = """
+import os, sys, time
+from versioned_state.sandbox import BaseSandbox
+sandbox = BaseSandbox(**{options})
+sandbox.run_ipython_cell({code!r})
+print(sandbox.folder, flush=True)
+{end}
+"""
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that is not in a command line: that would have the marks too."""
+    return subprocess.run([sys.executable], input=program, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("end", ["pass", "raise SystemExit(1)", "os.kill(os.getpid(), 9)"], ids=["end", "error", "kill -9"])
+def test_no_process_outlives_the_program(options: dict[str, bool], end: str):
+    known = mark()
+    program = PROGRAM.format(options=options, code=LEAVE_BEHIND.format(mark=known), end=end)
+    done = run(program)
+    assert done.stderr == ""
+    assert wait_for(lambda: marked(known) == [])
+    assert "kill" in end or not Path(done.stdout.strip()).exists()
+
+
+def test_an_abandoned_fork_does_not_keep_the_processes_alive():
+    """A child that was forked from the program has its sockets, and lives on."""
+    known = mark()
+    end = "if os.fork() == 0:\n    os.close(0); os.close(1); os.close(2); time.sleep(5); os._exit(0)\nos.kill(os.getpid(), 9)"
+    program = PROGRAM.format(options={}, code=LEAVE_BEHIND.format(mark=known), end=end)
+    run(program)
+    assert wait_for(lambda: marked(known) == [])
+
+
+def test_a_folder_is_removed_whatever_is_in_it():
+    hostile = """
+        import os
+        os.makedirs("locked/inner"); open("locked/inner/file", "w").close(); os.chmod("locked/inner", 0); os.chmod("locked", 0)
+        os.symlink("/", "link"); os.mkfifo("pipe"); open(b"\\xff name", "w").close()
+        here = os.open(".", os.O_RDONLY)
+        for _ in range(500):
+            os.mkdir("d" * 200, dir_fd=here)
+            below = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+        _
+    """
+    sandbox = BaseSandbox()
+    assert sandbox.run_ipython_cell(textwrap.dedent(hostile)) == "499"
+    folder = sandbox.folder
+    sandbox.close()
+    assert not folder.parent.exists()

@@ -1,0 +1,157 @@
+"""``BaseSandbox``: Python cells and shell commands, in processes of their own. Layer: sandbox."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from threading import Lock
+from typing import ClassVar, Final
+
+from versioned_state.errors import HandleClosedError, InvalidArgumentError, LimitExceededError
+from versioned_state.sandbox.enums import SandboxType
+from versioned_state.sandbox.local.process import Process
+from versioned_state.sandbox.local.protocol import Isolation
+from versioned_state.sandbox.sandbox import MAX_FILE_BYTES, MAX_MEMORY, TIMEOUT, Sandbox, check_limit
+
+MAX_PROCESSES: Final = 64
+MAX_OUTPUT: Final = 100_000
+_MAX_SOURCE: Final = 4 << 20
+"""The longest cell or command, in characters."""
+
+
+class BaseSandbox(Sandbox):
+    """Runs Python cells and shell commands in processes of its own, with limits. Calls from several threads take turns.
+
+    The processes do not have the environment, the open files or the working directory of this program: they run in ``folder``, with a
+    temporary folder as home directory. ``isolation`` says what else the system keeps them from. The first call starts them (about
+    0.2 s); ``close`` ends all of them, also those that have detached themselves, and so does the end of this program, even if it is killed.
+
+    Args:
+        folder: as of ``Sandbox``.
+        timeout: seconds that a cell or a command may take.
+        max_memory: bytes of address space of each process.
+        max_file_bytes: the largest file that a process may write.
+        max_processes: processes at once. If there are more, all are ended.
+        max_output: bytes of output that a call returns. Of more, the middle is left out.
+        network: whether the processes have the network of this machine. Without it they have none where ``isolation.network`` is True.
+    """
+
+    sandbox_type: ClassVar[SandboxType] = SandboxType.BASE
+    tools: ClassVar[tuple[str, ...]] = ("run_ipython_cell", "run_shell_command")
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        max_memory: int = MAX_MEMORY,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        max_processes: int = MAX_PROCESSES,
+        max_output: int = MAX_OUTPUT,
+        network: bool = False,
+        _namespaces: bool = True,
+        _landlock: bool = True,
+    ) -> None:
+        limits = {"max_memory": max_memory, "max_file_bytes": max_file_bytes, "max_processes": max_processes, "max_output": max_output}
+        self._timeout = check_limit("timeout", timeout)
+        self._options = {name: int(check_limit(name, value, whole=True)) for name, value in limits.items()}
+        self._options |= {"network": bool(network), "namespaces": _namespaces, "landlock": _landlock}
+        self._process: Process | None = None
+        self._closed = False
+        self._turn = Lock()  # of the calls
+        self._change = Lock()  # of what is above
+        self._pid = os.getpid()
+        super().__init__(folder)
+        _all.add(self)
+
+    def run_ipython_cell(self, code: str) -> str:
+        """Run a cell of Python, and return what it shows: its output, then the value of its last expression, or a traceback.
+
+        Names persist from cell to cell; ``await`` works; ``_`` is the last value, and a semicolon at the end hides it. A cell that takes
+        too long is interrupted, and its interpreter is killed if it does not end then. After a crash or a kill, the text says so, and the
+        next cell runs in a new interpreter.
+
+        Raises:
+            InvalidArgumentError: the code is not a string, or a cell of 4 million characters and more (``LimitExceededError``).
+            HandleClosedError: the sandbox is closed, or was closed during the call.
+            SandboxError: no process can be started.
+        """
+        return self._run("cell", _checked(code, "the code of a cell"))
+
+    def run_shell_command(self, command: str) -> str:
+        """Run a command with ``/bin/sh`` in the folder, and return its output and errors. An exit status other than 0 is said at the end.
+
+        It has no input. Processes that it leaves in the background live until the sandbox is closed. Raises as ``run_ipython_cell``.
+        """
+        text = _checked(command, "a command")
+        try:
+            os.fsencode(text)
+        except UnicodeEncodeError:
+            raise InvalidArgumentError("the command has characters that no command has", remains="nothing was run") from None
+        if "\0" in text:
+            raise InvalidArgumentError("the command has a NUL in it", remains="nothing was run")
+        return self._run("command", text)
+
+    @property
+    def isolation(self) -> Isolation:
+        """What the system keeps the processes from. It starts them, if they are not. Raises as ``run_ipython_cell``."""
+        with self._turn:
+            return self._started().isolation
+
+    @property
+    def network(self) -> bool:
+        """Whether the processes can reach a network. It starts them, if they are not. Raises as ``run_ipython_cell``."""
+        return not self.isolation.network
+
+    def close(self) -> None:
+        """End all processes of the sandbox, and remove its own folder. A call under way raises ``HandleClosedError``. Idempotent."""
+        with self._change:
+            if self._pid == os.getpid():
+                self._closed = True
+            process, self._process = self._process, None
+        if process is not None:
+            process.end()
+        if self._closed:
+            self._close_folder()
+
+    def _run(self, kind: str, text: str) -> str:
+        with self._turn:
+            process = self._started()
+            shown = process.ask(kind, text, self._timeout)
+            if self._closed:
+                raise self._was_closed()
+            return shown
+
+    def _started(self) -> Process:
+        """The running processes; new ones if they have ended, or are those of the parent of a fork."""
+        with self._change:
+            if self._closed:
+                raise self._was_closed()
+            if self._process is None or not self._process.is_alive:
+                self._process = None
+                self._process = Process(self._folder, self._options)
+            return self._process
+
+    def _was_closed(self) -> HandleClosedError:
+        return HandleClosedError("this sandbox is closed", hint="connect() gives another one")
+
+
+_all: Final[weakref.WeakSet[BaseSandbox]] = weakref.WeakSet()
+
+
+def _renew() -> None:
+    """In the child of a fork: a thread that had a lock is not there; the processes are the parent's."""
+    for each in list(_all):
+        each._turn, each._change, each._process = Lock(), Lock(), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+def _checked(text: str, what: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"{what} is a string, not {type(text).__name__}", remains="nothing was run")
+    if len(text) > _MAX_SOURCE:
+        raise LimitExceededError(f"the length of {what}", limit=_MAX_SOURCE)
+    return text

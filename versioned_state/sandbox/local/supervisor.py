@@ -1,0 +1,499 @@
+"""The supervisor of a base sandbox: a process that confines, watches and ends those in which code runs. Layer: sandbox.
+
+::
+
+    the program ── socket ── supervisor ── control socket ── worker.py: cells
+                                 ├──────── /bin/sh: a command
+                                 └─ reads the output of all of them through one pipe
+
+It is a program of its own (``main``), and imports ``protocol`` and ``confinement`` alone. It ends, with all processes of the sandbox,
+as soon as the program closes the socket or dies. Where there are namespaces, it is the first process in them, which the code in there
+cannot signal or look into.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from versioned_state.sandbox.local import confinement
+from versioned_state.sandbox.local.protocol import Frames, Isolation, Settings, frame
+
+GRACE_S: Final = 1.0
+"""The time that an interrupted cell has to end before its interpreter is killed."""
+
+_LOOK_S: Final = 0.05
+"""How often the processes are counted while a call runs."""
+
+_IDLE_LOOK_S: Final = 1.0
+_END_S: Final = 5.0
+"""How long processes may take to die."""
+
+_PIPE: Final = 1 << 16
+_SHELL: Final = "/bin/sh"
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Output:
+    """The output of a call: its beginning and its end, if it is more than the limit.
+
+    Args:
+        limit: bytes that are kept.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._half = max(limit // 2, 1)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._left_out = 0
+
+    def add(self, data: bytes) -> None:
+        """Take in more of it."""
+        room = self._half - len(self._head)
+        self._head += data[:room] if room > 0 else b""
+        self._tail += data[max(room, 0) :]
+        over = len(self._tail) - self._half
+        if over > 0:
+            self._left_out += over
+            del self._tail[:over]
+
+    def text(self) -> str:
+        """All that was kept."""
+        head, tail = bytes(self._head), bytes(self._tail)
+        if not self._left_out:
+            return (head + tail).decode("utf-8", "replace")
+        return f"{head.decode('utf-8', 'replace')}\n[... {self._left_out} bytes left out ...]\n{tail.decode('utf-8', 'replace')}"
+
+
+@dataclass
+class Call:
+    """A call under way.
+
+    Attributes:
+        process: the shell of a command.
+        note: why it ends as it does, for the reader of its output.
+        interrupted: whether its cell was interrupted.
+    """
+
+    id: int
+    is_cell: bool
+    limit: float
+    deadline: float
+    output: Output
+    process: int = 0
+    note: str = ""
+    interrupted: bool = False
+
+
+@dataclass
+class Worker:
+    """The interpreter of cells.
+
+    Attributes:
+        unsent: the part of a cell that is still to be sent.
+    """
+
+    process: int
+    control: socket.socket
+    unsent: bytearray = field(default_factory=bytearray)
+
+
+class Supervisor:
+    """Runs one call after another, and sees that the limits hold.
+
+    Args:
+        channel: the socket to the program.
+        isolation: what holds.
+        rules: the rules for files, if the kernel has Landlock.
+        thread_limit: the threads that the kernel lets this user have, in the sandbox or outside; None for no limit.
+    """
+
+    def __init__(
+        self, channel: socket.socket, settings: Settings, isolation: Isolation, rules: confinement.Landlock | None, thread_limit: int | None
+    ) -> None:
+        self._channel = channel
+        self._settings = settings
+        self._isolation = isolation
+        self._rules = rules
+        self._thread_limit = thread_limit
+        self._frames = Frames()
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._call: Call | None = None
+        self._worker: Worker | None = None
+        self._note = ""  # of what happened between calls
+        self._next_look = 0.0
+        self._sweeping = False
+        self._last = ""  # of the call that a sweep has ended
+        self._output, self._output_end = os.pipe()
+        os.set_blocking(self._output, False)
+        self._wake, wake_end = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(wake_end, False)
+        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._environment = {
+            "HOME": settings.home,
+            "LANG": "C.UTF-8",
+            "PATH": f"{Path(settings.python).parent}:{_PATH}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": settings.home,
+            "USER": "sandbox",
+        }
+
+    def serve(self) -> None:
+        """Serve until the program closes the socket."""
+        while True:
+            worker = self._worker
+            reads: list[Any] = [self._channel, self._output, self._wake, *([] if worker is None else [worker.control])]
+            writes = [worker.control] if worker is not None and worker.unsent else []
+            ready, writable, _ = select.select(reads, writes, [], self._patience())
+            if self._channel in ready and not self._receive():
+                return
+            if self._output in ready:
+                self._drain(16)
+            if writable and worker is not None:
+                self._feed(worker)
+            if worker is not None and worker.control in ready:
+                self._hear(worker)
+            if self._wake in ready:
+                with suppress(BlockingIOError):
+                    os.read(self._wake, _PIPE)
+            self._reap()
+            self._watch()
+            while self._call is None and self._waiting:
+                self._begin(self._waiting.popleft())
+
+    def _patience(self) -> float:
+        now = time.monotonic()
+        until = self._next_look if self._call is None else min(self._next_look, self._call.deadline)
+        return max(0.0, until - now)
+
+    # Calls
+
+    def _receive(self) -> bool:
+        """Take in what the program sends. False: it has closed the socket."""
+        try:
+            data = self._channel.recv(_PIPE)
+        except OSError:
+            return False
+        if not data:
+            return False
+        self._frames.feed(data)
+        while (message := self._frames.take()) is not None:
+            if "stop" in message:
+                self._stop(message["stop"])
+            else:
+                self._waiting.append(message)
+        return True
+
+    def _stop(self, id: int) -> None:
+        self._waiting = deque(message for message in self._waiting if message["id"] != id)
+        if self._call is not None and self._call.id == id and not self._call.interrupted:
+            self._call.deadline = 0.0
+
+    def _begin(self, message: dict[str, Any]) -> None:
+        self._drain(1 << 20)  # what came between the calls belongs to none
+        limit = message["timeout"]
+        call = Call(message["id"], message["kind"] == "cell", limit, time.monotonic() + limit, Output(self._settings.max_output))
+        call.note, self._note = self._note, ""
+        self._call = call
+        self._next_look = 0.0
+        try:
+            if call.is_cell:
+                self._send_cell(message["text"])
+            else:
+                call.process = self._spawn([_SHELL, "-c", message["text"]])
+        except OSError as error:
+            self._finish(f"[no process could be started: {error.strerror}]")
+
+    def _send_cell(self, source: str) -> None:
+        worker = self._worker
+        if worker is None:
+            here, there = socket.socketpair()
+            with there:
+                program = str(Path(__file__).with_name("worker.py"))
+                flags = ["-I", "-B", "-X", "utf8"]
+                process = self._spawn([self._settings.python, *flags, program, str(there.fileno())], there.fileno())
+            here.setblocking(False)
+            self._worker = worker = Worker(process, here)
+        data = source.encode("utf-8", "surrogatepass")
+        worker.unsent = bytearray(len(data).to_bytes(8, "big") + data)
+        self._feed(worker)
+
+    @staticmethod
+    def _feed(worker: Worker) -> None:
+        with suppress(OSError):  # its end is noticed when it is reaped
+            sent = worker.control.send(worker.unsent[:_PIPE])
+            del worker.unsent[:sent]
+
+    def _hear(self, worker: Worker) -> None:
+        """The worker says that its cell has ended, or is gone."""
+        try:
+            said = worker.control.recv(_PIPE)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        if not said:  # closed: killed, or by its own code
+            self._kill_group(worker.process)
+            self._reap(worker.process)
+        elif self._call is not None and self._call.is_cell:
+            self._finish("")
+
+    def _finish(self, note: str) -> None:
+        call = self._call
+        if call is None:
+            self._note = note
+            return
+        if self._sweeping:
+            self._last = note
+            return
+        self._drain(1 << 20)
+        self._call = None
+        text = call.output.text()
+        for each in (call.note, note):
+            if each:
+                text += ("\n" if text and not text.endswith("\n") else "") + each
+        with suppress(OSError):  # the program has gone: the next look at the socket says so
+            self._channel.sendall(frame({"id": call.id, "text": text}))
+
+    def _drain(self, times: int) -> None:
+        """Read the output. A process that never stops writing is read again later."""
+        for _ in range(times):
+            try:
+                data = os.read(self._output, _PIPE)
+            except BlockingIOError:
+                return
+            if self._call is not None:
+                self._call.output.add(data)
+
+    # Processes
+
+    def _spawn(self, command: list[str], *keep: int) -> int:
+        """Start a confined process, with the output going to the pipe. Descriptors to ``keep`` are those of the process too."""
+        process = os.fork()
+        if process:
+            return process
+        try:
+            signal.set_wakeup_fd(-1)
+            for each in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(each, signal.SIG_DFL)
+            os.setsid()
+            os.chdir(self._settings.folder)
+            null = os.open(os.devnull, os.O_RDWR)
+            for target, source in ((0, null), (1, self._output_end), (2, self._output_end)):
+                os.dup2(source, target)
+            for descriptor in keep:
+                os.set_inheritable(descriptor, True)
+            self._confine()
+            os.execve(command[0], command, self._environment)  # noqa: S606 - a shell, if it is to be one, is the command
+        except BaseException as error:  # noqa: BLE001 - nothing else may run in this process
+            os.write(2, f"[no process could be started: {error}]\n".encode())
+        os._exit(127)
+
+    def _confine(self) -> None:
+        if not self._isolation.processes:
+            confinement.end_with_parent()
+            confinement.drop_capabilities()
+        confinement.set_limits(memory=self._settings.max_memory, file_bytes=self._settings.max_file_bytes, processes=self._thread_limit)
+        if self._rules is not None:
+            self._rules.enter()
+
+    def _reap(self, waited_for: int = -1) -> None:
+        """Take note of processes that have ended: of one that is about to, or of any."""
+        while True:
+            try:
+                process, status = os.waitpid(waited_for, 0 if waited_for > 0 else os.WNOHANG)
+            except ChildProcessError:
+                return
+            if process == 0:
+                return
+            self._ended(process, status)
+            if waited_for > 0:
+                return
+
+    def _ended(self, process: int, status: int) -> None:
+        call, worker = self._call, self._worker
+        if worker is not None and process == worker.process:
+            worker.control.close()
+            self._worker = None
+            self._end_group(process)
+            how = _how(status)
+            if call is None or not call.is_cell:
+                self._note = f"[the interpreter ended {how} after the last cell; its names are lost]"
+            elif call.interrupted or call.note:
+                self._finish("[the interpreter was ended; its names are lost]")
+            else:
+                self._finish(f"[the interpreter ended {how}; its names are lost]")
+        elif call is not None and process == call.process:
+            code = os.waitstatus_to_exitcode(status)
+            if call.note:
+                self._end_group(process)
+            self._finish("" if code == 0 or call.note else f"[exit status {code}]" if code > 0 else f"[ended {_how(status)}]")
+
+    @staticmethod
+    def _kill_group(process: int, signum: signal.Signals = signal.SIGKILL) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process, signum)
+
+    def _end_group(self, leader: int) -> None:
+        """Kill the group of a process that has ended, and wait for that."""
+        until = time.monotonic() + _END_S
+        while time.monotonic() < until:
+            try:
+                os.killpg(leader, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                return
+            with suppress(ChildProcessError):
+                os.waitpid(-leader, os.WNOHANG)
+            time.sleep(0.001)
+
+    # Limits
+
+    def _watch(self) -> None:
+        now = time.monotonic()
+        call = self._call
+        if call is not None and now >= call.deadline:
+            self._over_time(call, now)
+        if now >= self._next_look:
+            self._next_look = now + (_IDLE_LOOK_S if call is None else _LOOK_S if self._isolation.processes else 4 * _LOOK_S)
+            if self._worker is not None or call is not None or self._has_children():
+                self._count()
+
+    def _over_time(self, call: Call, now: float) -> None:
+        if not call.note:
+            call.note = f"[stopped: the limit of time of {call.limit:g} s]" if call.deadline else "[stopped by the caller]"
+        if not call.is_cell:
+            call.deadline = float("inf")
+            self._kill_group(call.process)
+        elif self._worker is not None and not call.interrupted and not self._worker.unsent:
+            call.interrupted = True
+            call.deadline = now + GRACE_S
+            self._kill_group(self._worker.process, signal.SIGINT)
+        elif self._worker is not None:
+            call.deadline = float("inf")
+            call.interrupted = True
+            self._kill_group(self._worker.process)
+
+    def _has_children(self) -> bool:
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        return True
+
+    def _count(self) -> None:
+        count = len(self._descendants())
+        if count <= self._settings.max_processes:
+            return
+        note = f"[stopped: the limit of {self._settings.max_processes} processes; all processes of the sandbox were ended]"
+        call = self._call
+        if call is not None:
+            call.note = note
+        self._sweeping, self._last = True, ""
+        self.sweep()
+        self._sweeping = False
+        if call is None:
+            self._note = note
+        else:
+            self._finish(self._last)
+
+    def _descendants(self) -> list[int]:
+        """The processes of the sandbox but this one."""
+        if not confinement.IS_LINUX:
+            return []
+        parents: dict[int, int] = {}
+        for each in Path("/proc").iterdir():
+            if each.name.isdigit():
+                with suppress(OSError, ValueError, IndexError):
+                    stat = (each / "stat").read_bytes()
+                    parents[int(each.name)] = int(stat.rpartition(b")")[2].split()[1])
+        here = int(Path("/proc/self").readlink().name)
+        children: dict[int, list[int]] = {}
+        for process, parent in parents.items():
+            children.setdefault(parent, []).append(process)
+        found: list[int] = []
+        look = [here]
+        while look:
+            for process in children.get(look.pop(), ()):
+                found.append(process)
+                look.append(process)
+        return found
+
+    def sweep(self) -> None:
+        """End all processes of the sandbox but this one."""
+        until = time.monotonic() + _END_S
+        while time.monotonic() < until:
+            if self._isolation.processes:
+                with suppress(ProcessLookupError):
+                    os.kill(-1, signal.SIGKILL)  # all that this process can see, at once
+            else:
+                found = self._descendants()
+                for process in found:
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(process, signal.SIGKILL)
+                if self._worker is not None:
+                    self._kill_group(self._worker.process)
+            self._reap()
+            if not self._has_children():
+                return
+            time.sleep(0.002)
+
+
+def _how(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"with exit status {code}"
+    with suppress(ValueError):
+        return f"by {signal.Signals(-code).name}"
+    return f"by signal {-code}"
+
+
+def main() -> NoReturn:
+    """Serve on the socket whose descriptor is the first argument, with the settings in the second."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.set_inheritable(False)
+    settings = Settings.load(sys.argv[2])
+    with suppress(OSError):  # if memory is short, this goes first
+        Path("/proc/self/oom_score_adj").write_text("500")
+    thread_limit = None if os.geteuid() == 0 or not confinement.IS_LINUX else confinement.threads_of_user() + 8 * settings.max_processes
+    enclosed = own_shm = False
+    if settings.namespaces:
+        enclosed = confinement.enter_namespaces(network=settings.network)
+    if enclosed:
+        child = os.fork()
+        if child:
+            channel.close()
+            os.waitpid(child, 0)
+            os._exit(0)
+        confinement.end_with_parent()
+        own_shm = confinement.settle_in(settings.max_memory)
+    else:
+        confinement.adopt_orphans()
+    rules = None
+    if settings.landlock:
+        writable = [settings.folder, settings.home, *(["/dev/shm"] if own_shm else [])]  # noqa: S108 - its own
+        with suppress(OSError):
+            rules = confinement.Landlock(readable=settings.readable, writable=writable, scoped=not enclosed)
+    confinement.give_up_privileges()
+    isolation = Isolation(network=enclosed and not settings.network, processes=enclosed, files=rules is not None)
+    supervisor = Supervisor(channel, settings, isolation, rules, thread_limit)
+    channel.sendall(frame(vars(isolation)))
+    try:
+        supervisor.serve()
+    finally:
+        supervisor.sweep()
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

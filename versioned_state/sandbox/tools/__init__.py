@@ -1,0 +1,17 @@
+"""The tools of sandboxes, as objects that say which type of sandbox they need. Layer: sandbox.
+
+A module for each type of sandbox: ``base``, ``filesystem``, ``browser``, ``gui``, ``mobile``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from versioned_state.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from versioned_state.sandbox.tools.tool import SandboxTool
+
+__all__ = ["SandboxTool"]
+
+__getattr__, __dir__ = lazy_names(__name__, {"SandboxTool": "tool"})
