@@ -37,8 +37,17 @@ class Handles:
         try:
             yield state
         except BaseException:
-            _close(state)
+            close_handle(state)
             raise
+        self._keep(branch, state)
+
+    def take(self, branch: str) -> Versioned | None:
+        """The handle of a branch if one is open and idle. It is the caller's then, until ``give``; one that is dropped is closed."""
+        with self._lock:
+            return self._idle.pop(branch, None)
+
+    def give(self, branch: str, state: Versioned) -> None:
+        """Keep a handle for the next call."""
         self._keep(branch, state)
 
     def forget(self, branch: str) -> None:
@@ -46,14 +55,14 @@ class Handles:
         with self._lock:
             state = self._idle.pop(branch, None)
         if state is not None:
-            _close(state)
+            close_handle(state)
 
     def close(self) -> None:
         """Close all handles that no call uses."""
         with self._lock:
             idle, self._idle = self._idle, OrderedDict()
         for state in idle.values():
-            _close(state)
+            close_handle(state)
 
     def _keep(self, branch: str, state: Versioned) -> None:
         with self._lock:
@@ -62,9 +71,10 @@ class Handles:
             while len(self._idle) > self._limit:
                 over.append(self._idle.popitem(last=False)[1])
         for each in over:
-            _close(each)
+            close_handle(each)
 
 
-def _close(state: Versioned) -> None:
+def close_handle(state: Versioned) -> None:
+    """Close a handle without a warning of changes that no commit has."""
     # Uncommitted changes belong to a call that failed, and its caller was told: no warning.
     state._close(warning=False)

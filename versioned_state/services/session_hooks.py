@@ -40,6 +40,10 @@ class SessionHooks:
             if left:
                 self._joins[branch] = left
 
+    def has(self, branch: str) -> bool:
+        """Whether anything takes part in the saves of the session."""
+        return branch in self._joins
+
     @contextmanager
     def joined(self, branch: str, state: Versioned) -> Iterator[None]:
         """The block in which a save changes and commits the handle: the hooks of the session join it for that long.

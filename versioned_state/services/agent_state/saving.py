@@ -1,4 +1,4 @@
-"""Saves and deletions of rounds on the handle of a session's branch: each is one commit. Layer: services.
+"""Deletions of rounds, and saves with the files of sandboxes: commits of a handle that has the state loaded. Layer: services.
 
 ::
 
@@ -10,17 +10,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from versioned_state.errors import BranchMovedError, QuotaExceededError, UnknownRevisionError
+from versioned_state.errors import BranchMovedError, QuotaExceededError
 from versioned_state.repository.database import backoff
 from versioned_state.repository.history.commit import ROOT_ID, Commit
-from versioned_state.repository.names.branches import EXPIRE
-from versioned_state.repository.refs.ref import Ref
 from versioned_state.services.agent_state.reading import commit_of, content_of, has_files, is_over, rounds_at
 from versioned_state.services.agent_state.rounds import LARGEST, Rounds, RoundsHook
+from versioned_state.services.agent_state.writer import Session, SessionGoneError, expire
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.trees.nodes import Nodes
@@ -31,23 +28,6 @@ _ATTEMPTS: Final = 1000
 
 _Prepare = Callable[[Commit, Rounds], "tuple[Rounds, dict[str, Any]] | None"]
 """Changes the handle; the rounds and the meta of the commit to make on a head with these rounds, or None."""
-
-
-class SessionGoneError(Exception):
-    """The session was deleted since the handle was opened, or its time to live is over: another handle begins anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A session, and what its commits say of it."""
-
-    user_id: str
-    session_id: str
-    has_plain_name: bool
-    """Whether the name of the branch tells the id."""
-
-    def meta(self, **more: Any) -> dict[str, Any]:
-        return {"user_id": self.user_id, "session_id": self.session_id, **more}
 
 
 def rounds_hook(state: Versioned) -> RoundsHook:
@@ -124,8 +104,7 @@ def _commit(state: Versioned, session: Session, prepare: _Prepare) -> Rounds | N
                 return None
             continue  # as far as this handle knew
         made, meta = prepared
-        made = made if session.has_plain_name else replace(made, session_id=session.session_id)
-        hook.rounds = made
+        hook.rounds = made = session.named(made)
         try:
             commit = state.commit(meta=meta, allow_empty=True, on_moved="refuse")
         except BranchMovedError:
@@ -144,26 +123,12 @@ def _take_in(state: Versioned) -> None:
         state.refresh()
     except BranchMovedError:
         raise SessionGoneError from None
-    if _seems_over(state):
-        _expire(state)
-        raise SessionGoneError
+    expire(state)
 
 
 def _seems_over(state: Versioned) -> bool:
     """Whether the time to live of the branch is over, as far as the handle knows."""
     return state.head.id != ROOT_ID and is_over(state.repository.database, state._handle.ref, state.head)
-
-
-def _expire(state: Versioned) -> None:
-    """Delete a branch whose time to live is over, unless it has been renewed."""
-    database = state.repository.database
-
-    def check(ref: Ref, head: Commit) -> None:
-        if not is_over(database, ref, head):
-            raise UnknownRevisionError(state.branch, reason="it was renewed")
-
-    with suppress(UnknownRevisionError):  # another process was first
-        state.repository.branches.remove(state.branch, check, action=EXPIRE)
 
 
 def _assign(state: Versioned, content: Mapping[str, Any]) -> None:

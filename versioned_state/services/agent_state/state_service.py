@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from versioned_state.agents.modules.containers import copied
-from versioned_state.errors import InvalidArgumentError, MissingObjectError, QuotaExceededError, UnknownRevisionError
+from versioned_state.errors import InvalidArgumentError, MissingObjectError, QuotaExceededError, StateError, UnknownRevisionError
 from versioned_state.repository.arguments import as_ttl, count
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branch_name import branch_name, id_of
@@ -17,8 +17,9 @@ from versioned_state.repository.repository import Repository
 from versioned_state.services.agent_state import saving
 from versioned_state.services.agent_state.reading import commit_of, content_of, head_of, rounds_at
 from versioned_state.services.agent_state.rounds import check_number
-from versioned_state.services.agent_state.saving import Session, SessionGoneError
+from versioned_state.services.agent_state.writer import Encoded, Session, SessionGoneError, SessionHandle, StoreNeededError
 from versioned_state.services.base import ServiceWithLifecycleManager
+from versioned_state.services.handles import close_handle
 from versioned_state.services.session_hooks import SessionHooks
 from versioned_state.services.store_service import StoreService
 from versioned_state.state.versioned import Versioned
@@ -26,6 +27,9 @@ from versioned_state.storage import KVStore
 from versioned_state.values.encode.walks import exceeds
 
 T = TypeVar("T")
+
+_Ready = tuple[SessionHandle, Encoded]
+"""A state that is encoded, and the handle to save it with."""
 
 DEFAULT_SESSION: Final = "default"
 
@@ -149,16 +153,14 @@ class VersionedStateService(StoreService, StateService):
         number = check_number(round_id)
         ttl = self._ttl if ttl_seconds is None else as_ttl(ttl_seconds)
         branch, session = self._session_of(user_id, session_id)
-        content = self._content_of(state)
-
-        def save(handle: Versioned) -> int:
-            if handle.head.id == ROOT_ID:
-                self._check_sessions(session, branch)
-            handle._handle.ttl = ttl
-            with self.session_hooks.joined(branch, handle):
-                return saving.save(handle, session, content, number, max_rounds=self._max_rounds)
-
-        return await self._on_session(branch, save)
+        self._check_state(state)
+        self._check_started()
+        if self.session_hooks.has(branch):
+            content = _copied(state)
+            return await self._run(branch, lambda: self._save_joined(branch, session, content, number, ttl))
+        ready = self._encoded(branch, state)
+        content = state if ready is not None else _copied(state)
+        return await self._run(branch, lambda: self._save(branch, session, content, ready, number, ttl))
 
     async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
         """The state of a round, by default of the latest one, as a new dict; None if there is no such user, session or round.
@@ -217,12 +219,11 @@ class VersionedStateService(StoreService, StateService):
         branch, session = self._session_of(user_id, session_id)
         if round_id is not None:
 
-            def delete(handle: Versioned) -> None:
-                with self.session_hooks.joined(branch, handle):
-                    saving.delete_round(handle, session, round_id)
+            def delete() -> None:
+                self._joined(branch, lambda state: saving.delete_round(state, session, round_id))
 
             if await self._read(branch, lambda repository, head: round_id in rounds_at(repository.database, head), absent=False):
-                await self._on_session(branch, delete)
+                await self._run(branch, delete)
             return
 
         def remove() -> None:
@@ -240,8 +241,8 @@ class VersionedStateService(StoreService, StateService):
         branch = self.branch(user, session)
         return branch, Session(user, session, id_of(branch.rpartition("/")[2]) == session)
 
-    def _content_of(self, state: object) -> dict[str, Any]:
-        """A copy of a state. Raises ``InvalidArgumentError`` and ``QuotaExceededError``."""
+    def _check_state(self, state: object) -> None:
+        """Raise ``InvalidArgumentError`` or ``QuotaExceededError`` for a state that cannot be saved."""
         if not isinstance(state, dict):
             raise InvalidArgumentError(f"a state is a dict, not {type(state).__name__}", remains="nothing was saved")
         for key in state:
@@ -253,7 +254,80 @@ class VersionedStateService(StoreService, StateService):
                 )
         if self._max_state_bytes is not None and exceeds(dict(state), self._max_state_bytes):
             raise QuotaExceededError("the size of the state", limit=self._max_state_bytes)
-        return {key: copied(value) for key, value in state.items()}
+
+    # Saving
+
+    def _encoded(self, branch: str, state: dict[str, Any]) -> _Ready | None:
+        """A state, encoded on this thread, and the handle for it; None if no handle of the session is idle that knows the state before."""
+        handles = self._handles
+        handle = None if handles is None else handles.take(branch)
+        if handle is None or handles is None:
+            return None
+        assert isinstance(handle, SessionHandle)
+        try:
+            if handle.is_warm:
+                with suppress(StoreNeededError):
+                    return handle, handle.encoded(state, sealed=True)
+        except StateError:
+            handles.give(branch, handle)
+            raise
+        handles.give(branch, handle)
+        return None
+
+    def _save(
+        self, branch: str, session: Session, content: dict[str, Any], ready: _Ready | None, number: int | None, ttl: int | None
+    ) -> int:
+        """Save a state on a thread; ``ready`` if it is encoded already."""
+        handles = self._handles
+        assert handles is not None
+        handle, encoded = (None, None) if ready is None else ready
+        anew = False
+        while True:
+            taken = handle or handles.take(branch) or self._open_handle(branch)
+            assert isinstance(taken, SessionHandle)
+            handle = None
+            try:
+                if encoded is None:
+                    encoded = taken.encoded(content, anew=anew)
+                if taken.head.id == ROOT_ID:
+                    self._check_sessions(session, branch)
+                taken._handle.ttl = ttl
+                saved = taken.save(session, encoded, number, max_rounds=self._max_rounds)
+            except BaseException as error:
+                close_handle(taken)
+                if isinstance(error, SessionGoneError):
+                    continue
+                if isinstance(error, MissingObjectError) and not anew:  # gc collected what the state before had, after it was gone
+                    encoded, anew = None, True
+                    continue
+                raise
+            handles.give(branch, taken)
+            return saved
+
+    def _save_joined(self, branch: str, session: Session, content: dict[str, Any], number: int | None, ttl: int | None) -> int:
+        """Save a state together with what joins the saves of the session."""
+
+        def save(state: Versioned) -> int:
+            if state.head.id == ROOT_ID:
+                self._check_sessions(session, branch)
+            state._handle.ttl = ttl
+            return saving.save(state, session, content, number, max_rounds=self._max_rounds)
+
+        return self._joined(branch, save)
+
+    def _joined(self, branch: str, function: Callable[[Versioned], T]) -> T:
+        """The result of a function of a handle of its own, which the hooks of the session have joined."""
+        while True:
+            with suppress(SessionGoneError), Versioned(self._accepted_repository(), branch=branch) as state:
+                try:
+                    with self.session_hooks.joined(branch, state):
+                        return function(state)
+                except BaseException:
+                    close_handle(state)
+                    raise
+
+    def _open_handle(self, branch: str) -> SessionHandle:
+        return SessionHandle(self._accepted_repository(), branch=branch)
 
     def _check_sessions(self, session: Session, branch: str) -> None:
         """Raise ``QuotaExceededError`` if a user has so many sessions that another one is too many. Cost: that of these sessions."""
@@ -268,21 +342,6 @@ class VersionedStateService(StoreService, StateService):
         """The repository, for a call that was accepted: also while the service stops."""
         assert self._repository is not None
         return self._repository
-
-    async def _on_session(self, branch: str, function: Callable[[Versioned], T]) -> T:
-        """Run a function of a session's handle off the loop, on another handle if the session is gone since this one was opened."""
-
-        def call() -> T:
-            handles = self._handles
-            assert handles is not None
-            while True:
-                try:
-                    with handles.handle(branch) as state:
-                        return function(state)
-                except SessionGoneError:
-                    pass
-
-        return await self._run(branch, call)
 
     async def _read(self, branch: str, function: Callable[[Repository, Commit], T], absent: T) -> T:
         """Run a function of a session's head off the loop; the result is ``absent`` if there is no such session."""
@@ -341,3 +400,7 @@ def _session(session_id: object) -> str:
 def _check_read(round_id: object) -> None:
     if round_id is not None and type(round_id) is not int:
         raise InvalidArgumentError(f"round_id is an int, not {type(round_id).__name__}", remains="nothing was changed")
+
+
+def _copied(state: dict[str, Any]) -> dict[str, Any]:
+    return {key: copied(value) for key, value in state.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -24,21 +25,22 @@ def summarize(worktree: Worktree, staged: Staged, subject: str = "", amended: Tr
     Args:
         amended: the root to commit, if hooks have changed the staged one.
     """
-    words: list[str] = []
     cells = {key: update.cell for key, update in staged.changes.items()}
     if amended is not None:
         nodes = Nodes(staged.staging, staging=staged.staging)
         cells.update((key, new) for key, _, new in diff_maps(nodes, staged.tree, amended))
-    for key in sorted(cells):
-        cell = cells[key]
-        if is_internal(key):
-            continue
+    return summary_of({key: (worktree.cell(key), cell) for key, cell in cells.items() if not is_internal(key)}, subject)
+
+
+def summary_of(changes: Mapping[bytes, tuple[bytes | None, bytes | None]], subject: str = "") -> str:
+    """The same of changes by root key: the cells before and after."""
+    words: list[str] = []
+    for key in sorted(changes):
+        old, cell = changes[key]
         if len(words) == _NAMED:
-            count = sum(not is_internal(key) for key in cells)
-            words.append(f"and {count - _NAMED} more")
+            words.append(f"and {len(changes) - _NAMED} more")
             break
         name = _name_of(key)
-        old = worktree.cell(key)
         if cell is None:
             words.append(f"{name} removed")
         elif old is None:
