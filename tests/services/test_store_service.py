@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from threading import Event, get_ident
-from typing import Any
 
 import pytest
 
 from tests.support.event_loop import in_event_loop
+from tests.support.services.gate import Gate, until
 from versioned_state import Memory
 from versioned_state.errors import InvalidArgumentError, ServiceNotStartedError, StorageError
 from versioned_state.services.store_service import StoreService
 from versioned_state.state.versioned import Versioned
-from versioned_state.storage import Disk, KVStore
-from versioned_state.storage.wrapper import Wrapper
+from versioned_state.storage import Disk
 
 
 class Counters(StoreService):
@@ -32,31 +30,6 @@ class Counters(StoreService):
             return int(state["n"])
 
         return await self._on(self.branch(user, session), step)
-
-
-class Gate(Wrapper):
-    """A store whose batches wait until they are let through."""
-
-    def __init__(self, store: KVStore) -> None:
-        super().__init__(store)
-        self.open = Event()
-        self.open.set()
-        self.reached = Event()
-
-    def apply(self, *args: Any, **kwargs: Any) -> bool:
-        self.reached.set()
-        assert self.open.wait(20)
-        return super().apply(*args, **kwargs)
-
-    def get(self, key: str) -> bytes | None:
-        assert self.open.wait(20)
-        return super().get(key)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - set by another thread
-            await asyncio.sleep(0.001)
 
 
 @in_event_loop

@@ -66,7 +66,7 @@ class SessionHistoryService(ServiceWithLifecycleManager):
         """The sessions of a user, without their messages."""
 
     @abstractmethod
-    async def append_message(self, session: Session, message: Given | list[Given]) -> None:
+    async def append_message(self, session: Session, message: Given | Sequence[Given]) -> None:
         """Append a message, or some, to a stored session, and to the session object that was given: all of them or none.
 
         Args:
@@ -173,7 +173,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
             count("limit", limit)
         return await self._run(prefix, lambda: self._sessions.listing(user_id, prefix, start, limit))
 
-    async def append_message(self, session: Session, message: Given | list[Given], *, ttl_seconds: float | None = None) -> None:
+    async def append_message(self, session: Session, message: Given | Sequence[Given], *, ttl_seconds: float | None = None) -> None:
         """Append a message, or some, to a stored session, and to the session object that was given: all of them or none.
 
         The messages are as they are when this is called. Cost: one batch to the store if this service has used the session lately, else two

@@ -28,6 +28,7 @@ from versioned_state.repository.repository import Repository
 from versioned_state.services.handles import Handles
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
+from versioned_state.state.branch.in_doubt import GIVEN_UP
 from versioned_state.state.versioned import Versioned
 
 MESSAGES: Final = "messages"
@@ -92,8 +93,9 @@ class StoredSessions:
 
     def was_deleted(self, branch: str) -> bool:
         """Whether there was a session that is deleted now, and not because its time to live was over."""
-        ref = self._database.ref("branch", branch)
-        return ref.head is None and ref.log is not None and self._database.read_log(ref.log).action != EXPIRE
+        moves = (position for position in self._repository.reflog(branch) if position.action != GIVEN_UP)  # this moves no branch
+        last = next(moves, None)
+        return last is not None and last.commit is None and last.action != EXPIRE
 
     def names(self, prefix: str) -> list[str]:
         """The branches of the sessions whose names begin so."""

@@ -1,0 +1,403 @@
+"""The session history service under failures: faults of the store, cancellation, other processes, kill -9, a store that hangs, expiry."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import processes, store_openers
+from tests.support.event_loop import in_event_loop
+from tests.support.services.gate import Gate, until
+from tests.support.services.history_contract import text, texts
+from versioned_state import Disk, Memory, Repository, Versioned
+from versioned_state.errors import CommitInDoubtError, SessionNotFoundError, StorageError
+from versioned_state.services.schemas.session import Session
+from versioned_state.services.session_history import RedisSessionHistoryService, SessionHistoryService
+from versioned_state.storage.wrappers.faulty import Fault, Faulty
+
+
+def named() -> Session:
+    return Session(id="s", user_id="u")
+
+
+async def kept(store: Any) -> list[str]:
+    async with SessionHistoryService.over(store) as service:
+        return texts(await service.get_session("u", "s"))
+
+
+# Faults of the store
+
+
+async def made_once(faulty: Faulty, at: int, call: Awaitable[None]) -> BaseException | None:
+    """Make a call of whose calls of the store that one fails, if there are so many. Returns its error."""
+    faulty.at = faulty.calls + at
+    try:
+        await call
+    except StorageError as error:
+        return error
+    finally:
+        faulty.at = None
+    return None
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("opened", ["cold", "warm"])
+def test_an_append_to_a_store_that_fails_happens_or_does_not(fault: Fault, opened: str) -> None:
+    async def attempt(at: int) -> bool:
+        store = Memory()
+        async with SessionHistoryService.over(store) as service:
+            await service.append_message(await service.create_session("u", "s"), text("first"))
+        faulty = Faulty(store, fault=fault)
+        async with SessionHistoryService.over(faulty) as service:
+            if opened == "warm":
+                await service.append_message(named(), text("warm"))
+            session = named()
+            error = await made_once(faulty, at, service.append_message(session, text("second")))
+            found = await kept(store)
+            assert texts(session) == ([] if error else ["second"])
+            assert isinstance(error, CommitInDoubtError) or ("second" in found) == (error is None)
+            await service.append_message(session, text("third"))
+            assert await kept(store) == [*found, "third"]
+            return faulty.fired
+
+    for at in itertools.count(1):
+        if not asyncio.run(attempt(at)):
+            assert at > 1
+            return
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("name", ["create_session", "get_session", "delete_session", "list_sessions", "delete_user_sessions"])
+def test_a_call_to_a_store_that_fails_can_be_made_again(name: str, fault: Fault) -> None:
+    arguments = {"create_session": ("u", "new"), "get_session": ("u", "new"), "delete_session": ("u", "s")}.get(name, ("u",))
+    left = {"create_session": ["new", "s"], "get_session": ["new", "s"], "list_sessions": ["s"]}.get(name, [])
+
+    async def attempt(at: int) -> bool:
+        store = Memory()
+        async with SessionHistoryService.over(store) as service:
+            await service.append_message(await service.create_session("u", "s"), text("first"))
+        faulty = Faulty(store, fault=fault)
+        async with SessionHistoryService.over(faulty) as service:
+            if await made_once(faulty, at, getattr(service, name)(*arguments)):
+                await getattr(service, name)(*arguments)
+            assert [each.id for each in await service.list_sessions("u")] == left
+            return faulty.fired
+
+    for at in itertools.count(1):
+        if not asyncio.run(attempt(at)):
+            assert at > 1
+            return
+
+
+# Cancellation
+
+
+def test_a_cancelled_append_is_stored_with_its_session_object_or_not_at_all() -> None:
+    async def attempt(turns: int) -> bool:
+        """Cancel after so many turns of the loop. Returns whether the call had ended by then."""
+        store = Memory()
+        async with SessionHistoryService.over(store) as service:
+            await service.create_session("u", "s")
+            session = named()
+            call = asyncio.ensure_future(service.append_message(session, [text("a"), text("b")]))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if turns > 3:
+                await asyncio.sleep(0.0002 * (turns - 3))
+            ended = call.done()
+            call.cancel()
+            try:
+                await call
+                assert texts(session) == ["a", "b"]
+            except asyncio.CancelledError:
+                pass
+            assert texts(session) == texts(await service.get_session("u", "s"))
+            assert texts(session) in ([], ["a", "b"])
+            await service.append_message(session, text("c"))
+            assert texts(session) == texts(await service.get_session("u", "s"))
+            return ended
+
+    for turns in itertools.count():
+        if asyncio.run(attempt(turns)):
+            return
+
+
+@in_event_loop
+async def test_an_append_that_has_begun_ends_though_its_caller_is_cancelled_and_one_that_waits_is_dropped() -> None:
+    gate = Gate(Memory())
+    async with SessionHistoryService.over(gate) as service:
+        session = await service.create_session("u", "s")
+        gate.open.clear()
+        gate.reached.clear()
+        begun = asyncio.ensure_future(service.append_message(session, text("begun")))
+        await until(gate.reached.is_set)
+        waiting = [asyncio.ensure_future(service.append_message(session, text(f"waiting {n}"))) for n in range(3)]
+        await asyncio.sleep(0)
+        waiting[1].cancel()
+        begun.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting[1]
+        assert not begun.done()
+        gate.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await begun
+        await asyncio.gather(waiting[0], waiting[2])
+        assert texts(session) == texts(await service.get_session("u", "s")) == ["begun", "waiting 0", "waiting 2"]
+
+
+@in_event_loop
+async def test_a_store_that_hangs_holds_up_neither_the_loop_nor_the_answer_on_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("versioned_state.services.store_service._HEALTH_S", 0.05)
+    gate = Gate(Memory())
+    async with SessionHistoryService.over(gate) as service:
+        session = await service.create_session("u", "s")
+        gate.open.clear()
+        calls = [asyncio.ensure_future(service.append_message(session, text(str(n)))) for n in range(5)]
+        reading = asyncio.ensure_future(service.get_session("u", "s"))
+        assert not await service.health()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.shield(calls[0])
+        assert not any(call.done() for call in (*calls, reading))
+        stopping = asyncio.ensure_future(service.stop())
+        await until(lambda: not service._started)
+        with pytest.raises(RuntimeError):
+            await service.append_message(session, text("late"))
+        gate.open.set()
+        await stopping
+        await asyncio.gather(*calls)
+        assert texts(await reading) == texts(session) == [str(n) for n in range(5)]
+
+
+@in_event_loop
+async def test_a_call_before_start_and_after_stop_says_so(tmp_path: Path) -> None:
+    service = SessionHistoryService.over(f"disk:{tmp_path / 'store'}")
+    for _ in range(2):
+        assert not await service.health()
+        for call in (service.create_session("u"), service.get_session("u", "s"), service.append_message(named(), text("a"))):
+            with pytest.raises(RuntimeError):
+                await call
+        async with service:
+            session = await service.create_session("u", "s")
+            await service.append_message(session, text("kept"))
+    async with service:
+        assert texts(await service.get_session("u", "s")) == ["kept", "kept"]
+
+
+def test_a_redis_client_is_refused() -> None:
+    with pytest.raises(ValueError, match="redis_client"):
+        RedisSessionHistoryService(redis_client=object())
+
+
+# Threads and processes
+
+
+def test_event_loops_in_several_threads_share_a_service() -> None:
+    service = SessionHistoryService.over(Memory())
+    asyncio.run(service.start())
+    asyncio.run(service.create_session("u", "s"))
+
+    async def append(number: int) -> None:
+        await asyncio.gather(*(service.append_message(named(), text(f"{number}.{n}")) for n in range(25)))
+
+    threads = [threading.Thread(target=lambda number=number: asyncio.run(append(number))) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = texts(asyncio.run(service.get_session("u", "s")))
+    assert sorted(found) == sorted(f"{number}.{n}" for number in range(4) for n in range(25))
+    asyncio.run(service.stop())
+
+
+def disk(request: pytest.FixtureRequest, folder: Path) -> store_openers.Opener:
+    return lambda: Disk(folder / "store")
+
+
+@pytest.mark.parametrize("opener", [disk, store_openers.redis, store_openers.postgres], ids=["disk", "redis", "postgres"])
+def test_processes_that_append_at_once_keep_every_message(request: pytest.FixtureRequest, tmp_path: Path, opener: Any) -> None:
+    opened = opener(request, tmp_path)
+
+    async def client(number: int) -> None:
+        store = opened()
+        async with SessionHistoryService.over(store) as service:
+            await service.get_session("u", "s")  # each of them may be the first
+            await asyncio.gather(*(service.append_message(named(), text(f"{number}.{n}")) for n in range(100)))
+        store.close()
+
+    processes.join(*(processes.fork(lambda number=number: asyncio.run(client(number))) for number in range(4)))  # type: ignore[misc]
+    store = opened()
+    found = asyncio.run(kept(store))
+    assert sorted(found) == sorted(f"{number}.{n}" for number in range(4) for n in range(100))
+    assert Repository(store).fsck().ok
+    store.close()
+
+
+WRITER = """
+    import asyncio, sys
+    from versioned_state.services.session_history import SessionHistoryService
+    from versioned_state.services.schemas.session import Session
+
+    async def main():
+        async with SessionHistoryService.over(sys.argv[1]) as service:
+            session = await service.get_session("u", "s")
+            async def write(lane):
+                for n in range(100_000):
+                    await service.append_message(Session(id="s", user_id="u"), {"content": [{"type": "text", "text": f"{lane}.{n}"}]})
+                    print(f"{lane}.{n}", flush=True)
+            await asyncio.gather(*(write(lane) for lane in range(4)))
+
+    asyncio.run(main())
+"""
+
+
+def test_what_a_killed_process_was_told_is_stored_is_stored_and_others_go_on(tmp_path: Path) -> None:
+    url = f"disk:{tmp_path / 'store'}"
+
+    async def run() -> None:
+        async with SessionHistoryService.over(url) as service:
+            session = await service.create_session("u", "s")
+            process = processes.start(WRITER, url)
+            assert process.stdout is not None
+            said = [process.stdout.readline().strip() for _ in range(30)]
+            await service.append_message(session, text("beside"))
+            os.kill(process.pid, signal.SIGKILL)
+            said += process.communicate(timeout=20)[0].split("\n")[:-1]
+            await service.append_message(session, text("after"))
+            found = texts(await service.get_session("u", "s"))
+        assert set(said) <= set(found)
+        assert len(found) == len(set(found))
+        assert found[-1] == "after"
+        assert "beside" in found
+        for lane in range(4):
+            mine = [int(each.partition(".")[2]) for each in found if each.startswith(f"{lane}.")]
+            assert mine == list(range(len(mine)))
+
+    asyncio.run(run())
+    assert Repository(Disk(tmp_path / "store")).fsck().ok
+
+
+# Time to live, and what users do by hand
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000_000
+
+    def __call__(self) -> int:
+        self.now += 1
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += round(seconds * 1_000_000)
+
+
+@in_event_loop
+async def test_a_session_whose_time_is_over_is_gone_whether_or_not_it_was_removed() -> None:
+    clock = Clock()
+    repository = Repository(Memory(), clock=clock)
+    async with SessionHistoryService.over(repository, ttl_seconds=60) as service, SessionHistoryService.over(repository) as other:
+        for name, ttl in (("default", None), ("long", 600.0), ("ever", 0)):
+            session = await service.create_session("u", name, ttl_seconds=ttl)
+            await service.append_message(session, text("hi"))
+        clock.wait(50)
+        await other.append_message(Session(id="default", user_id="u"), text("renewed"))
+        clock.wait(50)
+        assert texts(await service.get_session("u", "default")) == ["hi", "renewed"]
+        clock.wait(50)
+        assert [each.id for each in await service.list_sessions("u")] == ["ever", "long"]
+        for each in (service, other):
+            with pytest.raises(SessionNotFoundError):
+                await each.append_message(Session(id="default", user_id="u"), text("late"))
+        fresh = await service.get_session("u", "default")  # it was not deleted, so it is created again
+        assert fresh is not None
+        assert texts(fresh) == []
+        await service.append_message(fresh, text("new"))
+        assert texts(await other.get_session("u", "default")) == ["new"]
+        await service.append_message(Session(id="long", user_id="u"), text("for ever"), ttl_seconds=0)
+        clock.wait(10_000)
+        repository.expire()
+        assert [each.id for each in await other.list_sessions("u")] == ["ever", "long"]
+        with pytest.raises(SessionNotFoundError):
+            await service.append_message(fresh, text("late"))
+        assert texts(await service.create_session("u", "default")) == []
+
+
+@in_event_loop
+async def test_the_history_of_a_session_is_that_of_its_branch() -> None:
+    async with SessionHistoryService.over(Memory()) as service:
+        session = await service.create_session("alice", "trip")
+        await service.append_message(session, text("Rome?"))
+        await service.append_message(session, text("Oslo?"))
+        repository, branch = service.repository, service.branch("alice", "trip")
+        assert [commit.message for commit in repository.log(branch)][:3] == ["messages +1", "messages +1", "session created"]
+        (change,) = repository.diff(f"{branch}~1", branch).changes
+        assert str(change.path) == "messages[1]"
+        assert repository.snapshot(branch).at("messages[1].content[0].text") == "Oslo?"
+        with Versioned(repository, branch=branch) as state:
+            state.undo()
+        assert texts(await service.get_session("alice", "trip")) == ["Rome?"]
+        await service.append_message(session, text("Bergen?"))
+        with Versioned(repository, branch=branch) as state:
+            state["messages"][0]["content"][0]["text"] = "edited"
+            state["messages"].append({"role": "robot"})
+            state["title"] = "by hand"
+            state.commit()
+            what_if = state.fork(service.branch("alice", "what if"))
+            what_if.close()
+        found = await service.get_session("alice", "trip")
+        assert found is not None
+        assert texts(found) == ["edited", "Bergen?", ""]
+        assert found.messages[2] == {"role": "robot"}
+        await service.append_message(Session(id="what if", user_id="alice"), text("Tromsø?"))
+        assert texts(await service.get_session("alice", "what if"))[-1] == "Tromsø?"
+        assert [each.id for each in await service.list_sessions("alice")] == ["trip", "what if"]
+
+
+@in_event_loop
+async def test_equal_histories_of_two_users_are_stored_once() -> None:
+    store = Memory()
+    messages = [{"id": f"msg_{n}", **text(f"{n} " + "words " * 100)} for n in range(1_000)]
+    async with SessionHistoryService.over(store) as service:
+        sizes = []
+        for user in ("u", "v"):
+            await service.append_message(await service.create_session(user, "s"), messages)
+            sizes.append(sum(len(value) for _, value in store.items()))
+        assert sizes[1] - sizes[0] < sizes[0] / 10
+
+
+@in_event_loop
+async def test_an_append_costs_no_wall_of_time_while_gc_runs_beside() -> None:
+    store = Memory()
+    async with SessionHistoryService.over(store) as service:
+        session = await service.create_session("u", "s")
+        stop = threading.Event()
+
+        def collect() -> None:
+            while not stop.is_set():
+                Repository(store).gc()
+                time.sleep(0.001)
+
+        collector = threading.Thread(target=collect)
+        collector.start()
+        try:
+            for n in range(40):
+                await service.append_message(session, text(str(n)))
+                if n % 10 == 9:
+                    await service.delete_session("u", "s")
+                    session = await service.create_session("u", "s")
+        finally:
+            stop.set()
+            collector.join()
+        await service.append_message(session, text("last"))
+        assert texts(await service.get_session("u", "s")) == ["last"]
+        assert service.repository.fsck().ok
