@@ -12,11 +12,18 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import copy_context
-from typing import Any, Final, TypeVar
+from functools import update_wrapper
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
 
 from versioned_state.errors import EventLoopError
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
+V = TypeVar("V")
+
+Named = Callable[[], Callable[Concatenate[Any, P], R]]
+"""Names a method for a type checker. Nobody calls it: an object is asked for its method of the twin's name."""
 
 _LOOK_S: Final = 1.0
 """How often a coroutine looks for the end of its call, of which it is told."""
@@ -143,3 +150,28 @@ def _shield() -> AbstractContextManager[object]:
     """Keeps anyio, if it is loaded, from cancelling a task again and again as long as it waits. asyncio cancels a task once."""
     anyio = sys.modules.get("anyio")
     return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
+
+
+class Twin(Generic[P, V]):
+    """On the ``aio`` of an object, whose attribute ``of`` is that object: the twin of the method of the same name.
+
+    Args:
+        wrap: makes the twin, of the ``aio`` and the bound method.
+    """
+
+    def __init__(self, wrap: Callable[[Any, Callable[P, Any]], Callable[P, V]]) -> None:
+        self._wrap = wrap
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, aio: None, cls: type) -> Twin[P, V]: ...
+    @overload
+    def __get__(self, aio: object, cls: type) -> Callable[P, V]: ...
+    def __get__(self, aio: Any, cls: type) -> Twin[P, V] | Callable[P, V]:
+        if aio is None:
+            return self
+        method = getattr(aio.of, self._name)
+        return update_wrapper(self._wrap(aio, method), method)

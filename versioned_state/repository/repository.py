@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # loaded by the calls that need them: an agent that commits l
     from versioned_state.repository.maintenance.purge import Progress as PurgeProgress, PurgeReport
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.lists import BlameList, Log
+    from versioned_state.repository.views.repository_aio import RepositoryAio
     from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.state.branch.commit_options import OnMovedOption
     from versioned_state.state.versioned import Versioned
@@ -139,6 +140,13 @@ class Repository:
     @current_branch.setter
     def current_branch(self, name: str | None) -> None:
         self.database.current_branch = name
+
+    @property
+    def aio(self) -> RepositoryAio:
+        """The calls that ask the store, as coroutines that run them off the event loop: ``await repository.aio.gc()``."""
+        from versioned_state.repository.views.repository_aio import RepositoryAio
+
+        return RepositoryAio(self)
 
     # Commits
 

@@ -232,6 +232,19 @@ class Versioned(BranchOperations):
         options = CommitOptions(message, author, meta, on_moved=OnMoved(on_moved), policies=check_policies(policies))
         return commit_together(states, options)
 
+    @staticmethod
+    async def _run_together(states: Sequence[Versioned], call: Callable[[], list[Commit]]) -> list[Commit]:
+        """Run ``commit_together`` of these states off the event loop, for ``repository.aio``, which is a layer below."""
+        from versioned_state.state.aio.ahead import stage_ahead
+        from versioned_state.state.aio.gate import run_on_handles
+
+        def ahead() -> None:
+            for state in states:
+                stage_ahead(state, lenient=False)
+
+        locks = sorted({state._lock for state in states}, key=id)  # the order of _locked
+        return await run_on_handles(locks, call, ahead=ahead)
+
     @locked
     def refresh(self, *, policies: Mapping[str, Policy] | None = None) -> Commit:
         """Take in the commits of others on the branch; the new head. Uncommitted changes stay, merged on top of it.

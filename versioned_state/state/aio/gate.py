@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from threading import Lock, get_ident, local
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -146,17 +146,18 @@ def _release(lock: Lock) -> None:
 
 
 class Lease:
-    """One call of ``state.aio`` on a handle, from before it begins until it has ended."""
+    """One call of ``state.aio`` on a handle, or on several, from before it begins until it has ended."""
 
-    def __init__(self, gate: Gate, lock: HandleLock) -> None:
+    def __init__(self, gate: Gate, locks: Sequence[HandleLock]) -> None:
         self.has_ended = False
         self._gate = gate
-        self._lock = lock
+        self._locks = locks
         self._chance = [None]  # whoever takes it says whether the call begins
 
     def register(self) -> None:
         """Let synchronous calls on the thread of the loop wait for this one."""
-        self._lock.leases[self._gate.thread] = self
+        for lock in self._locks:
+            lock.leases[self._gate.thread] = self
 
     def begin(self) -> bool:
         """Whether the call begins, on its background thread; not if it was dropped."""
@@ -178,8 +179,9 @@ class Lease:
         self._gate.wait_for(self)
 
     def end(self) -> None:
-        if self._lock.leases.get(self._gate.thread) is self:
-            del self._lock.leases[self._gate.thread]
+        for lock in self._locks:
+            if lock.leases.get(self._gate.thread) is self:
+                del lock.leases[self._gate.thread]
         self.has_ended = True
         self._gate.tell()
 
@@ -238,6 +240,18 @@ async def _turn(lock: HandleLock) -> AsyncIterator[Gate]:
             _this_thread.gate = None
 
 
+def _turns(locks: Sequence[HandleLock]) -> AbstractAsyncContextManager[Gate]:
+    """The same for several handles, in the order given."""
+    first, *others = locks
+    return _turn_and(first, others) if others else _turn(first)
+
+
+@asynccontextmanager
+async def _turn_and(first: HandleLock, others: Sequence[HandleLock]) -> AsyncIterator[Gate]:
+    async with _turn(first) as gate, _turns(others):
+        yield gate
+
+
 async def run_on_handle(
     lock: HandleLock,
     function: Callable[[], T],
@@ -246,14 +260,27 @@ async def run_on_handle(
     ahead: Callable[[], None] | None = None,
     undo: Callable[[T], object] | None = None,
 ) -> T:
-    """Run a call on a handle off the event loop, for a task. See ``off_loop`` for cancellation.
+    """Run a call on a handle off the event loop, for a task. See ``run_on_handles``."""
+    return await run_on_handles((lock,), function, owner=owner, ahead=ahead, undo=undo)
+
+
+async def run_on_handles(
+    locks: Sequence[HandleLock],
+    function: Callable[[], T],
+    *,
+    owner: asyncio.Task[Any] | None = None,
+    ahead: Callable[[], None] | None = None,
+    undo: Callable[[T], object] | None = None,
+) -> T:
+    """Run a call on handles off the event loop, for a task. See ``off_loop`` for cancellation.
 
     Args:
+        locks: those of the handles, each once, and in one order for all callers, so that two such calls do not wait for each other.
         owner: the task; by default the current one.
         ahead: done first, on the thread of the loop, once it is the call's turn.
         undo: called with the result if the call was cancelled and nobody gets the result.
     """
-    async with _turn(lock) as gate:
+    async with _turns(locks) as gate:
         who = gate.thread, owner or asyncio.current_task()
         first = Caller(who)
         if ahead is not None:
@@ -261,7 +288,7 @@ async def run_on_handle(
                 ahead()
 
         async def leased(step: Callable[[], R], undo: Callable[[R], Awaitable[object]] | None = None) -> R:
-            lease = Lease(gate, lock)
+            lease = Lease(gate, locks)
 
             def work() -> R:
                 if not lease.begin():

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
-from versioned_state.off_loop import off_loop, to_the_end
+from versioned_state.off_loop import Named, Twin, off_loop, to_the_end
 from versioned_state.state.aio.gate import run_on_handle
-from versioned_state.state.aio.twin import HandleAio, Named, P, Twin
+from versioned_state.state.aio.twin import HandleAio, P
 from versioned_state.state.branch.lock import leave
 
 if TYPE_CHECKING:

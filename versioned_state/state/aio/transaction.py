@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from versioned_state.off_loop import to_the_end
+from versioned_state.off_loop import Named, Twin, to_the_end
 from versioned_state.state.aio.ahead import stage_ahead
 from versioned_state.state.aio.block import AsyncBlock
 from versioned_state.state.aio.caller import HandleLock
 from versioned_state.state.aio.gate import run_on_handle
-from versioned_state.state.aio.twin import HandleAio, Named, P, Twin
+from versioned_state.state.aio.twin import HandleAio, P
 from versioned_state.state.branch.transactions import OpenTransaction, Transaction
 
 if TYPE_CHECKING:

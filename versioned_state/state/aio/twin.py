@@ -1,11 +1,12 @@
-"""``Twin``: the twin of a method, which runs the method off the event loop. Layer: state."""
+"""The twins of a handle's methods: an awaitable, or an asynchronous iterator. Layer: state."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from functools import partial, update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from functools import partial
+from typing import Any, Generic, ParamSpec, TypeVar
 
+from versioned_state.off_loop import Named, Twin
 from versioned_state.state.aio.caller import HandleLock
 from versioned_state.state.aio.gate import run_on_handle
 from versioned_state.state.aio.stream import Stream
@@ -14,10 +15,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
-V = TypeVar("V")
-
-Named = Callable[[], Callable[Concatenate[Any, P], R]]
-"""Names a method for a type checker. Nobody calls it: an object is asked for its method of the twin's name."""
 
 
 class HandleAio(Generic[S]):
@@ -43,31 +40,6 @@ class HandleAio(Generic[S]):
             EventLoopError: asyncio runs no event loop here.
         """
         return await run_on_handle(self.handle_lock, function)
-
-
-class Twin(Generic[P, V]):
-    """The twin of the method of the same name.
-
-    Args:
-        wrap: makes the twin of a bound method.
-    """
-
-    def __init__(self, wrap: Callable[[HandleAio[Any], Callable[P, Any]], Callable[P, V]]) -> None:
-        self._wrap = wrap
-        self._name = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, aio: None, cls: type) -> Twin[P, V]: ...
-    @overload
-    def __get__(self, aio: HandleAio[Any], cls: type) -> Callable[P, V]: ...
-    def __get__(self, aio: HandleAio[Any] | None, cls: type) -> Twin[P, V] | Callable[P, V]:
-        if aio is None:
-            return self
-        method = getattr(aio.of, self._name)
-        return update_wrapper(self._wrap(aio, method), method)
 
 
 def awaitable(

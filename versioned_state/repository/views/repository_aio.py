@@ -1,0 +1,97 @@
+"""``aio`` of a repository: an awaitable twin of each call that asks the store. Layer: repository."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from versioned_state.off_loop import Named, Twin, off_loop
+from versioned_state.repository.views.diff import Diff
+
+if TYPE_CHECKING:
+    from versioned_state.repository.history.commit import Commit
+    from versioned_state.repository.merging.policies import Policy
+    from versioned_state.repository.repository import Repository  # noqa: TC004 - nobody calls the functions that name its methods
+    from versioned_state.state.branch.commit_options import OnMovedOption
+    from versioned_state.state.versioned import Versioned
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def awaitable(
+    method: Named[P, R],  # noqa: ARG001 - for type checkers
+    *,
+    after: Callable[[Any], object] | None = None,
+) -> Twin[P, Coroutine[Any, Any, R]]:
+    """A twin that gives the result of its method when it is awaited.
+
+    Args:
+        method: see ``Named``.
+        after: done with the result, on the background thread.
+    """
+
+    def wrap(_aio: object, method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
+        async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            def run() -> R:
+                result = method(*args, **kwargs)
+                if after is not None:
+                    after(result)
+                return result
+
+            return await off_loop(run)
+
+        return call
+
+    return Twin(wrap)
+
+
+class RepositoryAio:
+    """The awaitable twins of a repository's calls, any number at once. ``run`` is for all others, and those of ``branches`` and ``notes``.
+
+    A cancelled call that has begun ends first, and raises ``CancelledError`` then. Each raises ``EventLoopError`` if asyncio runs no event
+    loop here.
+    """
+
+    def __init__(self, repository: Repository) -> None:
+        self.of = repository
+
+    blame = awaitable(lambda: Repository.blame)
+    close = awaitable(lambda: Repository.close)
+    commit = awaitable(lambda: Repository.commit)
+    default_branch = awaitable(lambda: Repository.default_branch)
+    diff = awaitable(lambda: Repository.diff, after=Diff.read_all)
+    expire = awaitable(lambda: Repository.expire)
+    fsck = awaitable(lambda: Repository.fsck)
+    gc = awaitable(lambda: Repository.gc)
+    merge_base = awaitable(lambda: Repository.merge_base)
+    parents = awaitable(lambda: Repository.parents)
+    prune = awaitable(lambda: Repository.prune)
+    purge = awaitable(lambda: Repository.purge)
+    snapshot = awaitable(lambda: Repository.snapshot)
+    stats = awaitable(lambda: Repository.stats)
+    verify = awaitable(lambda: Repository.verify)
+
+    async def run(self, function: Callable[[], R]) -> R:
+        """The result of a function that calls the repository: ``await repository.aio.run(lambda: list(repository.log(limit=20)))``."""
+        return await off_loop(function)
+
+    async def commit_together(
+        self,
+        states: Iterable[Versioned],
+        message: str = "",
+        *,
+        author: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        on_moved: OnMovedOption = "merge",
+        policies: Mapping[str, Policy] | None = None,
+    ) -> list[Commit]:
+        """See ``Repository.commit_together``. The commits have the values as they are when it is called, or when its turn comes."""
+        wanted = list(states)
+        call = partial(self.of.commit_together, wanted, message, author=author, meta=meta, on_moved=on_moved, policies=policies)
+        together = getattr(wanted[0], "_run_together", None) if wanted else None
+        if together is None or any(type(state) is not type(wanted[0]) for state in wanted):
+            return await off_loop(call)  # which raises, or does nothing
+        made: list[Commit] = await together(wanted, call)
+        return made
