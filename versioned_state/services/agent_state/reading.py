@@ -1,4 +1,4 @@
-"""Reading a session without a handle: its head, its rounds, the content of a round. Layer: services."""
+"""Reading a session without a handle: its rounds, the content of a round. Layer: services."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, Final
 from versioned_state.repository.database import Database
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
-from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.services.agent_state.rounds import Rounds, rounds_of
@@ -20,20 +19,6 @@ from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, find
 
 _FILES: Final = pack_text(f"versioned_state.{FileTree.__name__}")
-
-
-def head_of(database: Database, branch: str) -> Commit | None:
-    """The head of a session, as the store has it now; None if there is no session, or its time to live is over. Cost: a read or two."""
-    ref = database.ref("branch", branch)
-    if ref.head is None:
-        return None
-    head = database.commits.read(ref.head)
-    return None if is_over(database, ref, head) else head
-
-
-def is_over(database: Database, ref: Ref, head: Commit) -> bool:
-    """Whether the time to live of a session is over. ``expire`` may not have deleted it yet."""
-    return bool(ref.ttl) and ref.changed(head) + ref.ttl <= database.now()
 
 
 def rounds_at(database: Database, head: Commit) -> Rounds:

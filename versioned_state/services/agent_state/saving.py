@@ -15,9 +15,10 @@ from typing import Any, Final
 from versioned_state.errors import BranchMovedError, QuotaExceededError
 from versioned_state.repository.database import backoff
 from versioned_state.repository.history.commit import ROOT_ID, Commit
-from versioned_state.services.agent_state.reading import commit_of, content_of, has_files, is_over, rounds_at
+from versioned_state.services.agent_state.reading import commit_of, content_of, has_files, rounds_at
 from versioned_state.services.agent_state.rounds import LARGEST, Rounds, RoundsHook
 from versioned_state.services.agent_state.writer import Session, SessionGoneError, expire
+from versioned_state.services.heads import is_over
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.trees.nodes import Nodes

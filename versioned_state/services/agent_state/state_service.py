@@ -15,11 +15,12 @@ from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.repository import Repository
 from versioned_state.services.agent_state import saving
-from versioned_state.services.agent_state.reading import commit_of, content_of, head_of, rounds_at
+from versioned_state.services.agent_state.reading import commit_of, content_of, rounds_at
 from versioned_state.services.agent_state.rounds import check_number
 from versioned_state.services.agent_state.writer import Encoded, Session, SessionGoneError, SessionHandle, StoreNeededError
 from versioned_state.services.base import ServiceWithLifecycleManager
 from versioned_state.services.handles import close_handle
+from versioned_state.services.heads import at_head
 from versioned_state.services.session_hooks import SessionHooks
 from versioned_state.services.store_service import StoreService
 from versioned_state.state.versioned import Versioned
@@ -348,16 +349,7 @@ class VersionedStateService(StoreService, StateService):
 
         def call() -> T:
             repository = self._accepted_repository()
-            head = head_of(repository.database, branch)
-            while head is not None:
-                try:
-                    return function(repository, head)
-                except MissingObjectError:
-                    before, head = head, head_of(repository.database, branch)
-                    if head == before:
-                        raise
-                    # The session was deleted or rewritten meanwhile, and the old head collected.
-            return absent
+            return at_head(repository.database, branch, lambda head: function(repository, head), absent)
 
         return await self._run(branch, call)
 

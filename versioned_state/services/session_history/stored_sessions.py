@@ -11,7 +11,6 @@ from versioned_state.errors import (
     BranchMovedError,
     CommitInDoubtError,
     LimitExceededError,
-    MissingObjectError,
     PickleRefusedError,
     SessionNotFoundError,
     StateError,
@@ -23,9 +22,9 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.maintenance.expire import expire_branch
 from versioned_state.repository.names.branch_name import id_of
 from versioned_state.repository.names.branches import EXPIRE
-from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
 from versioned_state.services.handles import Handles
+from versioned_state.services.heads import at_head, is_over
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.state.branch.in_doubt import GIVEN_UP
@@ -81,15 +80,7 @@ class StoredSessions:
 
     def read(self, branch: str, name: SessionName, last: int | None) -> Session | None:
         """A session with its messages, or only the newest ones; None if there is none, or its time to live is over."""
-        while True:
-            ref = self._database.ref("branch", branch)
-            try:
-                head = self._head(ref)
-                return None if head is None else self._session(name, head, last)
-            except MissingObjectError:
-                if self._database.ref("branch", branch) == ref:
-                    raise
-                # The session was reset or deleted, and gc has collected what it was.
+        return at_head(self._database, branch, lambda head: self._session(name, head, last), None)
 
     def was_deleted(self, branch: str) -> bool:
         """Whether there was a session that is deleted now, and not because its time to live was over."""
@@ -120,16 +111,6 @@ class StoredSessions:
             if "/" not in part and (info.expires is None or info.expires > now):
                 yield info.name, id_of(part), info.head
 
-    def _head(self, ref: Ref) -> Commit | None:
-        """The head of a session's branch; None if there is no session, or its time to live is over."""
-        if ref.head is None:
-            return None
-        head = self._database.commits.read(ref.head)
-        return None if self._is_over(ref, head) else head
-
-    def _is_over(self, ref: Ref, head: Commit) -> bool:
-        return bool(ref.ttl) and ref.changed(head) + (ref.ttl or 0) <= self._database.now()
-
     def _session(self, name: SessionName, head: Commit, last: int | None) -> Session:
         snapshot = self._repository.snapshot(head)
         messages = snapshot.get(MESSAGES, []) if last is None else snapshot.sequence(MESSAGES)[-last:] if last else []
@@ -145,9 +126,8 @@ class StoredSessions:
             try:
                 with self._handles.handle(branch) as state:
                     ref = state._handle.ref
-                    head = self._head(ref)
-                    if head is not None:
-                        return self._session(name, head, last)
+                    if ref.head is not None and not is_over(self._database, ref, state.head):
+                        return self._session(name, state.head, last)
                     if ref.head is None:
                         state[MESSAGES] = []
                         if id_of(branch.rpartition("/")[2]) != name.session_id:
@@ -188,7 +168,7 @@ class StoredSessions:
         session_id, is_fresh = items[0].session.id, False
         for attempt in range(_ATTEMPTS):
             ref = state._handle.ref
-            if ref.head is not None and not self._is_over(ref, state.head):
+            if ref.head is not None and not is_over(self._database, ref, state.head):
                 state.sequence(MESSAGES).extend(stored)
                 try:
                     _commit(state, f"messages +{len(stored)}", ttl)

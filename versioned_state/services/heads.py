@@ -1,0 +1,41 @@
+"""The head of a session's branch, read without a handle. Layer: services."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from versioned_state.errors import MissingObjectError
+from versioned_state.repository.database import Database
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.refs.ref import Ref
+
+T = TypeVar("T")
+
+
+def head_of(database: Database, branch: str) -> Commit | None:
+    """The head of a session, as the store has it now; None if there is no session, or its time to live is over. Cost: a read or two."""
+    ref = database.ref("branch", branch)
+    if ref.head is None:
+        return None
+    head = database.commits.read(ref.head)
+    return None if is_over(database, ref, head) else head
+
+
+def is_over(database: Database, ref: Ref, head: Commit) -> bool:
+    """Whether the time to live of a session is over. ``expire`` may not have deleted it yet."""
+    return bool(ref.ttl) and ref.changed(head) + ref.ttl <= database.now()
+
+
+def at_head(database: Database, branch: str, function: Callable[[Commit], T], absent: T) -> T:
+    """The result of a function that reads the head of a session, and writes nothing; ``absent`` if there is no session."""
+    head = head_of(database, branch)
+    while head is not None:
+        try:
+            return function(head)
+        except MissingObjectError:
+            before, head = head, head_of(database, branch)
+            if head == before:
+                raise
+            # The session was deleted or rewritten meanwhile, and the old head collected.
+    return absent
