@@ -144,6 +144,7 @@ def test_public_errors():
         "CorruptStoreError",
         "DirtyWorkspaceError",
         "EffectInDoubtError",
+        "EmbedderError",
         "ErasedResultError",
         "EventLoopError",
         "FencedError",

@@ -11,6 +11,7 @@ import random
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -519,6 +520,22 @@ def test_released_values_are_seen_again_once_they_are_loaded():
     state["list"][5].append(1)
     state["small"]["a"] = 2
     assert [str(change.path) for change in state.status()] == ["changed[1]", "list[5][1]", "small.a"]
+
+
+def test_released_small_values_are_kept_nowhere():
+    state = Versioned()
+    values: list[dict[str, Any]] = [{"n": n} for n in range(100)]
+    held = [getrefcount(value) for value in values]
+    state.update({str(n): value for n, value in enumerate(values)})
+    state.commit()
+    assert state.release("0")
+    values[1]["n"] = "seen"
+    assert [str(change.path) for change in state.status()] == ['["1"].n']
+    state.commit()
+    assert all(state.release(str(n)) for n in range(100))
+    state["other"] = {"n": 0}
+    state.commit()
+    assert [getrefcount(value) for value in values] == held
 
 
 def test_a_checkout_of_the_head_is_not_watched():

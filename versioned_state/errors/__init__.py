@@ -29,6 +29,7 @@ Grouped by what the caller does next::
     │   ├── HandleClosedError          a call on a closed handle
     │   ├── TransactionError           a call that cannot be undone, within a transaction
     │   ├── NoTaskError                also RuntimeError: a call that needs a running task
+    │   ├── EmbedderError              an embedder failed, or its vectors have another shape
     │   ├── ServiceNotStartedError     also RuntimeError: a call on a service before start() or after stop()
     │   ├── SandboxError               a sandbox cannot be started, or its folder not be used
     │   │   └── SandboxFileError       also OSError: a file of a sandbox cannot be read or written
@@ -71,6 +72,7 @@ An error carries its facts as attributes and says what remains. Nothing has chan
 from .bad_input import (
     AccessDeniedError,
     AmbiguousRevisionError,
+    EmbedderError,
     ErasedResultError,
     EventLoopError,
     HandleClosedError,
@@ -145,6 +147,7 @@ __all__ = [
     "CorruptStoreError",
     "DirtyWorkspaceError",
     "EffectInDoubtError",
+    "EmbedderError",
     "ErasedResultError",
     "EventLoopError",
     "FencedError",

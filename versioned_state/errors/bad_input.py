@@ -136,6 +136,14 @@ class NoTaskError(StateError, RuntimeError):
     """A call that needs a running task, outside of any."""
 
 
+class EmbedderError(StateError):
+    """An embedder failed, or gave no vector of its dimension for each text; ``embedder`` is its name, and the cause says why."""
+
+    def __init__(self, embedder: str, reason: str) -> None:
+        super().__init__(f"the embedder {embedder!r} failed: {reason}", remains="no vector was kept")
+        self.embedder = embedder
+
+
 class ServiceNotStartedError(StateError, RuntimeError):
     """A call on a service before ``start()``, or after ``stop()``."""
 

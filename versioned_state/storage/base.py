@@ -93,6 +93,12 @@ class KVStore(ABC):
             found = (key for key in found if (key < after if reverse else key > after))
         return nlargest(limit, found) if reverse else nsmallest(limit, found)
 
+    def drop_derived(self) -> None:  # noqa: B027 - most stores have nothing beside their content
+        """Erase what others have derived from the content and keep beside it, such as search indexes. They make it anew when they need it.
+
+        A purge does this, so that nothing of what it erased stays in an index.
+        """
+
     def set(self, key: str, value: bytes) -> None:
         """Store one value, atomically. An object that exists already stays as it is."""
         if is_object(key):

@@ -33,6 +33,9 @@ class Wrapper(KVStore):
     def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
         return self.store.page(prefix, after=after, limit=limit, reverse=reverse)
 
+    def drop_derived(self) -> None:
+        self.store.drop_derived()
+
     def apply(
         self,
         expected: Mapping[str, bytes | None],

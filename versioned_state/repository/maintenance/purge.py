@@ -444,6 +444,7 @@ def _erase(database: Database, progress: Progress) -> GcReport:
     """Collect everything that is not reachable, and rewrite the files that may hold it."""
     collected = collect(database, expire=_NEVER, progress=lambda count, total: progress("collecting", count, total))
     database.forget()
+    database.store.drop_derived()
     files = [store for store in backends(database.store) if isinstance(store, Disk)]
     if files:
         progress("compacting", 0, None)

@@ -45,14 +45,18 @@ class Entry:
 
 
 class Pack:
-    """Small values that share a fingerprint. A key whose value was replaced has left the pack: its entry no longer points to it."""
+    """Small values that share a fingerprint. A key whose value was replaced or released has left the pack: no entry points to it.
 
-    __slots__ = ("fingerprint", "keys", "values")
+    ``members`` is how many keys are left, or more if a call was interrupted.
+    """
+
+    __slots__ = ("fingerprint", "keys", "members", "values")
 
     def __init__(self, keys: list[bytes], values: list[Any], fingerprint: Fingerprint) -> None:
         self.keys = keys
         self.values = values
         self.fingerprint = fingerprint
+        self.members = 0
 
 
 class Repacking(NamedTuple):

@@ -58,7 +58,11 @@ class Suspects:
         self._single.pop(key, None)
         entry = self._entries.get(key)
         if entry is not None:
-            entry.pack = None
+            pack, entry.pack = entry.pack, None
+            if pack is not None:
+                pack.members -= 1
+                if not pack.members:
+                    pack.values = []  # the pack itself goes with the next commit
 
     def has(self, key: bytes, entry: Entry) -> bool:
         """Whether a change in place would be detected."""
@@ -73,6 +77,9 @@ class Suspects:
             if not fingerprinter.same(fingerprint, [entries[key].value]):
                 yield key
         for pack in self._packs:
+            if not pack.values:
+                broken.append(pack)
+                continue
             if fingerprinter.same(pack.fingerprint, pack.values):
                 continue
             broken.append(pack)
@@ -119,4 +126,5 @@ class Suspects:
                 if entry is not None and entry.value is value:
                     self._single.pop(key, None)
                     entry.pack = pack
+                    pack.members += 1
         self._packs += repacking.packs

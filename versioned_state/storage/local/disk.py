@@ -24,7 +24,7 @@ from versioned_state.errors import (
 from versioned_state.storage.backend import Backend, raise_closed
 from versioned_state.storage.base import OBJECT_PREFIX
 from versioned_state.storage.byte_keys import address_range, page_range, raw_key, text_range
-from versioned_state.storage.local import mounts, sqlite_file
+from versioned_state.storage.local import derived, mounts, sqlite_file
 from versioned_state.storage.local.log_guard import LogGuard
 from versioned_state.storage.local.pool import Pool
 from versioned_state.storage.local.sqlite_file import Connection, Durability
@@ -150,6 +150,16 @@ class Disk(Backend):
     def size_limit(self) -> int | None:
         """The limit kept in the store, in bytes, or None if there is none."""
         return self._read(_limit)
+
+    @property
+    def derived(self) -> Path:
+        """The folder for files of SQLite that others derive from the content; see ``derived``. It counts for no limit."""
+        return self.path / derived.FOLDER
+
+    def drop_derived(self) -> None:
+        if self.derived.is_dir():
+            for file in self.derived.glob("*.sqlite3"):
+                derived.erase_derived(file)
 
     def size(self) -> int:
         """Bytes in use: pages that hold something, the log's included. Free pages of the file do not count."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from psycopg.abc import Params
     from psycopg.rows import TupleRow
 
-    from versioned_state.storage.postgres.connections import Link
+    from versioned_state.storage.postgres.connections import Connections, Link
 
 Row = tuple[bytes, bytes]
 
@@ -31,6 +31,11 @@ _GET_OBJECT = "SELECT value FROM {schema}.objects WHERE key = %b"
 _GET_ENTRY = "SELECT value FROM {schema}.entries WHERE key = %b"
 _GET_OBJECTS = "SELECT true, key, value FROM {schema}.objects WHERE key = ANY (%b::bytea[])"
 _GET_ENTRIES = "SELECT false, key, value FROM {schema}.entries WHERE key = ANY (%b::bytea[])"
+_DERIVED = """
+SELECT c.relname::text FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relkind = 'r' AND c.relname LIKE 'derived\\_%%'
+"""
+
 _SIZES = (
     "SELECT true, key, octet_length(value) FROM {schema}.objects WHERE key = ANY (%b::bytea[]) "
     "UNION ALL SELECT false, key, octet_length(value) FROM {schema}.entries WHERE key = ANY (%b::bytea[])"
@@ -154,6 +159,22 @@ class Postgres(Backend):
 
     def __repr__(self) -> str:
         return f"<Postgres {self._connections.name!r} schema {self.schema!r}>"
+
+    @property
+    def connections(self) -> Connections:
+        """The connections, for tables that others derive from the content: their names begin with ``derived_``."""
+        self._connections.check_open()
+        return self._connections
+
+    def drop_derived(self) -> None:
+        def erase(link: Link) -> None:
+            tables = [row[0] for row in link.execute(_DERIVED, (self.schema,))]
+            link.execute("BEGIN")
+            for table in sorted(tables):
+                link.execute(statement(f'DELETE FROM {{schema}}."{table}"', self.schema))  # noqa: S608 - a name of ours
+            link.execute("COMMIT")
+
+        self.connections.write(erase, repeatable=True)
 
     def _get(self, key: str) -> bytes | None:
         raw = raw_key(key)

@@ -232,6 +232,10 @@ class Tiered(KVStore):
         for tier in self.tiers:
             tier.delete_later(keys)
 
+    def drop_derived(self) -> None:
+        for store in self.stores:
+            store.drop_derived()
+
     def sizes(self, keys: Iterable[str]) -> dict[str, int] | None:
         return self._open().sizes(keys)
 

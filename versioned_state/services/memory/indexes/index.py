@@ -1,0 +1,89 @@
+"""``WordIndex``: what a search asks of an index, wherever that lies; and BM25, which is the same for all. Layer: services."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Final
+
+from versioned_state.services.memory.memories import Memories, Place
+from versioned_state.services.memory.text import text_of, words_of
+from versioned_state.state.versioned import Versioned
+
+_K1: Final = 1.2
+_B: Final = 0.75
+"""How soon a repeated word counts no more, and how much a long message is held against its words: the usual values (Robertson, Zaragoza
+2009, The Probabilistic Relevance Framework)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What BM25 counts.
+
+    Attributes:
+        messages, length: of all messages of the user: how many there are, and their words in all.
+        lengths: the words of each message that has one of the words asked for.
+        places: for each of these words, how often each of those messages has it.
+    """
+
+    messages: int
+    length: int
+    lengths: Mapping[Place, int]
+    places: Mapping[str, Mapping[Place, int]]
+
+
+class WordIndex(ABC):
+    """An index of the words of all messages. It is never the truth: a search reads the messages that it names.
+
+    The answer None means that the index cannot tell: the search then reads all messages.
+    """
+
+    @abstractmethod
+    def holding(self, memories: Memories, groups: Sequence[Sequence[str]]) -> set[Place] | None:
+        """The messages that have, for one of the groups, each piece of the group within a word, and perhaps others."""
+
+    @abstractmethod
+    def counts(self, memories: Memories, words: Collection[str]) -> Counts | None:
+        """How often the messages have some words."""
+
+    def added(self, state: Versioned, texts: Mapping[Place, str]) -> list[str]:
+        """Stage, beside the new messages of a state, what an index in the state needs. Returns the keys of ``@words`` that it set."""
+        return []
+
+    def removing(self, state: Versioned, session: str) -> list[str]:
+        """Stage the removal of a session from an index in the state. Returns the keys of ``@words`` that it set."""
+        return []
+
+    def erase(self, branch: str) -> None:  # noqa: B027 - an index in the state has nothing there
+        """Erase what there is of a branch outside of the state. It is made anew when somebody searches."""
+
+
+def scan(memories: Memories, words: Collection[str]) -> Counts:
+    """The same as ``WordIndex.counts``, by reading every message."""
+    wanted = frozenset(words)
+    total, lengths = 0, {}
+    places: dict[str, dict[Place, int]] = defaultdict(dict)
+    for place, fields in memories.all():
+        found = words_of(text_of(fields))
+        length = found.total()
+        total += length
+        for word in wanted & found.keys():
+            places[word][place] = found[word]
+            lengths[place] = length
+    return Counts(len(memories), total, lengths, places)
+
+
+def bm25(counts: Counts) -> list[Place]:
+    """The messages with one of the words, the best first, of equals the newest first."""
+    mean = counts.length / counts.messages if counts.length else 1.0
+    norms = {place: _K1 * (1 - _B + _B * length / mean) for place, length in counts.lengths.items()}
+    scores: dict[Place, float] = defaultdict(float)
+    for word in sorted(counts.places):  # a sum of floats depends on its order
+        having = counts.places[word]
+        rarity = log(1 + (counts.messages - len(having) + 0.5) / (len(having) + 0.5))
+        for place, times in having.items():
+            scores[place] += rarity * times * (_K1 + 1) / (times + norms[place])
+    return sorted(sorted(scores, reverse=True), key=lambda place: round(-scores[place], 9))

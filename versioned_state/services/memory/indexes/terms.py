@@ -1,0 +1,48 @@
+"""The terms of a text for an index outside of the state: its words and grams, spelled in ASCII letters and digits. Layer: services.
+
+No query can mean more than text there: neither FTS5 nor PostgreSQL sees a character of the caller's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final
+
+from versioned_state.services.memory.text import grams_of, grams_within, is_plain, words_of
+
+ODD: Final = "z"
+"""The term of texts whose pieces are not those of their keywords: see ``text.is_plain``."""
+
+_LONGEST: Final = 64
+"""In bytes. A longer word is known by its hash; its grams are as ever."""
+
+
+def word_term(word: str) -> str:
+    """The term of a word."""
+    stored = word.encode("utf-8", "surrogatepass")
+    return f"w{stored.hex()}" if len(stored) <= _LONGEST else f"y{blake2b(stored, digest_size=16).hexdigest()}"
+
+
+def _gram_term(gram: str) -> str:
+    return "g" + gram.encode("utf-8", "surrogatepass").hex()
+
+
+def terms_of(text: str) -> tuple[Counter[str], list[str]]:
+    """The terms of the words of a text, each with how often it is there, and those of its grams."""
+    words = words_of(text)
+    grams = {gram for word in words for gram in grams_of(word)}
+    terms = Counter({word_term(word): times for word, times in words.items()})
+    return terms, [*sorted(map(_gram_term, grams)), *([] if is_plain(text) else [ODD])]
+
+
+def terms_within(groups: Sequence[Sequence[str]]) -> list[list[str]] | None:
+    """For groups of pieces, the groups of terms that a text must have. None if one of them narrows nothing."""
+    found = []
+    for group in groups:
+        narrowing = [grams for piece in group if (grams := grams_within(piece)) is not None]
+        if not narrowing:
+            return None
+        found.append(sorted({_gram_term(gram) for grams in narrowing for gram in grams}))
+    return found

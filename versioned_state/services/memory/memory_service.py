@@ -1,0 +1,343 @@
+"""``MemoryService``: what users said, and finding it again; and its implementation over a store. Layer: services."""
+
+from __future__ import annotations
+
+import logging
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from versioned_state.errors import EmbedderError, InvalidArgumentError
+from versioned_state.repository.arguments import count
+from versioned_state.repository.maintenance.purge import PurgeReport
+from versioned_state.repository.names.branch_name import branch_name
+from versioned_state.repository.repository import Repository
+from versioned_state.services.base import ServiceWithLifecycleManager
+from versioned_state.services.memory import searching, vectors
+from versioned_state.services.memory.embedder import Embedder, embedded
+from versioned_state.services.memory.filters import ListFilters, SearchFilters
+from versioned_state.services.memory.indexes.choice import index_of
+from versioned_state.services.memory.indexes.index import WordIndex
+from versioned_state.services.memory.memories import Memories, Place, session_name
+from versioned_state.services.memory.stored_memory import Addition, StoredMemory
+from versioned_state.services.memory.text import text_of
+from versioned_state.services.schemas.agent_schemas import Message
+from versioned_state.services.session_history.messages import as_messages
+from versioned_state.services.store_service import StoreService
+from versioned_state.storage import KVStore
+
+T = TypeVar("T")
+
+_REDIS: Final = "redis://localhost:6379/0"
+_VECTOR_BYTES: Final = 64 * 1024 * 1024
+_EMBEDDED_AT_ONCE: Final = 64
+
+_log: Final = logging.getLogger("versioned_state.services.memory")
+
+
+class MemoryService(ServiceWithLifecycleManager):
+    """Keeps what users said, by user and session, and finds it again. An adapter of yours implements the abstract calls."""
+
+    @staticmethod
+    def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedMemoryService:
+        """The service over a store, a ``Repository`` or a URL; see ``VersionedMemoryService``, whose options these are."""
+        return VersionedMemoryService(store, **options)
+
+    async def start(self) -> None:
+        """Get ready. By default there is nothing to do."""
+
+    async def stop(self) -> None:
+        """Let go of what ``start`` took. By default there is nothing to do."""
+
+    @abstractmethod
+    async def add_memory(self, user_id: str, messages: list[Any], session_id: str | None = None) -> None:
+        """Add messages to a session of a user; a falsy ``session_id`` is ``"default"``."""
+
+    @abstractmethod
+    async def search_memory(self, user_id: str, messages: list[Any], filters: Mapping[str, Any] | None = None) -> list[Message]:
+        """The messages of a user that the last of some messages, the query, finds."""
+
+    @abstractmethod
+    async def list_memory(self, user_id: str, filters: Mapping[str, Any] | None = None) -> list[Message]:
+        """A page of the messages of a user, session by session."""
+
+    @abstractmethod
+    async def delete_memory(self, user_id: str, session_id: str | None = None) -> None:
+        """Delete the messages of a session, or all of a user. What is not there is no error."""
+
+
+class VersionedMemoryService(StoreService, MemoryService):
+    """What users said, over a store: a user is the branch ``branch(user_id)``, an addition of messages is a commit, and a message a dict.
+
+    A search never reads all messages if an index can name those that it needs. The index of a ``Disk`` is SQLite's FTS5, in a file for
+    each user beside the store; that of a ``Postgres`` is PostgreSQL's text search; in any other store, and in an encrypted one, it lies in
+    the state itself. Whichever it is, results are those of a search that reads everything.
+
+    Args:
+        store: a ``KVStore``, a ``Repository`` or a URL; memory if there is none.
+        embedder: turns texts into vectors, for ``{"rank": "vector"}``; see ``Embedder``.
+        vector_bytes: the room in memory for the vectors of the users who were searched last.
+        options: as for ``StoreService``.
+    """
+
+    kind = "%memory"
+
+    def __init__(
+        self,
+        store: KVStore | Repository | str | os.PathLike[str] | None = None,
+        *,
+        embedder: Embedder | None = None,
+        vector_bytes: int = _VECTOR_BYTES,
+        **options: Any,
+    ) -> None:
+        super().__init__(store, **options)
+        if embedder is not None and not isinstance(embedder, Embedder):
+            raise InvalidArgumentError(
+                f"{type(embedder).__name__} is not an embedder, which has a name, a dimension and embed(texts)",
+                remains="nothing was opened",
+            )
+        self._embedder = embedder
+        self._vectors = vectors.Vectors(count("vector_bytes", vector_bytes))
+        self._indexed: tuple[Repository, WordIndex] | None = None
+
+    def branch(self, user_id: str, session_id: str | None = None) -> str:
+        """The name of a user's branch, on which all sessions of the user are. Raises ``InvalidArgumentError`` if an id is not a string."""
+        _session(session_id)
+        return f"{self.kind}/{branch_name(_id('user_id', user_id))}"
+
+    # Calls
+
+    async def add_memory(self, user_id: str, messages: Message | Mapping[str, Any] | list[Any], session_id: str | None = None) -> None:
+        """Add messages to a session of a user, all of them or none.
+
+        Additions of any number of processes and machines are all kept. A call that is cancelled before it has begun is dropped; one that
+        has begun ends first, and then raises. Cost: the messages. If the embedder fails, they are added without vectors, which the next
+        search by vector makes up for.
+
+        Args:
+            messages: ``Message``s, or dicts with their fields. With none, nothing is done.
+            session_id: ``"default"`` if it is falsy.
+
+        Raises:
+            InvalidArgumentError: an id is not a string, or one of the messages is not a message. Nothing was added.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names its path.
+            CommitInDoubtError: the store failed, and cannot tell whether it has the messages.
+            StorageError: the store failed, and nothing was added.
+        """
+        branch = self.branch(user_id, session_id)
+        given = [data for _, data in as_messages(messages)]
+        self._check_started()
+        if not given:
+            return
+        texts = [text_of(data) for data in given]
+        made = await self._embedded_if_it_works(texts)
+        name = "" if self._embedder is None else self._embedder.name
+        await self._run_item(branch, Addition(branch, user_id, session_name(session_id), given, texts, made, name), self._add_all)
+
+    async def search_memory(
+        self, user_id: str, messages: Message | Mapping[str, Any] | list[Any], filters: Mapping[str, Any] | None = None
+    ) -> list[Message]:
+        """The messages of a user, of all sessions, that a query finds. The query is the text of the last of ``messages``.
+
+        ``filters`` may have:
+
+        - ``"rank"``: ``"keyword"`` (the default) finds each message with one of the query's keywords in it, whatever their case, in the
+          order of time. ``"bm25"`` finds each message with one of the query's words, the best first. ``"vector"`` compares vectors; the
+          nearest comes first.
+        - ``"top_k"``: the most messages: the newest ones by keyword, else the best ones. By vector it is 10 if it is not given.
+
+        Cost: the messages that are found, and what the index needs to name them.
+
+        Raises:
+            InvalidArgumentError: an id is not a string, the query is not a message, or a filter makes no sense.
+            EmbedderError: by vector, the embedder failed.
+            StorageError: the store failed.
+        """
+        branch = self.branch(user_id)
+        wanted = SearchFilters.of(filters)
+        query = _query(messages)
+        self._check_started()
+        if wanted.rank == "vector":
+            return await self._nearest(branch, query, wanted.top_k)
+        if not query.strip() or wanted.top_k == 0:
+            return []
+        search = searching.by_keyword if wanted.rank == "keyword" else searching.by_words
+        found = await self._read(branch, lambda memories: search(memories, self._memory.index, query, wanted.top_k))
+        return _messages(found)
+
+    async def list_memory(self, user_id: str, filters: Mapping[str, Any] | None = None) -> list[Message]:
+        """A page of a user's messages: sessions in the order of their ids, the messages of each in the order of time.
+
+        ``filters`` may have ``"page_num"`` (1) and ``"page_size"`` (10). A page that is out of range is empty. Cost: the page.
+
+        Raises:
+            InvalidArgumentError: the id is not a string, or a filter makes no sense.
+            StorageError: the store failed.
+        """
+        branch = self.branch(user_id)
+        wanted = ListFilters.of(filters)
+        start = (wanted.page_num - 1) * wanted.page_size
+        found = await self._read(branch, lambda memories: memories.page(start, wanted.page_size))
+        return _messages(found)
+
+    async def delete_memory(self, user_id: str, session_id: str | None = None) -> None:
+        """Delete the messages of a session, or with a falsy ``session_id`` all of a user. What is not there is no error.
+
+        Nothing finds them any more, and no index beside the store has their words. History keeps them, and the reflog keeps the branch of
+        a user until gc, unless they are purged: see ``delete_user``. Cost: the session, and in a store whose index lies in the state the
+        index of the user.
+
+        Raises:
+            InvalidArgumentError: an id is not a string.
+            StorageError: the store failed, and nothing was deleted.
+        """
+        branch = self.branch(user_id, session_id)
+        if not session_id:
+            await self._run(branch, lambda: self._memory.delete_user(branch))
+            return
+        session = session_name(session_id)
+        await self._run(branch, lambda: self._memory.delete_session(branch, session))
+
+    async def delete_user_memory(self, user_id: str) -> None:
+        """``delete_memory`` of all that a user has."""
+        await self.delete_memory(user_id)
+
+    async def clear_all_memory(self) -> None:
+        """``delete_memory`` of every user. Cost: that of these users."""
+        prefix = f"{self.kind}/"
+        while names := await self._run(prefix, lambda: self._memory.names(prefix)):
+            for name in names:
+                await self._run(name, partial(self._delete_user, name))
+
+    async def delete_user(self, user_id: str) -> PurgeReport:
+        """Erase all that a user said, from history, the store and the indexes. The report says what was erased, and what no purge reaches.
+
+        Cost: that of ``repository.purge``.
+
+        Raises:
+            InvalidArgumentError: the id is not a string.
+            UnsafeStoreError: gc cannot run over this store, so nothing could be erased.
+            StoreBusyError, StorageError: it did not finish. Run it again.
+        """
+        branch = self.branch(user_id)
+
+        return await self._run(branch, lambda: self._memory.erase_user(branch))
+
+    # Adding
+
+    async def _embedded_if_it_works(self, texts: Sequence[str]) -> list[bytes] | None:
+        """The vectors of some texts, none for a text without words; None if there is no embedder, or if it fails."""
+        if self._embedder is None:
+            return None
+        try:
+            return await _embedded(self._embedder, texts)
+        except EmbedderError as error:
+            # The messages count for more than their vectors, which the next search by vector makes up for.
+            _log.warning("the embedder failed: messages are added without vectors", extra={"error": type(error.__cause__).__name__})
+            return None
+
+    # Searching
+
+    async def _nearest(self, branch: str, query: str, top_k: int | None) -> list[Message]:
+        embedder = self._embedder
+        if embedder is None:
+            raise InvalidArgumentError(
+                "a search by vector needs an embedder", remains="nothing was read", hint="give the service one: embedder="
+            )
+        if not query.strip() or top_k == 0:
+            return []
+        name = embedder.name
+        missing = await self._read(branch, lambda memories: vectors.without_vector(memories, name)) or {}
+        places = list(missing)
+        for start in range(0, len(places), _EMBEDDED_AT_ONCE):
+            batch = places[start : start + _EMBEDDED_AT_ONCE]
+            made = await _embedded(embedder, [missing[place] for place in batch])
+            await self._run(branch, partial(self._keep_vectors, branch, name, dict(zip(batch, made, strict=True))))
+        (vector,) = await _embedded(embedder, [query])
+
+        def nearest(memories: Memories) -> list[dict[str, Any]]:
+            return [data for _, data in memories.read(self._memory.vectors.nearest(memories, name, vector, top_k))]
+
+        return _messages(await self._read(branch, nearest))
+
+    async def _read(self, branch: str, function: Callable[[Memories], T]) -> T | None:
+        """Run a function of a user's memory off the loop; None if there is no such user."""
+        return await self._run(branch, lambda: self._memory.read(branch, function))
+
+    # These are called off the loop.
+
+    def _add_all(self, additions: list[Addition]) -> list[BaseException | None]:
+        return self._memory.add_all(additions)
+
+    def _keep_vectors(self, branch: str, embedder: str, made: Mapping[Place, bytes]) -> None:
+        self._memory.keep_vectors(branch, embedder, made)
+
+    def _delete_user(self, branch: str) -> None:
+        self._memory.delete_user(branch)
+
+    @property
+    def _memory(self) -> StoredMemory:
+        """The memories, for a call that runs on a thread."""
+        repository = self._repository
+        assert repository is not None
+        assert self._handles is not None
+        indexed = self._indexed
+        if indexed is None or indexed[0] is not repository:
+            indexed = self._indexed = repository, index_of(repository.store)
+        return StoredMemory(repository, self._handles, indexed[1], self._vectors)
+
+
+class InMemoryMemoryService(VersionedMemoryService):
+    """The memory service in the memory of this process. ``start`` is optional."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(None, **options)
+
+
+class RedisMemoryService(VersionedMemoryService):
+    """The memory service on a Redis or Valkey server.
+
+    Args:
+        redis_url: ``redis://``, ``rediss://`` or ``unix://``, with ``?prefix=`` for a store of another name; the server on this machine by
+            default.
+        redis_client: is not taken: a connection of yours may decode or share what this service must not.
+        options: as for ``VersionedMemoryService``.
+    """
+
+    def __init__(self, redis_url: str | None = None, redis_client: object = None, **options: Any) -> None:
+        if redis_client is not None:
+            raise InvalidArgumentError(
+                "a memory service takes no redis_client", hint="pass redis_url=, or a store: MemoryService.over(Redis(url))"
+            )
+        super().__init__(_REDIS if redis_url is None else redis_url, **options)
+
+
+def _messages(found: list[dict[str, Any]] | None) -> list[Message]:
+    return [Message.model_validate(data) for data in found or ()]
+
+
+async def _embedded(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
+    """The vectors of some texts; that of a text without words is empty."""
+    asked = [text for text in texts if text.strip()]
+    made = iter(await embedded(embedder, asked) if asked else ())
+    return [next(made) if text.strip() else b"" for text in texts]
+
+
+def _query(messages: object) -> str:
+    """The text of the last of some messages; empty if there is none."""
+    last = (messages[-1:] or []) if isinstance(messages, list | tuple) else messages
+    given = as_messages([] if last is None else last)
+    return text_of(given[-1][1]) if given else ""
+
+
+def _id(name: str, id: object) -> str:
+    if not isinstance(id, str):
+        raise InvalidArgumentError(f"{name} is a string, not {type(id).__name__}", remains="nothing was read or changed")
+    return str.__str__(id)
+
+
+def _session(session_id: object) -> None:
+    if session_id:
+        _id("session_id", session_id)

@@ -1,0 +1,49 @@
+"""Searches by keyword and by words: an index names the messages to read, and what is read decides. Layer: services."""
+
+from __future__ import annotations
+
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Final
+
+from versioned_state.services.memory.indexes.index import WordIndex, bm25, scan
+from versioned_state.services.memory.memories import Memories, Place
+from versioned_state.services.memory.text import keywords_of, matcher, pieces_of, text_of, words_of
+
+_MOST_KEYWORDS: Final = 128
+"""Keywords, or words, of a query up to which an index is asked: with more of them, nearly every message has one."""
+
+
+def by_keyword(memories: Memories, index: WordIndex, query: str, top_k: int | None) -> list[dict[str, Any]]:
+    """The messages with one of the keywords of a query in them, in order of time; with ``top_k`` the newest of these."""
+    keywords = keywords_of(query)
+    matches = matcher(keywords)
+    places = _narrowed(memories, index, keywords)
+    if top_k is None and (places is None or len(places) > len(memories) // 2):
+        found = sorted((row for row in memories.all() if matches(text_of(row[1]))), key=itemgetter(0))
+        return [data for _, data in found]
+    newest = memories.read(sorted(memories.places() if places is None else places, reverse=True))
+    return list(islice((data for _, data in newest if matches(text_of(data))), top_k))[::-1]
+
+
+def by_words(memories: Memories, index: WordIndex, query: str, top_k: int | None) -> list[dict[str, Any]]:
+    """The messages with one of the words of a query, the best by BM25 first."""
+    words = words_of(query).keys()
+    counts = index.counts(memories, words) if 0 < len(words) <= _MOST_KEYWORDS else None
+    if counts is None:
+        counts = scan(memories, words)
+    return [data for _, data in memories.read(bm25(counts)[:top_k])]
+
+
+def _narrowed(memories: Memories, index: WordIndex, keywords: frozenset[str]) -> set[Place] | None:
+    """The messages that may have one of the keywords; None if that is not known."""
+    if len(keywords) > _MOST_KEYWORDS:
+        return None
+    groups = []
+    for keyword in sorted(keywords):
+        pieces = pieces_of(keyword)
+        if pieces == []:
+            return None  # of signs only, which are in no word
+        if pieces is not None:
+            groups.append(pieces)
+    return index.holding(memories, groups)

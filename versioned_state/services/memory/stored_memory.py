@@ -1,0 +1,192 @@
+"""``StoredMemory``: the memories of users on branches of a repository: additions, deletions, reads. Synchronous. Layer: services."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from versioned_state.errors import (
+    BranchMovedError,
+    LimitExceededError,
+    MissingObjectError,
+    PickleRefusedError,
+    StateError,
+    UnknownRevisionError,
+    UnserializableValueError,
+)
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.maintenance.purge import PurgeReport
+from versioned_state.repository.repository import Repository
+from versioned_state.services.handles import Handles
+from versioned_state.services.memory import vectors
+from versioned_state.services.memory.indexes.in_state import WORDS
+from versioned_state.services.memory.indexes.index import WordIndex
+from versioned_state.services.memory.memories import Memories, Place, new_ids, session_of
+from versioned_state.state.versioned import Versioned
+
+T = TypeVar("T")
+
+_LISTED_AT_ONCE: Final = 256
+
+_OF_ONE_MESSAGE: Final = (UnserializableValueError, PickleRefusedError, LimitExceededError)
+"""The errors of one message, which do not affect the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Messages to add to a session: their stored forms, texts, and vectors if there is an embedder that gave them."""
+
+    branch: str
+    user_id: str
+    session: str
+    messages: Sequence[dict[str, Any]]
+    texts: Sequence[str]
+    vectors: Sequence[bytes] | None
+    embedder: str
+
+
+class StoredMemory:
+    """The memories of a repository. The calls on one user come one after another; other processes may work on it as well."""
+
+    def __init__(self, repository: Repository, handles: Handles, index: WordIndex, known_vectors: vectors.Vectors) -> None:
+        self._repository = repository
+        self._handles = handles
+        self.index = index
+        self.vectors = known_vectors
+
+    # Reading
+
+    def read(self, branch: str, function: Callable[[Memories], T]) -> T | None:
+        """The result of a function of a user's memory; None if there is no such user."""
+        head = self._head_of(branch)
+        while head is not None:
+            try:
+                return function(Memories(self._repository, branch, head))
+            except MissingObjectError:
+                before, head = head, self._head_of(branch)
+                if head == before:
+                    raise
+                # The user was deleted or purged meanwhile, and the old head collected.
+        return None
+
+    def names(self, prefix: str) -> list[str]:
+        """The first of the branches whose names begin so."""
+        return [info.name for info in self._repository.branches.iter_info(prefix=prefix, limit=_LISTED_AT_ONCE)]
+
+    def _head_of(self, branch: str) -> Commit | None:
+        ref = self._repository.database.ref("branch", branch)
+        return None if ref.head is None else self._repository.database.commits.read(ref.head)
+
+    # Writing
+
+    def add_all(self, additions: list[Addition]) -> list[BaseException | None]:
+        """Add what waits for one branch in one commit, or each in a commit of its own if one of them cannot be stored."""
+        branch = additions[0].branch
+        if len(additions) > 1:
+            with suppress(*_OF_ONE_MESSAGE):
+                self._on_branch(branch, partial(self._add, additions))
+                return [None] * len(additions)
+        results: list[BaseException | None] = []
+        for addition in additions:
+            try:
+                self._on_branch(branch, partial(self._add, [addition]))
+                results.append(None)
+            except StateError as error:
+                results.append(error)
+        return results
+
+    def _add(self, additions: Sequence[Addition], state: Versioned) -> None:
+        texts: dict[Place, str] = {}
+        made: dict[Place, bytes] = {}
+        for addition in additions:
+            session = session_of(state, addition.session)
+            ids = new_ids(len(addition.messages), next(session.iter_keys(reverse=True, limit=1), None))
+            session.update(zip(ids, addition.messages, strict=True))
+            places = [Place(id, addition.session) for id in ids]
+            texts |= zip(places, addition.texts, strict=True)
+            made |= zip(places, addition.vectors or (), strict=False)
+        segments = self.index.added(state, texts)
+        if made:
+            vectors.store(state, additions[0].embedder, made)
+        _commit(state, f"{len(texts)} message{'s' * (len(texts) > 1)}", additions[0].user_id)
+        for place in texts:
+            session_of(state, place.session).release(place.id)
+        _release(state, segments, made)
+
+    def keep_vectors(self, branch: str, embedder: str, made: Mapping[Place, bytes]) -> None:
+        """Keep the vectors of messages that had none."""
+
+        def keep(state: Versioned) -> None:
+            state.refresh()
+            kept = {place: vector for place, vector in made.items() if place.id in session_of(state, place.session)}
+            vectors.store(state, embedder, kept)
+            _commit(state, f"{len(kept)} vector{'s' * (len(kept) > 1)}")
+            _release(state, (), kept)
+
+        self._on_branch(branch, keep)
+
+    # Deleting
+
+    def delete_session(self, branch: str, session: str) -> None:
+        """Delete the messages of a session."""
+
+        def delete(state: Versioned) -> None:
+            state.refresh()
+            messages = session_of(state, session)
+            if not messages:
+                return
+            self.index.erase(branch)  # first: if this is the end of the process, no index has more than the state
+            messages.clear()
+            segments = self.index.removing(state, session)
+            vectors.remove(state, session)
+            _commit(state, "delete a session")
+            _release(state, segments, {})
+            self.index.erase(branch)  # somebody may have searched meanwhile
+
+        self._on_branch(branch, delete)
+        self.vectors.forget(branch)
+
+    def delete_user(self, branch: str) -> None:
+        """Delete the branch of a user."""
+        self._forget(branch)
+        with suppress(UnknownRevisionError):
+            self._repository.branches.delete(branch, force=True)
+        self.index.erase(branch)
+
+    def _forget(self, branch: str) -> None:
+        """Let go of what this process and the index have of a branch."""
+        self._handles.forget(branch)
+        self.vectors.forget(branch)
+        self.index.erase(branch)
+
+    def erase_user(self, branch: str) -> PurgeReport:
+        """Purge the branch of a user."""
+        self._forget(branch)
+        report = self._repository.purge(branches=branch)
+        self.index.erase(branch)
+        return report
+
+    def _on_branch(self, branch: str, function: Callable[[Versioned], None]) -> None:
+        """Run a function of a user's handle, of another one if the user was deleted since this one was opened."""
+        while True:
+            try:
+                with self._handles.handle(branch) as state:
+                    return function(state)
+            except BranchMovedError as error:
+                if error.actual is not None:
+                    raise
+
+
+def _commit(state: Versioned, message: str, user_id: str | None = None) -> None:
+    # Two writers who embedded the same message have two vectors of it, one as good as the other.
+    state.commit(message, meta=None if user_id is None else {"user_id": user_id}, policies={f"@{vectors.VECTORS}.**": "ours"})
+
+
+def _release(state: Versioned, segments: Sequence[str], made: Mapping[Place, bytes]) -> None:
+    """Let go of the committed values, which nobody changes any more."""
+    for segment in segments:
+        state.namespace(WORDS).release(segment)
+    vectors.release(state, made)

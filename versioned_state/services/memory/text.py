@@ -1,0 +1,104 @@
+"""The text of messages, and its parts: keywords, words, pieces of words. Layer: services.
+
+Keywords are compared after ``str.casefold``: a message matches if it contains one of them, anywhere. Words, for ranking, are runs of
+letters, digits and underscores; a run of Chinese, Japanese or Korean characters counts as its pairs of neighbours, since no spaces are in
+it. So a keyword that is in a text has all its pieces in words of that text, and an index of words can narrow a search by keywords.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+from unicodedata import is_normalized, normalize
+
+from versioned_state.services.schemas.agent_schemas import Message, MessageType
+
+_CJK: Final = (
+    "\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f"
+    "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+_RUN: Final = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+")
+_IS_CJK: Final = re.compile(f"[{_CJK}]")
+
+_MANY: Final = 256
+"""Keywords of a query from which on the parts of a text are looked up among them, instead of each of them in the text."""
+
+
+def text_of(message: Message | Mapping[str, Any]) -> str:
+    """All texts of a message, or of its stored form, each on lines of its own; empty for a call, a result and the like."""
+    fields: Any = message if isinstance(message, Mapping) else vars(message)
+    if fields.get("type", MessageType.MESSAGE) != MessageType.MESSAGE:
+        return ""
+    found = []
+    for part in fields.get("content") or ():
+        read = part.get if isinstance(part, Mapping) else vars(part).get
+        text = read("text") if read("type") == "text" else None
+        if isinstance(text, str):
+            found.append(text)
+    return "\n".join(found)
+
+
+def keywords_of(text: str) -> frozenset[str]:
+    """The keywords of a query."""
+    return frozenset(text.casefold().split())
+
+
+def matcher(keywords: frozenset[str]) -> Callable[[str], bool]:
+    """Tells whether a text contains one of the keywords. Cost: the length of the text, times the keywords or, if they are many, lengths."""
+    if len(keywords) < _MANY:
+        return lambda text: _has_one(text.casefold(), keywords)
+    lengths = sorted({len(keyword) for keyword in keywords})
+
+    def matches(text: str) -> bool:
+        return any(
+            word[start : start + length] in keywords
+            for word in text.casefold().split()
+            for start in range(len(word))
+            for length in lengths
+            if start + length <= len(word)
+        )
+
+    return matches
+
+
+def _has_one(text: str, keywords: frozenset[str]) -> bool:
+    return any(keyword in text for keyword in keywords)
+
+
+def words_of(text: str) -> Counter[str]:
+    """The words of a text, each with how often it is there."""
+    return Counter(_iter_words(normalize("NFC", text.casefold())))
+
+
+def _iter_words(text: str) -> Iterator[str]:
+    for run in _RUN.findall(text):
+        if len(run) < 2 or not _IS_CJK.match(run):
+            yield run
+        else:
+            for start in range(len(run) - 1):
+                yield run[start : start + 2]
+
+
+def is_plain(text: str) -> bool:
+    """Whether the words of a text contain the pieces of every keyword that is in it. If not, no index narrows a search for it."""
+    return is_normalized("NFC", text.casefold())
+
+
+def pieces_of(keyword: str) -> list[str] | None:
+    """The pieces of a keyword: in a plain text that contains the keyword, each is within a word. None if no plain text contains it."""
+    return [*_iter_words(keyword)] if is_normalized("NFC", keyword) else None
+
+
+def grams_of(word: str) -> set[str]:
+    """The pairs and triples of neighbouring characters of a word, and its only character or its Chinese ones."""
+    grams = {word[start : start + length] for length in (2, 3) for start in range(len(word) - length + 1)}
+    return grams | {character for character in word if _IS_CJK.match(character)} | ({word} if len(word) == 1 else set())
+
+
+def grams_within(piece: str) -> set[str] | None:
+    """The grams that every word with this piece has. None if nothing narrows it: one letter is in too many words."""
+    if len(piece) > 2:
+        return {piece[start : start + 3] for start in range(len(piece) - 2)}
+    return {piece} if len(piece) == 2 or _IS_CJK.match(piece) else None

@@ -1,0 +1,168 @@
+"""The vectors of messages: kept in the state, and searched exactly, in this process. Layer: services.
+
+::
+
+    @vectors@<embedder>["<id><session>"]   the 32-bit floats of a message's text, little-endian; none if it has no text
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from functools import cache
+from heapq import nlargest
+from math import sqrt
+from threading import Lock
+from typing import Any, Final
+
+from versioned_state.services.memory.memories import Memories, Place, escaped
+from versioned_state.services.memory.text import text_of
+from versioned_state.state.versioned import Versioned
+from versioned_state.values.trees.tree import Tree
+
+VECTORS: Final = "vectors"
+
+_FOUND_AT_ONCE: Final = 10
+"""Messages that a search finds if it is not told how many: every message has a vector, so each is similar."""
+
+
+class Vectors:
+    """The vectors of the users who were searched last, in memory. Safe for many threads.
+
+    Args:
+        max_bytes: the room for them. The vectors of one user stay as long as they are searched, whatever their size.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._users: OrderedDict[str, _User] = OrderedDict()
+        self._lock = Lock()
+
+    def nearest(self, memories: Memories, embedder: str, vector: bytes, limit: int | None) -> list[Place]:
+        """The messages whose vectors have the smallest angle to a vector, the nearest first, of equals the newest first.
+
+        Cost: the vectors that this process does not have yet, and the length of all.
+        """
+        with self._lock:
+            user = self._users.pop(memories.branch, None)
+        user = _User(embedder) if user is None or user.embedder != embedder else user
+        user.follow(memories)
+        found = user.nearest(vector, _FOUND_AT_ONCE if limit is None else limit)
+        with self._lock:
+            self._users[memories.branch] = user
+            while sum(each.size for each in self._users.values()) > self._max_bytes and len(self._users) > 1:
+                self._users.popitem(last=False)
+        return found
+
+    def forget(self, branch: str) -> None:
+        """Let go of the vectors of a user."""
+        with self._lock:
+            self._users.pop(branch, None)
+
+
+def without_vector(memories: Memories, embedder: str) -> dict[Place, str]:
+    """The texts of the messages that have no vector of an embedder. Cost: two paths if there are none, else all messages and vectors."""
+    namespace = VECTORS, escaped(embedder)
+    if memories.count(namespace) == len(memories):
+        return {}
+    have = {key for key, _ in memories.entries(namespace)}
+    return {place: text_of(fields) for place, fields in memories.all() if place.key not in have}
+
+
+def store(state: Versioned, embedder: str, vectors: Mapping[Place, bytes]) -> None:
+    """Stage the vectors of some messages; those of other embedders are removed."""
+    namespace = state.namespace(VECTORS)
+    for other in namespace.namespaces():
+        if other != escaped(embedder):
+            namespace.namespace(other).clear()
+    kept = namespace.namespace(escaped(embedder))
+    for place, vector in vectors.items():
+        kept[place.key] = _swapped(vector)
+
+
+def remove(state: Versioned, session: str) -> None:
+    """Stage the removal of the vectors of a session."""
+    namespace = state.namespace(VECTORS)
+    for embedder in namespace.namespaces():
+        kept = namespace.namespace(embedder)
+        for key in kept:
+            if Place.of(key).session == session:
+                del kept[key]
+
+
+def release(state: Versioned, places: Iterable[Place]) -> None:
+    """Let go of committed vectors."""
+    namespace = state.namespace(VECTORS)
+    for embedder in namespace.namespaces():
+        for place in places:
+            namespace.namespace(embedder).release(place.key)
+
+
+def _swapped(vector: bytes) -> bytes:
+    """Little-endian from the machine's order, and back."""
+    if sys.byteorder == "little":
+        return vector
+    numbers = array("f", vector)
+    numbers.byteswap()
+    return numbers.tobytes()
+
+
+class _User:
+    """The vectors of one user at a commit: rows of length 1, so that an angle is a product."""
+
+    def __init__(self, embedder: str) -> None:
+        self.embedder = embedder
+        self._tree: Tree | None = None
+        self._rows: dict[Place, Any] = {}
+        self._matrix: tuple[list[Place], Any] | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(len(row) * 4 + 300 for row in self._rows.values())
+
+    def follow(self, memories: Memories) -> None:
+        """Take in what has changed since the commit that this is at."""
+        if self._tree is not None and self._tree.top == memories.tree.top:
+            return
+        for key, value in memories.entries((VECTORS, escaped(self.embedder)), since=self._tree):
+            place = Place.of(key)
+            self._rows.pop(place, None)
+            if value and (row := _unit(array("f", _swapped(value)))) is not None:
+                self._rows[place] = row
+            self._matrix = None
+        self._tree = memories.tree
+
+    def nearest(self, vector: bytes, limit: int) -> list[Place]:
+        query = _unit(array("f", vector))
+        if query is None or not self._rows or not limit:
+            return []
+        np = _numpy()
+        if np is None:
+            scores = {place: sum(a * b for a, b in zip(row, query, strict=False)) for place, row in self._rows.items()}
+            return nlargest(limit, scores, key=lambda place: (scores[place], place))
+        if self._matrix is None:
+            places = sorted(self._rows)
+            self._matrix = places, np.array([self._rows[place] for place in places], dtype=np.float32)
+        places, matrix = self._matrix
+        products = matrix @ np.array(query, dtype=np.float32)
+        # From the last place back, and stable: of equals the newest is first.
+        order = np.argsort(-products[::-1], kind="stable")[:limit]
+        return [places[len(places) - 1 - int(index)] for index in order]
+
+
+@cache
+def _numpy() -> Any:
+    """numpy, if it is installed."""
+    try:
+        import numpy as np
+    except ImportError:
+        return None
+    return np
+
+
+def _unit(vector: array[float]) -> array[float] | None:
+    """The vector at length 1; None if it is zero."""
+    length = sqrt(sum(number * number for number in vector))
+    return array("f", (number / length for number in vector)) if length else None

@@ -1,0 +1,80 @@
+"""Files of SQLite beside a store that others derive from its content, such as search indexes: opening and erasing them. Layer: storage.
+
+They may be erased at any time, also while other processes use them: whoever writes looks first whether the file is still the one of that
+name. A rollback journal, not a log: no file but this one outlives a transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+_PATIENCE_S: Final = 30.0
+
+FOLDER: Final = "derived"
+"""Of a ``Disk``."""
+
+
+class ReplacedError(Exception):
+    """The file was erased after it was opened; there may be another one."""
+
+
+@contextmanager
+def open_derived(file: Path) -> Iterator[sqlite3.Connection]:
+    """A connection to a file, which is made, with its folder, if it is not there. What is not committed at the end is undone.
+
+    What is deleted is overwritten. Raises ``sqlite3.Error`` and ``OSError``.
+    """
+    if not file.exists():
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))
+    # Absolute, because SQLite reads a path that begins with "file:" as a URI.
+    with closing(sqlite3.connect(file.absolute(), timeout=_PATIENCE_S, isolation_level=None, factory=_Connection)) as connection:
+        connection.identity = _identity(file)
+        connection.executescript("PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; PRAGMA synchronous = NORMAL;")
+        yield connection
+
+
+def begin_writing(connection: sqlite3.Connection, file: Path) -> None:
+    """Begin a transaction that writes. Raises ``ReplacedError`` if the file was erased since it was opened."""
+    connection.execute("BEGIN IMMEDIATE")
+    assert isinstance(connection, _Connection)
+    if _identity(file) != connection.identity:
+        connection.execute("ROLLBACK")
+        raise ReplacedError(file)
+
+
+def erase_derived(file: Path) -> None:
+    """Overwrite the content of a file, and delete it. A damaged file, or one that another program keeps locked, is only deleted."""
+    if not file.exists():
+        return
+    with suppress(sqlite3.Error, ReplacedError), open_derived(file) as connection:
+        begin_writing(connection, file)
+        virtual = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL%'"
+        plain = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        for query in (virtual, plain):  # the plain ones of a virtual one go with it
+            for (name,) in connection.execute(query).fetchall():
+                connection.execute(f'DROP TABLE "{name}"')
+        connection.execute("COMMIT")
+        begin_writing(connection, file)
+        file.unlink(missing_ok=True)  # while nobody else writes
+        return
+    for name in (file, file.with_name(f"{file.name}-journal")):
+        name.unlink(missing_ok=True)
+
+
+class _Connection(sqlite3.Connection):
+    identity: tuple[int, int] | None = None
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
