@@ -831,3 +831,54 @@ def test_two_writers_of_mode_and_content_conflict(folder):
 def test_a_folder_with_a_nul_in_its_path(state):
     with pytest.raises(InvalidArgumentError, match="NUL"):
         Workspace(state, "a\0b")
+
+
+def test_files_of_any_size_are_read_from_a_snapshot(state, workspace, folder):
+    for size in (10, 500, 2_000, 3_000, 50_000, 2_000_000):
+        (folder / "only").write_text("x" * size)
+        commit = state.commit()
+        assert dict(files_of(state.checkout(commit))) == dict(workspace.at(commit)) == {"only": b"x" * size}
+
+
+def test_what_a_restore_has_brought_is_no_work_that_another_one_would_lose(state, workspace, folder):
+    commits = []
+    for number in "123":
+        (folder / "a").write_text(number)
+        (folder / number).write_text(number)
+        commits.append(state.commit())
+    for commit, files in ((commits[0], "a1"), (commits[1], "a12"), (commits[2], "a123"), (commits[0], "a1")):
+        workspace.restore(at=commit, overwrite="restored")
+        assert sorted(workspace.files) == sorted(files)
+    workspace.restore("2", at=commits[1], overwrite="restored")
+    workspace.restore("a", at=commits[1], overwrite="restored")
+    (folder / "1").write_text("mine")
+    with pytest.raises(DirtyWorkspaceError) as caught:
+        workspace.restore(at=commits[2], overwrite="restored")
+    assert caught.value.files == ("1",)
+    workspace.restore("1", at=commits[2], overwrite=True)
+    workspace.restore(at=commits[2], overwrite="restored")
+    assert not state.status()
+    workspace.restore(at=commits[0])
+    state.commit("back")
+    (folder / "a").write_text("2")  # as a commit has it, but nobody restored it
+    with pytest.raises(DirtyWorkspaceError):
+        workspace.restore(at=commits[2], overwrite="restored")
+    with pytest.raises(InvalidArgumentError):
+        workspace.restore(overwrite="all")
+
+
+def test_records_in_a_folder_of_their_own(state, folder, tmp_path):
+    folder.mkdir()
+    (folder / "a").write_text("1")
+    (tmp_path / "records").mkdir()
+    with Workspace(state, folder, records=tmp_path / "records"):
+        state.commit()
+    assert sorted(each.name for each in folder.iterdir()) == ["a"]
+    assert (tmp_path / "records" / ".versioned-state" / "position").exists()
+    (folder / "a").write_text("2")
+    with Workspace(state, folder, records=tmp_path / "records") as again:
+        assert [str(change.path) for change in again.status()] == ["workspace.a"]
+        with pytest.raises(WorkspaceError, match="in use"), Versioned(Memory()) as other:
+            Workspace(other, tmp_path / "elsewhere", records=tmp_path / "records")
+    with pytest.raises(WorkspaceError):
+        Workspace(state, folder, records=tmp_path / "missing")

@@ -27,17 +27,20 @@ _BATCH: Final = 256
 class Content:
     """The files of one state's root.
 
+    Args:
+        large: whether the entries have the form that they have among many, as edits and comparisons need it: the nodes have a staging then.
+
     Attributes:
         tree: the map of the entries.
     """
 
-    def __init__(self, nodes: Nodes, cell: bytes | None) -> None:
+    def __init__(self, nodes: Nodes, cell: bytes | None, *, large: bool = True) -> None:
         self._nodes = nodes
         self.cell = cell
         if cell is None:
             self.tree = empty(Shape.MAP)
             return
-        found = Composer(nodes).container(cell, large=True)
+        found = Composer(nodes).container(cell, large=large)
         if found is None or found.tree.shape is not Shape.MAP or (found.head is not None and found.head.name != _HEAD.name):
             raise WorkspaceError(
                 "the state has something else than files under the key of the workspace",

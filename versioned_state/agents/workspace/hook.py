@@ -41,11 +41,11 @@ class Saved(NamedTuple):
 class WorkspaceHook(Hook):
     """Takes the files of a folder into the commits of a handle, and brings them back when it moves."""
 
-    def __init__(self, handle: BranchHandle, path: str, name: str, ignored: Ignored) -> None:
+    def __init__(self, handle: BranchHandle, path: str, name: str, ignored: Ignored, records: str | None) -> None:
         self._handle = ref(handle)  # which holds the hook
         self.key = user_key(name)
         self.keys = frozenset({self.key})
-        self.folder = WorkingFolder(partial(_database_of, self._handle), path, self.key, ignored, handle.head)
+        self.folder = WorkingFolder(partial(_database_of, self._handle), path, self.key, ignored, handle.head, records)
         self._failed: Commit | None = None  # the commit whose files could not be brought
 
     @property

@@ -2,7 +2,7 @@
 
 ::
 
-    .versioned-state/lock       held by the process that uses the folder
+    .versioned-state/lock       held by the process that uses the folder; the three lie in the folder, or in one of their own
     .versioned-state/index      stat and cell of each path, as git's index: a hint that saves reading, never content
     .versioned-state/position   the commit that the folder is at, and what was being written to it
 
@@ -22,7 +22,7 @@ import msgpack
 from xxhash import xxh3_128_digest
 
 from versioned_state.agents.workspace.entries import RESERVED
-from versioned_state.agents.workspace.folder import Stat
+from versioned_state.agents.workspace.folder import Stat, open_root
 from versioned_state.errors import WorkspaceError
 
 _READ_ONLY: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -46,12 +46,14 @@ class Position:
         toward: the commits to which the folder was being brought when the process ended; some files are as one of them has them.
         writing: paths that were being written otherwise: a discard, a rollback, a restore.
         unresolved: paths that a move could not bring, since they had changes that no commit has.
+        restored: the commits whose files ``restore`` has brought since.
     """
 
     at: bytes
     toward: list[bytes] = field(default_factory=list)
     writing: list[str] = field(default_factory=list)
     unresolved: set[str] = field(default_factory=set)
+    restored: list[bytes] = field(default_factory=list)
 
 
 class Index:
@@ -108,17 +110,23 @@ class Index:
 
 
 class Records:
-    """The files in ``.versioned-state``. They are left out on a folder that cannot be written."""
+    """The files in ``.versioned-state``. They are left out on a folder that cannot be written.
 
-    def __init__(self, root: int, name: str) -> None:
+    Args:
+        root: the folder of the workspace.
+        place: the folder that they are in, if that is another one.
+    """
+
+    def __init__(self, root: int, name: str, place: str | None = None) -> None:
         self._name = name
+        self._place = place
         self._folder: int | None = None
         self._lock: int | None = None
         self._open(root)
 
     def stay_in(self, root: int) -> None:
         """Begin again if the folder was removed and made anew, or its records were."""
-        if self._folder is None:
+        if self._folder is None or self._place is not None:
             return
         with suppress(FileNotFoundError):
             if os.path.samestat(os.stat(RESERVED, dir_fd=root, follow_symlinks=False), os.fstat(self._folder)):
@@ -128,9 +136,7 @@ class Records:
 
     def _open(self, root: int) -> None:
         try:
-            with suppress(FileExistsError):
-                os.mkdir(RESERVED, 0o700, dir_fd=root)
-            self._folder = os.open(RESERVED, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
+            self._folder = self._open_folder(root)
             with suppress(FileExistsError):  # for a repository of git around the folder
                 os.close(os.open(".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._folder))
                 self._write_raw(".gitignore", b"*\n")
@@ -148,6 +154,16 @@ class Records:
                 "the folder is in use by another workspace", hint="close() that one, or give this one a folder of its own"
             ) from None
 
+    def _open_folder(self, root: int) -> int:
+        place = root if self._place is None else open_root(self._place)
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(RESERVED, 0o700, dir_fd=place)
+            return os.open(RESERVED, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+        finally:
+            if place != root:
+                os.close(place)
+
     def close(self) -> None:
         """Let go of the folder."""
         for descriptor in (self._lock, self._folder):
@@ -159,15 +175,16 @@ class Records:
         """Where the folder stands; None if that is not known."""
         found = self._read("position")
         try:
-            at, toward, writing, unresolved = found
-            return Position(at, toward, [os.fsdecode(path) for path in writing], {os.fsdecode(path) for path in unresolved})
+            at, toward, writing, unresolved, restored = found
+            return Position(at, toward, [os.fsdecode(path) for path in writing], {os.fsdecode(path) for path in unresolved}, restored)
         except (TypeError, ValueError):
             return None
 
     def write_position(self, position: Position) -> None:
         """Raises ``OSError``."""
         writing = [os.fsencode(path) for path in position.writing]
-        self._write("position", [position.at, position.toward, writing, sorted(map(os.fsencode, position.unresolved))])
+        unresolved = sorted(map(os.fsencode, position.unresolved))
+        self._write("position", [position.at, position.toward, writing, unresolved, position.restored])
 
     def read_index(self, at: bytes) -> Index | None:
         """The index of a folder that is at a commit; None if there is none that can be used."""

@@ -16,7 +16,7 @@ import stat
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from versioned_state.agents.workspace.content import Content, check_entries, check_paths, in_batches
 from versioned_state.agents.workspace.entries import Entry, cell_of, file_entry, form_of, path_of, same_entry, why_no_entry
@@ -56,6 +56,9 @@ from versioned_state.values.trees.tree import same
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
+Overwrite = bool | Literal["restored"]
+"""Whether a call may replace content that no commit has: all of it, none, or only what ``restore`` has brought since the last commit."""
+
 _SAVE_AFTER: Final = 200
 """Changed paths after which the index is saved. Those that a killed process did not save are read again by the next one."""
 
@@ -68,6 +71,7 @@ class WorkingFolder:
         path: the folder.
         key: the root key that the files are under.
         head: the commit that a folder of which nothing is known is taken to be at.
+        place: the folder of the records, if that is another one.
 
     Attributes:
         special: the sockets, pipes and devices that the last look found.
@@ -75,7 +79,9 @@ class WorkingFolder:
         taken: what the commit has that is being published; None if none is.
     """
 
-    def __init__(self, database: Callable[[], Database], path: str, key: bytes, ignored: Ignored, head: Commit) -> None:
+    def __init__(
+        self, database: Callable[[], Database], path: str, key: bytes, ignored: Ignored, head: Commit, place: str | None = None
+    ) -> None:
         self._database = database
         self.path = path
         self.key = key
@@ -85,7 +91,7 @@ class WorkingFolder:
         self.special: list[str] = []
         self._records: Records | None = None
         with self._root() as root:
-            self._records = records = Records(root, str(path_of_root_key(key)))
+            self._records = records = Records(root, str(path_of_root_key(key)), place)
         self._close = weakref.finalize(self, records.close)
         try:
             self._load(head)
@@ -331,12 +337,15 @@ class WorkingFolder:
                 hint=f"see that the folder can be written, and has room; {hint}",
             ) from error
 
-    def bring(self, nodes: Nodes, target: Content, *, scope: str | None = None, overwrite: bool = True) -> int:
+    def bring(
+        self, nodes: Nodes, target: Content, *, source: bytes | None = None, scope: str | None = None, overwrite: Overwrite = True
+    ) -> int:
         """Make the folder, or a part of it, have the files of ``target``, whatever it has now. Returns how many files it changed.
 
         Args:
+            source: the address of the commit that has these files, if one has.
             scope: only this file, or what is in this folder.
-            overwrite: otherwise refuse to replace content that no commit has.
+            overwrite: whether to replace content that no commit has, or only what ``restore`` has brought; else that is refused.
         """
         changes = self.scan(nodes, scope)
         wanted = self._wanted(nodes, target, changes, scope)
@@ -345,7 +354,9 @@ class WorkingFolder:
         stats = self._stats(wanted, changes)
         unknown = [path for path in wanted if path in changes or path not in self._index.cells]
         lost = [path for path in unknown if stats[path] not in (None, stat_of_folder())]
-        if lost and not overwrite:
+        if overwrite == "restored":
+            lost = self._unknown(nodes, lost, changes)
+        if lost and overwrite is not True:
             raise DirtyWorkspaceError(
                 "files whose content no commit has would be overwritten", lost, paths=self.paths_of(lost), hint=_OVERWRITE
             )
@@ -354,6 +365,8 @@ class WorkingFolder:
         if steps:
             _check_typed(nodes, steps)
             self._position.writing = sorted({*self._position.writing, *wanted})
+            if source is not None and source not in self._position.restored:
+                self._position.restored.append(source)
             self._write_position()
             self._bring(nodes, steps, target, brought, "these files are as they were, and the others were brought", "then do it again")
             for path, found in brought.stats.items():
@@ -362,6 +375,8 @@ class WorkingFolder:
         if steps or scope is None:
             self._position.writing = [] if scope is None else sorted({*self._position.writing} - wanted.keys())
             self._position.unresolved -= brought.stats.keys()
+            if scope is None and source is not None and not brought.in_the_way:
+                self._position.restored = [source]
             self._write_position()
         if brought.in_the_way:
             raise WorkspaceError(
@@ -372,6 +387,12 @@ class WorkingFolder:
                 "lone surrogates in the state, which no file can have: keep(path) keeps the folder's file",
             )
         return len(brought.stats)
+
+    def _unknown(self, nodes: Nodes, paths: Iterable[str], changes: Changes) -> list[str]:
+        """Those of some paths at which the folder does not have what ``restore`` has brought."""
+        found = [self._content_at(nodes, address) for address in self._position.restored]
+        restored = [content for content in found if content is not None]
+        return [path for path in paths if path not in changes or all(content.cell_at(path) != changes[path][1] for content in restored)]
 
     def _wanted(self, nodes: Nodes, target: Content, changes: Changes, scope: str | None) -> dict[str, bytes | None]:
         """The paths at which the folder differs from ``target``, with the cells that they are to have."""
@@ -445,18 +466,18 @@ class WorkingFolder:
         root = path_of_root_key(self.key)
         return [str(StatePath((*root.steps, Key(path)))) for path in files]
 
-    def restore(self, path: str | None, commit: Commit, *, overwrite: bool) -> int:
+    def restore(self, path: str | None, commit: Commit, *, overwrite: Overwrite) -> int:
         """Give a file, all that is in a folder, or everything the content that it has at a commit. Returns how many files it changed.
 
         Raises ``UnknownPathError`` if neither that commit nor the one that the folder is at has such a file.
         """
         nodes = self.nodes()
         if path is None:
-            return self.bring(nodes, Content.of(nodes, commit.tree, self.key), overwrite=overwrite)
+            return self.bring(nodes, Content.of(nodes, commit.tree, self.key), source=commit.address, overwrite=overwrite)
         target = Content.of(nodes, commit.tree, self.key)
         if not any(content.holds(path) for content in (target, self.base(nodes))):
             raise UnknownPathError(*self.paths_of([path]), at=commit.short, hint="paths are relative to the folder, with / between names")
-        return self.bring(nodes, target, scope=path, overwrite=overwrite)
+        return self.bring(nodes, target, source=commit.address, scope=path, overwrite=overwrite)
 
     def close(self) -> None:
         """Let go of the folder; the next process finds the index there."""

@@ -13,7 +13,7 @@ from versioned_state.agents.workspace.entries import RESERVED
 from versioned_state.agents.workspace.hook import WorkspaceHook
 from versioned_state.agents.workspace.ignore import Rules
 from versioned_state.agents.workspace.scan import Ignored
-from versioned_state.agents.workspace.working import WorkingFolder
+from versioned_state.agents.workspace.working import Overwrite, WorkingFolder
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, WorkspaceError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.diff import Diff
@@ -51,6 +51,7 @@ class Workspace:
         ignore: patterns of files that are left out, as in a ``.gitignore``. They come before those of the folder.
         gitignore: whether files that the ``.gitignore`` files of the folder ignore are left out. A file that the head has is never ignored,
             as in git.
+        records: a folder for the workspace's own records, instead of one in the folder: if code that is not trusted writes there.
 
     Raises:
         WorkspaceError: the folder cannot be read or written, or another workspace uses it; or the state has something else under ``name``.
@@ -64,6 +65,7 @@ class Workspace:
         name: str = "workspace",
         ignore: str | Iterable[str] = (),
         gitignore: bool = True,
+        records: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(state, Versioned):
             raise InvalidArgumentError(f"a workspace is kept with a Versioned, not with a {type(state).__name__}")
@@ -87,7 +89,8 @@ class Workspace:
                 raise WorkspaceError(f"the folder {self._path} cannot be used: {error.strerror}") from error
             patterns += _patterns_of_stores(state.repository.database.store, Path(self._path).resolve())
             ignored = Ignored(Rules(os.fsencode(each) for each in patterns), gitignore=gitignore)
-            self._hook = WorkspaceHook(handle, self._path, name, ignored)
+            place = None if records is None else str(Path(os.fsdecode(records)).absolute())
+            self._hook = WorkspaceHook(handle, self._path, name, ignored, place)
             try:
                 self._hook.folder.begin(handle.head, is_empty=is_empty)
                 handle.hooks.add(self._hook, handle.head)
@@ -155,20 +158,24 @@ class Workspace:
         with ready(self._state._lock):
             return self._ready().unresolved
 
-    def restore(self, path: str | os.PathLike[str] | None = None, *, at: str | Commit = "HEAD", overwrite: bool = False) -> None:
+    def restore(self, path: str | os.PathLike[str] | None = None, *, at: str | Commit = "HEAD", overwrite: Overwrite = False) -> None:
         """Give files the content that they have at a revision: a change to commit, unless that is the head.
 
         Each file has its old content or the new one, whenever the process ends.
 
         Args:
             path: a file, or a folder with all that is in it, relative to the workspace; without it, everything.
-            overwrite: replace and remove files whose content no commit has.
+            overwrite: replace and remove files whose content no commit has; with ``"restored"``, only what ``restore`` has brought since
+                the last commit.
 
         Raises:
+            InvalidArgumentError: there is no such ``overwrite``.
             DirtyWorkspaceError: files whose content no commit has would be lost. Nothing was changed.
             UnknownPathError: neither the revision nor the head has such a file.
             WorkspaceError: files cannot be written, or must not be; it names them. Those before them were restored.
         """
+        if overwrite not in (True, False, "restored"):
+            raise InvalidArgumentError(f'overwrite is True, False or "restored", not {overwrite!r}', remains="no file was touched")
         with ready(self._state._lock):
             self._ready().restore(None if path is None else self._relative(path), self._state._resolve(at), overwrite=overwrite)
 
@@ -223,4 +230,4 @@ def _patterns_of_stores(store: KVStore, folder: Path) -> list[str]:
 def files_of(snapshot: Snapshot, name: str = "workspace") -> Files:
     """The regular files of a snapshot: a read-only mapping from relative path to bytes. Raises ``WorkspaceError`` if there are none."""
     nodes = snapshot._nodes
-    return Files(nodes, Content(nodes, snapshot._cell(name)))
+    return Files(nodes, Content(nodes, snapshot._cell(name), large=False))

@@ -13,7 +13,7 @@ from versioned_state.services.agent_state.rounds import Rounds, rounds_of
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.values.cells import pack_text
 from versioned_state.values.codec.files import FileTree
-from versioned_state.values.encode.compose import Composer
+from versioned_state.values.containers import container_of
 from versioned_state.values.keys import user_key
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, find
@@ -61,7 +61,7 @@ def content_of(repository: Repository, commit: Commit) -> dict[str, Any]:
 def has_files(nodes: Nodes, tree: Tree) -> bool:
     """Whether the root of a commit has the files of sandboxes. Reads none of them."""
     cell = find(nodes, tree, user_key(FILES_KEY)) if tree.count else None
-    found = None if cell is None else Composer(nodes).container(cell, large=True)
+    found = None if cell is None else container_of(nodes, cell)
     return found is not None and found.head is not None and found.head.name == _FILES
 
 

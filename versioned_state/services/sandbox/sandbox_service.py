@@ -1,0 +1,266 @@
+"""``SandboxService``: sandboxes by session and user, and their files with the session's state. Layer: services."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+from versioned_state.errors import InvalidArgumentError, ServiceNotStartedError
+from versioned_state.off_loop import off_loop
+from versioned_state.sandbox.registry import check_type, is_local
+from versioned_state.sandbox.sandbox import MAX_FILE_BYTES, MAX_MEMORY, TIMEOUT, check_limit
+from versioned_state.services.agent_state.state_service import DEFAULT_SESSION, StateService, VersionedStateService
+from versioned_state.services.base import ServiceWithLifecycleManager
+from versioned_state.services.sandbox.session_sandboxes import SessionSandboxes
+
+MAX_FOLDER_BYTES: Final = 1 << 30
+
+T = TypeVar("T")
+
+_Key = tuple[str, str | None]
+
+
+class SandboxService(ServiceWithLifecycleManager):
+    """Gives each session of each user its sandboxes, and releases them. A falsy ``session_id`` is ``"default"``.
+
+    Calls may come from several threads. Those on one session wait for each other, those on different sessions do not.
+
+    With ``state_service``, the sandboxes of a session share one folder, and its files belong to the session's state: ``save_state`` commits
+    them with it, ``connect`` brings those of the latest round, and ``restore`` those of any round. What was not saved is gone with the
+    release. Without ``state_service``, they share a folder too, which nothing saves.
+
+    Args:
+        state_service: keeps the states of the sessions: a service over a store in this process.
+        timeout: seconds that a call of a sandbox may take.
+        max_memory: bytes of memory of each process of a sandbox.
+        max_file_bytes: the largest file of a sandbox.
+        max_folder_bytes: the size of a session's files up to which ``save_state`` takes them; each file counts 4 KiB more than it has.
+        base_url, bearer_token: of a cluster of sandboxes. They are handed to the factories that are registered; the library has none.
+    """
+
+    def __init__(
+        self,
+        state_service: StateService | None = None,
+        timeout: float = TIMEOUT,
+        max_memory: int = MAX_MEMORY,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        *,
+        max_folder_bytes: int = MAX_FOLDER_BYTES,
+        base_url: str | None = None,
+        bearer_token: str | None = None,
+    ) -> None:
+        if state_service is not None and not isinstance(state_service, VersionedStateService):
+            raise InvalidArgumentError(
+                f"the files of sandboxes cannot be kept by a {type(state_service).__name__}",
+                remains="nothing was started",
+                hint="state_service= is a service over a store in this process: InMemoryStateService(), StateService.over(store)",
+            )
+        self._states = state_service
+        self._options: dict[str, Any] = {
+            "timeout": check_limit("timeout", timeout),
+            "max_memory": check_limit("max_memory", max_memory, whole=True),
+            "max_file_bytes": check_limit("max_file_bytes", max_file_bytes, whole=True),
+            "base_url": base_url,
+            "bearer_token": bearer_token,
+        }
+        self._max_folder_bytes = int(check_limit("max_folder_bytes", max_folder_bytes, whole=True))
+        self._started = False
+        self._stopped = False
+        self._renew()
+        _all.add(self)
+
+    def _renew(self) -> None:
+        """Begin without sandboxes, as in the child of a fork: those of the parent stay the parent's."""
+        self._sessions: dict[_Key, SessionSandboxes] = {}
+        self._lock = Lock()  # of the dict
+
+    # Beginning and end
+
+    async def start(self) -> None:
+        """Begin. Local sandboxes can be connected before."""
+        self._started, self._stopped = True, False
+
+    async def stop(self) -> None:
+        """Release the sandboxes of all sessions. Calls under way on them end. Raises what ``release`` raises, once all are released."""
+        with self._lock:
+            self._started, self._stopped = False, True
+        await off_loop(self._release_all)
+
+    async def health(self) -> bool:
+        """Whether the service is started."""
+        return self._started
+
+    # Sessions
+
+    def connect(
+        self,
+        session_id: str,
+        user_id: str | None = None,
+        env_types: Iterable[Any] | None = None,
+        tools: Iterable[Any] | None = None,
+        *,
+        sandbox_types: Iterable[Any] | None = None,
+    ) -> list[Any]:
+        """The sandboxes of a session, one for each type, in the order of the types. A session keeps the sandboxes that it has.
+
+        The types are those of ``env_types`` (or ``sandbox_types``) and those that the ``tools`` need; a function without ``sandbox_type``
+        needs none. If nothing names a type, it is all that the session has, or ``base``. It makes all that are missing, or none.
+
+        It is not a coroutine, and does not start a process; with ``state_service``, the first call of a session reads the store and writes
+        the files of the latest round: ``await asyncio.to_thread(service.connect, …)`` keeps that off the event loop.
+
+        Raises:
+            InvalidArgumentError: an id is not a string, or a type is unknown or has no factory (with ``base_url``, a registered one).
+            ServiceNotStartedError: the service was stopped, or the state service is not started.
+            SandboxError, WorkspaceError, StorageError: the folder or its files cannot be had. What a factory raises.
+        """
+        key = _key(session_id, user_id)
+        types = self._types(env_types, sandbox_types, tools)
+        return self._with_session(key, lambda session: session.connect(types))
+
+    def release(self, session_id: str, user_id: str | None = None) -> bool:
+        """Release the sandboxes of a session: their processes are gone then, and their folder. Whether there was any.
+
+        Changes of files that no round has are lost. A save under way takes the files first.
+
+        Raises:
+            InvalidArgumentError: an id is not a string.
+            ExceptionGroup: of what a plug-in raised as it was closed. The others are released.
+        """
+        with self._lock:
+            session = self._sessions.pop(_key(session_id, user_id), None)
+        if session is None:
+            return False
+        with session.lock:
+            session.close()
+        return True
+
+    async def restore(self, session_id: str, user_id: str | None = None, round_id: int | None = None, overwrite: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Give the session's files the content that they had in a round, by default the latest one, as ``export_state`` does the state.
+
+        The next save takes them. All that are not in that round are removed. A session without sandboxes gets its folder.
+
+        Args:
+            overwrite: replace and remove files whose content no round has, too.
+
+        Raises:
+            DirtyWorkspaceError: such files would be lost; it names them. Nothing was changed.
+            UnknownRevisionError: the session has no such round.
+            InvalidArgumentError: there is no ``state_service``, or an id is not a string.
+            ServiceNotStartedError, WorkspaceError, StorageError: as ``connect``.
+        """
+        await self._on_files(session_id, user_id, lambda files: files.restore(round_id, overwrite=overwrite))
+
+    async def keep(self, session_id: str, user_id: str | None = None) -> None:
+        """Let the files in the folder stand after a refused save: the next one replaces those of another process. Raises as ``restore``."""
+        await self._on_files(session_id, user_id, lambda files: files.keep())
+
+    async def _on_files(self, session_id: str, user_id: str | None, function: Callable[[Any], None]) -> None:
+        key = _key(session_id, user_id)
+        if self._states is None or user_id is None:
+            what = "without state_service=" if self._states is None else "of a session without a user"
+            raise InvalidArgumentError(f"files {what} are in no round", remains="nothing was changed")
+        # In the session's lane, so that it waits for the saves that were called before.
+        await self._states._run(
+            self._states.branch(user_id, session_id), lambda: self._with_session(key, lambda session: function(session.files))
+        )
+
+    def _with_session(self, key: _Key, function: Callable[[SessionSandboxes], T]) -> T:
+        """Call a function with a session, which is made if it is new. If that or the call fails, a new session is gone."""
+        while True:
+            session = self._session(key)
+            with session.lock:
+                if session.is_closed:
+                    continue  # released since
+                is_new = not session.is_open
+                try:
+                    self._open(session, key)
+                    return function(session)
+                except BaseException:
+                    if is_new:
+                        with self._lock:
+                            if self._sessions.get(key) is session:
+                                del self._sessions[key]
+                        session.close()
+                    raise
+
+    def _session(self, key: _Key) -> SessionSandboxes:
+        with self._lock:
+            if self._stopped:
+                raise ServiceNotStartedError(type(self).__name__, stopped=True)
+            session = self._sessions.get(key)
+            if session is None:
+                session = self._sessions[key] = SessionSandboxes({**self._options, "session_id": key[0], "user_id": key[1]})
+            return session
+
+    def _open(self, session: SessionSandboxes, key: _Key) -> None:
+        session_id, user_id = key
+        if self._states is None or user_id is None:
+            session.open(None, "", 0)
+        else:
+            session.open(self._states, self._states.branch(user_id, session_id), self._max_folder_bytes)
+
+    def _types(self, env_types: Iterable[Any] | None, sandbox_types: Iterable[Any] | None, tools: Iterable[Any] | None) -> list[str]:
+        wanted: list[Any] = []
+        for name, types in (("env_types", env_types), ("sandbox_types", sandbox_types)):
+            wanted += [each for each in _list(name, types) if each is not None]
+        for tool in _list("tools", tools):
+            if not callable(tool) and not hasattr(tool, "sandbox_type"):
+                raise InvalidArgumentError(
+                    f"{tool!r:.100} is not a tool", remains="no sandbox was made", hint="pass the tool, not its name"
+                )
+            if (needed := getattr(tool, "sandbox_type", None)) is not None:
+                wanted.append(needed)
+        found = list(dict.fromkeys(check_type(each) for each in wanted))
+        if self._options["base_url"] is not None:
+            for each in found or ["base"]:
+                if is_local(each):
+                    raise InvalidArgumentError(
+                        f"sandboxes of type {each!r} on {self._options['base_url']!r} need a factory: the library makes local ones alone",
+                        remains="no sandbox was made",
+                        hint=f"versioned_state.sandbox.register({each!r}, factory); it gets base_url and bearer_token",
+                    )
+        return found
+
+    def _release_all(self) -> None:
+        with self._lock:
+            keys = list(self._sessions)
+        errors: list[Exception] = []
+        for session_id, user_id in keys:
+            try:
+                self.release(session_id, user_id)
+            except Exception as error:  # noqa: BLE001 - of a plug-in; raised below
+                errors.append(error)
+        if errors:
+            raise ExceptionGroup("sandboxes could not be released", errors)
+
+
+_all: Final[weakref.WeakSet[SandboxService]] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for each in list(_all):
+        each._renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
+
+
+def _key(session_id: str, user_id: str | None) -> _Key:
+    if not isinstance(session_id, str):
+        raise InvalidArgumentError(f"session_id is a string, not {type(session_id).__name__}", remains="nothing was changed")
+    if user_id is not None and not isinstance(user_id, str):
+        raise InvalidArgumentError(f"user_id is a string, not {type(user_id).__name__}", remains="nothing was changed")
+    return str(session_id) or DEFAULT_SESSION, None if user_id is None else str(user_id)
+
+
+def _list(name: str, values: Iterable[Any] | None) -> list[Any]:
+    if values is None:
+        return []
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidArgumentError(f"{name} is a list, not {values!r:.100}", remains="no sandbox was made")
+    return list(values)
