@@ -59,6 +59,7 @@ def test_such_an_import_is_found(source):
 PACKAGE = TESTS.parent / "versioned_state"
 MOST_LINES = 500
 MOST_ENTRIES = 13  # about a dozen modules and folders, and __init__.py
+LAYERS = 16  # the package itself holds a folder for each layer of ARCHITECTURE.md, and the two modules beneath them
 
 
 def test_no_module_is_long():
@@ -69,7 +70,7 @@ def test_no_module_is_long():
 def test_no_folder_is_wide():
     folders = {path.parent for path in PACKAGE.rglob("*.py")}
     wide = {str(folder.relative_to(PACKAGE)): len([*folder.glob("*.py"), *folder.glob("*/__init__.py")]) for folder in folders}
-    assert {folder: entries for folder, entries in wide.items() if entries > MOST_ENTRIES} == {}
+    assert {folder: entries for folder, entries in wide.items() if entries > (LAYERS if folder == "." else MOST_ENTRIES)} == {}
 
 
 # The map of the house

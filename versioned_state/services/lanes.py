@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from threading import Condition
 from typing import Any, Final, TypeVar
@@ -24,6 +24,14 @@ _IN_A_ROW: Final = 16
 
 _TOGETHER: Final = 64
 """Items that are done together. More of them would make the first ones wait, for little."""
+
+
+_callers: Final[ContextVar[tuple[Context, ...]]] = ContextVar("versioned_state_callers", default=())
+
+
+def callers() -> tuple[Context, ...]:
+    """The contexts of the callers whose items are being done together, for the function that does them; else none."""
+    return _callers.get()
 
 
 class LanesClosedError(Exception):
@@ -51,6 +59,7 @@ def _run(calls: list[_Call]) -> None:
     results: Sequence[Any]
     try:
         if first.items:
+            first.context.run(_callers.set, tuple(call.context for call in begun))
             results = first.context.run(first.function, [item for call in begun for item in call.items])
             assert len(results) == len(begun), "a result for each item"
         else:

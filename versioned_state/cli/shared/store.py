@@ -16,8 +16,10 @@ from versioned_state.errors import InvalidArgumentError, NotAStoreError, StoreNo
 from versioned_state.repository.database import Database
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
-from versioned_state.storage import KVStore, open_store
+from versioned_state.state.open import CACHE_BYTES
+from versioned_state.storage import Cache, KVStore, open_store
 from versioned_state.storage.local.sqlite_file import DISK
+from versioned_state.storage.url import is_remote
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.signing import Signer
@@ -160,6 +162,15 @@ def writing(url: str, key_file: str | None = None) -> Iterator[Repository]:
     """The repository of a store for writing; a store that does not exist is created."""
     with _repository(open_store(url, encryption_key=read_key(key_file))) as repository:
         yield repository
+
+
+@contextmanager
+def serving(given: str | None, key_file: str | None = None) -> Iterator[KVStore]:
+    """A store for many users at once, with a cache if it is across a network; a store that does not exist is created."""
+    url = locate(given, to_write=True)
+    store = open_store(url, encryption_key=read_key(key_file))
+    with Cache(store, CACHE_BYTES) if is_remote(url) else store as served:
+        yield served
 
 
 @contextmanager

@@ -1,0 +1,85 @@
+"""``vstate serve``: the services over HTTP. Layer: cli."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from versioned_state.cli.shared import completion
+from versioned_state.cli.shared.settings import Settings, verb
+from versioned_state.errors import MissingDependencyError
+
+
+def _seconds(flag: str, default: float, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    kind = click.FloatRange(min=0, min_open=True, max=86400)
+    return click.option(flag, type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
+
+
+@verb("serve", "Offer states, histories and memories over HTTP.", example="vstate --store redis://localhost serve --tokens tokens.json")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8420, show_default=True, help="The port; 0 is any free one.")
+@click.option(
+    "--tokens",
+    required=True,
+    metavar="FILE",
+    shell_complete=completion.file,
+    help='The tokens, as JSON: {"TOKEN": {"user": "alice", "scopes": ["read", "write"]}}. The user "*" is every user.',
+)
+@click.option(
+    "--max-body", type=click.IntRange(min=1), default=16 << 20, show_default=True, metavar="BYTES", help="The largest body of a request."
+)
+@click.option(
+    "--max-requests", type=click.IntRange(min=1), default=256, show_default=True, metavar="COUNT", help="The most requests at once."
+)
+@_seconds("--timeout", 30, "How long a call may take, and the body of a request.")
+@_seconds("--head-timeout", 10, "How long the head of a request may take.")
+@_seconds("--idle-timeout", 60, "How long a connection may be idle.")
+@_seconds("--grace", 30, "How long accepted requests may take after SIGTERM or Ctrl-C. A second signal quits.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True, help="The least of the log."
+)
+@click.pass_obj
+def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level: str, **options: Any) -> None:
+    """Offer the states, histories and memories of many users over HTTP, until SIGTERM or Ctrl-C.
+
+    The store may be any but one in memory; it is created if need be. Several servers may share one on Redis or PostgreSQL. Clients use
+    versioned_state.services.RemoteStateService and its like, or HTTP: /openapi.json has the API. The log is on stderr, a line of JSON
+    for each request, without ids or content. SIGHUP reads the tokens again. There is no TLS: put a proxy in front for other machines.
+    """
+    from versioned_state.cli.shared import store
+
+    try:
+        from versioned_state.server.limits import Limits
+        from versioned_state.server.log import JsonLines
+        from versioned_state.server.run import Options, serve as run
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("vstate serve", extra="server") from error
+
+    output = settings.output
+    timeout = options["timeout"]
+    limits = Limits(
+        max_body=options["max_body"],
+        max_requests=options["max_requests"],
+        head_timeout=options["head_timeout"],
+        body_timeout=timeout,
+        send_timeout=timeout,
+        idle_timeout=options["idle_timeout"],
+        call_timeout=timeout,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name, level in (("versioned_state", log_level.upper()), ("uvicorn.error", "WARNING")):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = False
+
+    def ready(url: str) -> None:
+        output.note(f"serving on {url}")
+
+    with store.serving(settings.store, settings.key_file) as served:
+        run(served, Options(tokens, host, port, limits, options["grace"]), ready=ready)

@@ -1,0 +1,1 @@
+"""The services over HTTP: ``vstate serve``. Needs the extra ``server``. Layer: server, above the services."""

@@ -1,0 +1,129 @@
+"""Answers of the server: values in the form that the client accepts, and errors, each with its status. Layer: server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from versioned_state.errors import (
+    STAGED,
+    AccessDeniedError,
+    BranchMovedError,
+    CommitInDoubtError,
+    InvalidArgumentError,
+    LimitExceededError,
+    MergeConflictError,
+    ServiceNotStartedError,
+    SessionNotFoundError,
+    StateError,
+    StorageError,
+    StorageFullError,
+    UnknownOutcomeError,
+    UnserializableValueError,
+)
+from versioned_state.services.remote import bodies
+from versioned_state.services.remote.errors import error_document, without_details
+
+NOTHING: Final = object()
+"""The result of an operation that has none: status 204."""
+
+RETRY_S: Final = 1
+"""When a client that was refused for lack of room should come again."""
+
+
+class RefusalError(Exception):
+    """A request is refused: a status, and the error that the client gets."""
+
+    def __init__(self, status: int, error: StateError, **headers: str) -> None:
+        super().__init__(status)
+        self.status, self.error = status, error
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def unauthorized() -> RefusalError:
+    """No token, or one that is not known."""
+    error = AccessDeniedError("the request has no token that this server knows", remains="nothing was changed")
+    return RefusalError(401, error, www_authenticate="Bearer")
+
+
+def forbidden(scope: str) -> RefusalError:
+    """A token without the scope."""
+    error = AccessDeniedError(f"the token does not allow to {scope}", remains="nothing was changed")
+    return RefusalError(403, error, www_authenticate=f'Bearer error="insufficient_scope", scope="{scope}"')
+
+
+def absent() -> RefusalError:
+    """The one answer for a session of another user, and for one that is not there: nobody can tell them apart."""
+    error = SessionNotFoundError()
+    return RefusalError(404, error)
+
+
+def too_large(limit: int) -> RefusalError:
+    """A body beyond the limit."""
+    error = LimitExceededError("the size of a request's body", limit=limit)
+    error.remains = "nothing was changed"
+    return RefusalError(413, error)
+
+
+def malformed(what: str, status: int = 422) -> RefusalError:
+    """A request that breaks the API."""
+    return RefusalError(status, InvalidArgumentError(what, remains="nothing was changed"))
+
+
+def refusal_of(error: BaseException) -> RefusalError:
+    """The refusal that an error of a service is. An error that is not expected says nothing of itself: the log has it."""
+    match error:
+        case RefusalError():
+            return error
+        case SessionNotFoundError():
+            return absent()
+        case StorageFullError():
+            return RefusalError(507, without_details(error))
+        case CommitInDoubtError() | UnknownOutcomeError():
+            return RefusalError(504, without_details(error))
+        case StorageError():
+            return RefusalError(503, without_details(error), retry_after=str(RETRY_S))
+        case ServiceNotStartedError():
+            return RefusalError(503, error, retry_after=str(RETRY_S))
+        case BranchMovedError() | MergeConflictError():
+            return RefusalError(409, error)
+        case StateError():
+            if error.remains == STAGED:  # by a handle that the client never sees
+                error.remains = "nothing was changed"
+            return RefusalError(422, error)
+        case ValueError() | TypeError() | LookupError() if type(error).__module__.startswith("pydantic"):
+            return malformed(_reasons(error))
+    return RefusalError(500, StateError("the server failed", hint="its log has the request under the X-Request-ID of this answer"))
+
+
+def _reasons(error: Any) -> str:
+    """Where a message breaks its model, and how; never the values, which pydantic's own text shows."""
+    found = [(".".join(map(str, each["loc"])), each["msg"]) for each in error.errors(include_url=False, include_input=False)[:5]]
+    return "; ".join(f"{place}: {reason}" if place else reason for place, reason in found)
+
+
+def refuse(refusal: RefusalError) -> Response:
+    """The answer to a refused request."""
+    body = json.dumps(error_document(refusal.error), separators=(",", ":")).encode()
+    return Response(body, refusal.status, refusal.headers, bodies.JSON)
+
+
+def answer(value: Any, accepted: list[str]) -> Response:
+    """A value in the best form that the client accepts and that holds it exactly. Raises ``RefusalError`` if there is none."""
+    if value is NOTHING:
+        return Response(status_code=204)
+    try:
+        for kind in accepted:
+            if kind == bodies.NATIVE:
+                return Response(bodies.encode(value, "the answer"), media_type=kind)
+            try:
+                return Response(bodies.encode_json(value, "the answer"), media_type=kind)
+            except UnserializableValueError:
+                if bodies.NATIVE not in accepted:
+                    raise
+    except StateError as error:
+        error.remains = ""
+        raise RefusalError(406, error) from error
+    raise AssertionError("checked before the call")

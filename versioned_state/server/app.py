@@ -1,0 +1,264 @@
+"""The application: a request on its way to a service, and back. Layer: server.
+
+::
+
+    id ── 401 ── 413, 408 ── 503 ── which operation: 404, 405 ── 404: the one answer ── 403, 406, 415, 400, 422 ── the service ── log
+
+The one answer, for a session of another user and for one that is not there, comes before all refusals that would tell the two apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from versioned_state.errors import InvalidArgumentError, LimitExceededError, StateError, UnknownOutcomeError, UnreachableStoreError
+from versioned_state.server import exactly_once
+from versioned_state.server.answers import (
+    RefusalError,
+    absent,
+    answer,
+    forbidden,
+    malformed,
+    refusal_of,
+    refuse,
+    unauthorized,
+)
+from versioned_state.server.limits import DisconnectedError, Limits, read_body, too_many
+from versioned_state.server.log import RequestLog, request_id
+from versioned_state.server.openapi import document
+from versioned_state.server.operations import OPERATIONS, Call, Operation, Services
+from versioned_state.server.requests import arguments_of, split_query
+from versioned_state.server.tokens import EVERY_USER, Grant, Tokens
+from versioned_state.services.remote import bodies
+
+KEY_HEADER: Final = "idempotency-key"
+AGE_HEADER: Final = "idempotency-age"
+
+_LATE: Final = "the store did not answer in time"
+
+_OPEN: Final = frozenset({"/health", "/openapi.json"})
+
+
+@dataclass
+class Server:
+    """What the requests of an application share.
+
+    Attributes:
+        tokens: may be replaced at any time.
+        under_way: calls on the services, those that were answered with 504 among them.
+    """
+
+    services: Services
+    tokens: Tokens
+    limits: Limits = field(default_factory=Limits)
+    under_way: set[asyncio.Task[Any]] = field(default_factory=set)
+    requests: int = 0
+    _writes: dict[tuple[str, str, str], asyncio.Task[Any]] = field(default_factory=dict)
+
+    def application(self) -> Starlette:
+        """The ASGI application. Its lifespan starts and stops the services."""
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            async with self.services:
+                yield
+                if self.under_way:
+                    await asyncio.wait(self.under_way)
+
+        by_path: dict[str, dict[str, Operation]] = {}
+        for operation in OPERATIONS:
+            by_path.setdefault(operation.path, {})[operation.method] = operation
+        routes = [Route(path, self._endpoint(methods), methods=list(methods)) for path, methods in by_path.items()]
+        routes += [Route("/health", self._health), Route("/openapi.json", self._openapi)]
+        application = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _no_operation})
+        application.router.redirect_slashes = False
+        application.add_middleware(_Guard, server=self)
+        return application
+
+    async def _health(self, _: Request) -> Response:
+        healthy = await self.services.health()
+        body = bodies.encode_json({"status": "ok" if healthy else "the store does not answer"})
+        return Response(body, 200 if healthy else 503, media_type=bodies.JSON)
+
+    async def _openapi(self, _: Request) -> Response:
+        return Response(bodies.encode_json(document()), media_type=bodies.JSON)
+
+    def _endpoint(self, methods: Mapping[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            method = "GET" if request.method == "HEAD" else request.method
+            return await self._perform(methods[method], request)
+
+        return endpoint
+
+    async def _perform(self, operation: Operation, request: Request) -> Response:
+        """Carry out an operation of a request whose token and size are good. Raises ``RefusalError``."""
+        grant: Grant = request.scope["versioned_state.grant"]
+        query = split_query(request.scope["query_string"])
+        users = query.get("user_id", [])
+        if not all(map(grant.covers, users)):
+            raise absent()
+        user_id = users[0] if users else "" if grant.user == EVERY_USER else grant.user
+        call = Call(self.services, user_id, next(iter(query.get("session_id", ())), None))
+        try:
+            accepted = self._check(operation, grant, request)
+            arguments = arguments_of(query, operation.parameters)
+            call.arguments = {name: value for name, value in arguments.items() if name not in ("user_id", "session_id")}
+            if not users and grant.user == EVERY_USER:
+                raise malformed("the token is for every user, so the parameter user_id says which")
+            operation.check_session(call)
+            call.body = _body_of(operation, request.headers, request.scope["versioned_state.body"])
+        except RefusalError:
+            # A session that is not there gets the one answer whatever else is wrong.
+            if operation.must_exist and (users or grant.user != EVERY_USER) and not await operation.exists(call):
+                raise absent() from None
+            raise
+        return answer(await self._call(operation, call, request.headers), accepted)
+
+    @staticmethod
+    def _check(operation: Operation, grant: Grant, request: Request) -> list[str]:
+        """The media types that the client accepts. Raises ``RefusalError`` if there are none, or the token lacks the scope."""
+        if operation.scope not in grant.scopes:
+            raise forbidden(operation.scope)
+        try:
+            accepted = bodies.acceptable(", ".join(request.headers.getlist("accept")))
+        except InvalidArgumentError as error:
+            raise RefusalError(400, error) from None
+        if not accepted:
+            raise malformed(f"answers are {bodies.JSON} or {bodies.NATIVE}, and the request accepts neither", 406)
+        return accepted
+
+    async def _call(self, operation: Operation, call: Call, headers: Headers) -> Any:
+        """The result of an operation, which goes on if its client does not wait for it. Raises ``RefusalError``."""
+        request = _written(operation, headers)
+        name = None if request is None else (call.user_id, operation.name, request.id)
+        task = None if name is None else self._writes.get(name)
+        if task is None:
+            task = asyncio.ensure_future(_run(operation, call, request))
+            self.under_way.add(task)
+            task.add_done_callback(self.under_way.discard)
+            if name is not None:
+                # The client may repeat it before it has ended: both then wait for this one.
+                self._writes[name] = task
+                task.add_done_callback(lambda _: self._writes.pop(name))
+        done, _ = await asyncio.wait((task,), timeout=self.limits.call_timeout)
+        if done:
+            return task.result()
+        task.add_done_callback(_ignore)
+        if operation.scope == "read":
+            raise RefusalError(504, UnreachableStoreError(_LATE, hint="try again"))
+        error = UnknownOutcomeError(_LATE, remains="the write goes on", hint="repeat it with its Idempotency-Key: it is done once")
+        raise RefusalError(504, error)
+
+
+async def _run(operation: Operation, call: Call, request: exactly_once.Request | None) -> Any:
+    exactly_once.REQUEST.set(request)
+    while True:
+        try:
+            return await operation.run(call)
+        except exactly_once.RepeatedError as error:
+            if error.request is request:
+                return await operation.repeated(call, error.commit)
+            # It was another of those that were to be done together: nothing was done, so again.
+
+
+def _ignore(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # it was answered already
+
+
+def _written(operation: Operation, headers: Headers) -> exactly_once.Request | None:
+    """The identity of a write, if its client gave it one. Raises ``RefusalError``."""
+    key, age = headers.get(KEY_HEADER), headers.get(AGE_HEADER)
+    if key is None or operation.scope != "write":
+        return None
+    if not 1 <= len(key) <= 128 or not key.isascii() or not key.isprintable():
+        raise malformed("the Idempotency-Key is 1 to 128 characters of ASCII", 400)
+    if age is not None and not (age.isascii() and age.isdecimal() and len(age) <= 6):
+        raise malformed("the Idempotency-Age is a number of seconds", 400)
+    return exactly_once.Request(key, None if age is None else float(age))
+
+
+def _body_of(operation: Operation, headers: Headers, body: bytes) -> Any:
+    """The value of a request's body. Raises ``RefusalError``."""
+    if operation.body is None:
+        if body:
+            raise malformed("the request has a body, and takes none", 400)
+        return None
+    kind = bodies.media_type(headers.get("content-type", ""))
+    try:
+        if kind == bodies.NATIVE:
+            value = bodies.decode(body)
+        elif kind == bodies.JSON:
+            value = bodies.decode_json(body)
+        else:
+            raise malformed(f"a body is {bodies.JSON} or {bodies.NATIVE}, as its Content-Type says", 415)
+    except LimitExceededError as error:
+        raise RefusalError(422, error) from None
+    except StateError as error:
+        raise RefusalError(400, error) from None
+    operation.check_body(value)
+    return value
+
+
+async def _no_operation(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    what = "the server has no such path" if error.status_code == 404 else f"{error.detail}"
+    headers = {name.replace("-", "_"): value for name, value in (error.headers or {}).items()}
+    return refuse(RefusalError(error.status_code, InvalidArgumentError(what, hint="/openapi.json has the API"), **headers))
+
+
+class _Guard:
+    """The first to get a request: its id, its token, its body, its errors, its line in the log."""
+
+    def __init__(self, app: ASGIApp, server: Server) -> None:
+        self._app = app
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        log = RequestLog(scope, request_id(headers.get("x-request-id")), send)
+        try:
+            await self._answer(scope, headers, receive, log)
+        except DisconnectedError:
+            log.disconnected()
+        except Exception as error:  # noqa: BLE001 - every failure is answered, and the log has it
+            refusal = refusal_of(error)
+            log.failed(error, refusal)
+            if not log.status:
+                await refuse(refusal)(scope, receive, log.send)
+        finally:
+            log.write()
+
+    async def _answer(self, scope: Scope, headers: Headers, receive: Receive, log: RequestLog) -> None:
+        server = self._server
+        if scope["path"] in _OPEN:
+            await self._app(scope, receive, log.send)
+            return
+        grant = server.tokens.grant(headers.get("authorization", ""))
+        if grant is None:
+            raise unauthorized()
+        scope["versioned_state.grant"] = grant
+        scope["versioned_state.body"] = body = await read_body(receive, headers.get("content-length"), server.limits)
+        log.received = len(body)
+        if server.requests >= server.limits.max_requests or len(server.under_way) >= 2 * server.limits.max_requests:
+            raise too_many()
+        server.requests += 1
+        try:
+            await self._app(scope, receive, log.send)
+        finally:
+            server.requests -= 1

@@ -1,0 +1,177 @@
+"""A write that a client repeats, since its reply was lost, is done once. Layer: server.
+
+Each write has an id, which the client keeps when it repeats the write. The commit keeps the id in its meta. Before a commit is made, the
+commits before it are searched for the same id, back to the time at which the client may have sent the write first; so it is too after
+another instance was faster and the commit is made again on top of its head. Whoever of two attempts comes second finds the first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from itertools import islice
+from threading import Lock
+from time import time_ns
+from typing import Any, Final
+
+from versioned_state.objects.address import Address
+from versioned_state.objects.store import Staging
+from versioned_state.repository.database import Database
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import Commit
+from versioned_state.services.lanes import callers
+from versioned_state.values.trees.tree import Tree
+
+META: Final = "request"
+"""The name under which a commit's meta has the id of its request."""
+
+_MARGIN_S: Final = 60
+"""How much the clocks of instances may differ, and how long one of them may take from a request to its commit."""
+
+_FIRST_STEPS: Final = 1000
+"""Commits that are read for a write that was not repeated: only another attempt that was faster could have left one."""
+
+_BRANCHES: Final = 4096
+"""Branches whose latest requests are kept in memory."""
+
+
+@dataclass(slots=True)
+class Request:
+    """A write of a client, as one instance got it.
+
+    Attributes:
+        id: its id.
+        age: seconds since the client sent it first; None if this is the first attempt.
+        made: the commits of this attempt.
+    """
+
+    id: str
+    age: float | None = None
+    made: set[Address] = field(default_factory=set)
+    arrived: int = field(default_factory=lambda: time_ns() // 1000)
+
+    @property
+    def since(self) -> int:
+        """The time, in microseconds, before which no commit of the write was made."""
+        return self.arrived - int(((self.age or 0.0) + _MARGIN_S) * 1_000_000)
+
+
+REQUEST: Final[ContextVar[Request | None]] = ContextVar("versioned_state_request", default=None)
+"""The write that is under way in a context."""
+
+
+class RepeatedError(Exception):
+    """A write was done by an earlier attempt: ``commit`` is its commit. Nothing was changed.
+
+    The call may have been one of several that would have been done together, so ``request`` may be that of another one.
+    """
+
+    def __init__(self, request: Request, commit: Commit) -> None:
+        super().__init__(commit.id)
+        self.request, self.commit = request, commit
+
+
+@dataclass(slots=True)
+class _Recent:
+    """The requests of the latest commits of a branch, of all since a time."""
+
+    since: int
+    times: dict[str, int] = field(default_factory=dict)
+    commits: dict[str, Commit] = field(default_factory=dict)
+
+    def add(self, commits: Iterable[Commit]) -> None:
+        """Add newer commits, oldest first, and let go of what is older than any first attempt."""
+        for commit in commits:
+            for id in _ids_of(commit):
+                self.times[id] = commit.time
+                self.commits[id] = commit
+        oldest = time_ns() // 1000 - 2 * _MARGIN_S * 1_000_000
+        while self.times and (first := next(iter(self.times.items())))[1] < oldest:
+            del self.times[first[0]], self.commits[first[0]]
+            self.since = max(self.since, first[1] + 1)
+
+
+class OnceDatabase(Database):
+    """A database whose commits know their requests."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._recent: OrderedDict[Address, _Recent] = OrderedDict()  # by the last commit that is in it
+        self._lock = Lock()
+
+    def write_commit(
+        self,
+        tree: Tree,
+        parents: tuple[Commit, ...],
+        *,
+        staging: Staging,
+        message: str,
+        author: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Commit:
+        """As ``Database.write_commit``. Raises ``RepeatedError`` if a request of this context has a commit already."""
+        requests = _requests()
+        if not requests:
+            return super().write_commit(tree, parents, staging=staging, message=message, author=author, meta=meta)
+        self._check(requests, parents[0])
+        ids = [request.id for request in requests]
+        meta = {**(meta or {}), META: ids[0] if len(ids) == 1 else ids}
+        commit = super().write_commit(tree, parents, staging=staging, message=message, author=author, meta=meta)
+        for request in requests:
+            request.made.add(commit.address)
+        return commit
+
+    def _check(self, requests: Sequence[Request], head: Commit) -> None:
+        """Raise ``RepeatedError`` if one of the latest commits of a branch is that of another attempt."""
+        recent = self._recent_of(head, min(request.since for request in requests))
+        for request in requests:
+            found = recent.commits.get(request.id)
+            if found is None and request.since < recent.since and request.age is not None:
+                found = self._find(request, head)
+            if found is not None and found.address not in request.made:
+                raise RepeatedError(request, found)
+
+    def _recent_of(self, head: Commit, since: int) -> _Recent:
+        """The requests of the commits up to ``head``. Cost: the commits since it was asked for last; else those since a time."""
+        new: list[Commit] = []
+        known = None
+        for commit in islice(graph.first_parents(head, self.commits.read), _FIRST_STEPS):
+            with self._lock:
+                known = self._recent.pop(commit.address, None)
+            if known is not None:
+                break
+            if commit.time < since:
+                break
+            new.append(commit)
+        if len(new) == _FIRST_STEPS:
+            since = new[-1].time
+        recent = _Recent(since) if known is None else known
+        recent.add(reversed(new))
+        with self._lock:
+            self._recent[head.address] = recent
+            while len(self._recent) > _BRANCHES:
+                self._recent.popitem(last=False)
+        return recent
+
+    def _find(self, request: Request, head: Commit) -> Commit | None:
+        """The commit of an attempt that may be long ago."""
+        for commit in graph.first_parents(head, self.commits.read):
+            if commit.time < request.since:
+                break
+            if request.id in _ids_of(commit):
+                return commit
+        return None
+
+
+def _ids_of(commit: Commit) -> Sequence[str]:
+    ids = commit.meta.get(META) if commit.meta else None
+    return [ids] if type(ids) is str else [id for id in ids if type(id) is str] if type(ids) is list else []
+
+
+def _requests() -> list[Request]:
+    """The writes that are under way in this context."""
+    together = callers()
+    found = [context.get(REQUEST) for context in together] if together else [REQUEST.get()]
+    return [request for request in found if request is not None]

@@ -1,0 +1,150 @@
+"""The OpenAPI document, made of the table of operations. Layer: server."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from versioned_state.server.operations import OPERATIONS, Operation
+from versioned_state.server.requests import Parameter
+from versioned_state.services.remote import bodies
+from versioned_state.services.schemas.agent_schemas import Message
+
+_REFUSALS: Final[dict[str, str]] = {
+    "400": "The request does not read.",
+    "401": "No token, or one that is not known.",
+    "404": "There is no such session, or it is another user's: the two answers are the same.",
+    "406": "The answer cannot be given in the accepted form without a change of its types; `path` in `facts` is where.",
+    "408": "The body came too slowly.",
+    "409": "Others wrote to the same place at the same time.",
+    "413": "The body is too large.",
+    "415": "The body is of another media type.",
+    "422": "The request is well formed, and asks for what cannot be.",
+    "500": "The server failed.",
+    "503": "The server or its store is busy, or cannot be reached: nothing was changed. Try again.",
+    "504": "The store did not answer in time. A write may have been done: repeated with its `Idempotency-Key` it is done once.",
+    "507": "The store is full.",
+}
+_FORBIDDEN: Final = "The token lacks the scope."
+
+_ERROR: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "type": {"type": "string", "description": "The class of the error in `versioned_state.errors`."},
+                "what": {"type": "string"},
+                "remains": {"type": "string", "description": "What the failed call leaves behind."},
+                "hint": {"type": "string", "description": "The way out, if there is one."},
+                "facts": {"type": "object"},
+            },
+            "required": ["type", "what", "remains", "hint", "facts"],
+        }
+    },
+    "required": ["error"],
+}
+
+_KEY: Final[dict[str, Any]] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "The identity of a write: repeated with the same key, it is done once.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
+}
+_AGE: Final[dict[str, Any]] = {
+    "name": "Idempotency-Age",
+    "in": "header",
+    "description": "For a repeated write: seconds since it was sent first.",
+    "schema": {"type": "integer", "minimum": 0, "maximum": 999999},
+}
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The document."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    paths["/health"] = {
+        "get": {
+            "operationId": "health",
+            "summary": "Whether the server and its store answer.",
+            "security": [],
+            "responses": {
+                code: _response(
+                    text, {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}, json_only=True
+                )
+                for code, text in (("200", "They do."), ("503", "They do not."))
+            },
+        }
+    }
+    message = Message.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas = message.pop("$defs", {})
+    schemas["Message"] = message
+    schemas["Session"] = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string"},
+            "user_id": {"type": "string"},
+            "messages": {"type": "array", "items": {"$ref": "#/components/schemas/Message"}},
+        },
+        "required": ["id", "user_id", "messages"],
+    }
+    schemas["Error"] = _ERROR
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "versioned-state",
+            "version": "1",
+            "description": "States, histories and memories of many users, with history. Every answer has an `X-Request-ID`.",
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}, "schemas": schemas},
+    }
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    codes = {code: text for code, text in _REFUSALS.items() if code != "415" or operation.body is not None}
+    if operation.scope == "write":
+        codes["403"] = _FORBIDDEN
+    else:
+        codes["403"] = _FORBIDDEN
+    responses = {code: _response(text, {"$ref": "#/components/schemas/Error"}, json_only=True) for code, text in sorted(codes.items())}
+    if operation.result is None:
+        responses["204"] = {"description": "Done."}
+    else:
+        responses["200"] = _response("Done.", dict(operation.result))
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "description": f"Needs the scope `{operation.scope}`.",
+        "parameters": [
+            *(_parameter(each, required=each.name == "session_id" and operation.session == "required") for each in operation.parameters),
+            *((_KEY, _AGE) if operation.scope == "write" else ()),
+        ],
+        "responses": responses,
+    }
+    if operation.body is not None:
+        described["requestBody"] = {
+            "required": True,
+            "content": {bodies.JSON: {"schema": dict(operation.body)}, bodies.NATIVE: {"schema": {"type": "string", "format": "binary"}}},
+        }
+    return described
+
+
+def _parameter(parameter: Parameter, *, required: bool) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "in": "query",
+        "required": required,
+        "description": parameter.description,
+        "schema": dict(parameter.schema),
+    }
+
+
+def _response(text: str, schema: dict[str, Any], *, json_only: bool = False) -> dict[str, Any]:
+    content: dict[str, Any] = {bodies.JSON: {"schema": schema}}
+    if not json_only:
+        content[bodies.NATIVE] = {"schema": {"type": "string", "format": "binary"}}
+    return {"description": text, "content": content}

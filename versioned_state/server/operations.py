@@ -1,0 +1,444 @@
+"""The operations of the API: each is a call of a service, as a row of a table. Layer: server.
+
+The table is also what the OpenAPI document is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from versioned_state.repository.history.commit import Commit
+from versioned_state.server.answers import NOTHING, absent, malformed
+from versioned_state.server.requests import SESSION, USER, Parameter, count, integer, number, text
+from versioned_state.server.tokens import Scope
+from versioned_state.services.agent_state import VersionedStateService
+from versioned_state.services.memory import VersionedMemoryService
+from versioned_state.services.remote.messages import document_of, session_document
+from versioned_state.services.schemas.session import Session
+from versioned_state.services.session_history.session_history_service import VersionedSessionHistoryService
+from versioned_state.services.store_service import StoreService
+
+Method = Literal["GET", "POST", "DELETE"]
+Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The services that a server offers.
+
+    Attributes:
+        state, history, memory: over one repository. ``history`` does not create a session that is asked for.
+        opening: the same history, which does.
+    """
+
+    state: VersionedStateService
+    history: VersionedSessionHistoryService
+    opening: VersionedSessionHistoryService
+    memory: VersionedMemoryService
+
+    async def __aenter__(self) -> Self:
+        for service in self._all:
+            await service.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        for service in self._all:
+            await service.stop()
+
+    async def health(self) -> bool:
+        """Whether the store answers."""
+        return await self.state.health()
+
+    @property
+    def _all(self) -> tuple[StoreService, ...]:
+        return self.state, self.history, self.opening, self.memory
+
+
+@dataclass(slots=True)
+class Call:
+    """A request that an operation carries out."""
+
+    services: Services
+    user_id: str
+    session_id: str | None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    body: Any = None
+
+
+async def _nowhere(_: Call) -> bool:
+    return True
+
+
+async def _nothing(_: Call, __: Commit) -> Any:
+    return NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A row of the API.
+
+    Attributes:
+        run: makes the call; its result is the answer, ``NOTHING`` none.
+        own: the parameters besides user and session.
+        session: whether it takes a session.
+        must_exist: whether a session that is not there is an error; ``exists`` says whether it is there.
+        body, result: schemas of the request's body and of the answer; None if there is none.
+        repeated: the answer if an earlier attempt has made the commit.
+    """
+
+    name: str
+    method: Method
+    path: str
+    summary: str
+    run: Callable[[Call], Awaitable[Any]]
+    own: tuple[Parameter, ...] = ()
+    session: Literal["none", "optional", "required"] = "none"
+    must_exist: bool = False
+    exists: Callable[[Call], Awaitable[bool]] = _nowhere
+    body: Schema | None = None
+    result: Schema | None = None
+    repeated: Callable[[Call, Commit], Awaitable[Any]] = _nothing
+    reads: bool = False
+    """Whether a POST only reads."""
+
+    @property
+    def scope(self) -> Scope:
+        """The scope that a token needs."""
+        return "read" if self.method == "GET" or self.reads else "write"
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """All parameters of the query."""
+        return (USER, *(() if self.session == "none" else (SESSION,)), *self.own)
+
+    def check_session(self, call: Call) -> None:
+        """Raise ``RefusalError`` if the session is needed, and not given."""
+        if self.session == "required" and call.session_id is None:
+            raise malformed("the parameter session_id is missing")
+
+    def check_body(self, value: Any) -> None:
+        """Raise ``RefusalError`` if the body is not of the kind that its schema says; the service looks further."""
+        kinds = {"object": dict, "array": list}
+        allowed = [self.body] if self.body is None or "oneOf" not in self.body else self.body["oneOf"]
+        if not any(each is not None and type(value) is kinds.get(each["type"]) for each in allowed):
+            names = " or ".join(str(each["type"]) for each in allowed if each is not None)
+            raise malformed(f"the body is not an {names}")
+
+
+def _found(value: Any) -> Any:
+    if value is None:
+        raise absent()
+    return value
+
+
+# States
+
+
+async def _has_state(call: Call) -> bool:
+    return bool(await call.services.state.list_rounds(call.user_id, call.session_id))
+
+
+async def _save(call: Call) -> Any:
+    given = call.arguments
+    number = await call.services.state.save_state(
+        call.user_id, call.body, call.session_id, given.get("round_id"), ttl_seconds=given.get("ttl_seconds")
+    )
+    return {"round_id": number}
+
+
+async def _saved(_: Call, commit: Commit) -> Any:
+    return {"round_id": commit.meta["round"]}
+
+
+async def _export(call: Call) -> Any:
+    return _found(await call.services.state.export_state(call.user_id, call.session_id, call.arguments.get("round_id")))
+
+
+async def _list_state_sessions(call: Call) -> Any:
+    return await call.services.state.list_sessions(call.user_id)
+
+
+async def _list_rounds(call: Call) -> Any:
+    return await call.services.state.list_rounds(call.user_id, call.session_id) or _found(None)
+
+
+async def _delete_state(call: Call) -> Any:
+    number = call.arguments.get("round_id")
+    rounds = await call.services.state.list_rounds(call.user_id, call.session_id)
+    if not rounds or (number is not None and number not in rounds):
+        raise absent()
+    await call.services.state.delete_state(call.user_id, call.session_id, number)
+    return NOTHING
+
+
+# Histories
+
+
+async def _has_session(call: Call) -> bool:
+    assert call.session_id is not None
+    return await call.services.history.get_session(call.user_id, call.session_id, last=0) is not None
+
+
+async def _create_session(call: Call) -> Any:
+    return session_document(await call.services.history.create_session(call.user_id, call.session_id, **call.arguments))
+
+
+async def _open_session(call: Call) -> Any:
+    assert call.session_id is not None
+    return session_document(_found(await call.services.opening.get_session(call.user_id, call.session_id, call.arguments.get("last"))))
+
+
+async def _get_session(call: Call) -> Any:
+    assert call.session_id is not None
+    return session_document(_found(await call.services.history.get_session(call.user_id, call.session_id, call.arguments.get("last"))))
+
+
+async def _list_history_sessions(call: Call) -> Any:
+    return [session_document(session) for session in await call.services.history.list_sessions(call.user_id, **call.arguments)]
+
+
+async def _delete_user_sessions(call: Call) -> Any:
+    await call.services.history.delete_user_sessions(call.user_id)
+    return NOTHING
+
+
+async def _delete_session(call: Call) -> Any:
+    if not await _has_session(call):
+        raise absent()
+    assert call.session_id is not None
+    await call.services.history.delete_session(call.user_id, call.session_id)
+    return NOTHING
+
+
+async def _append(call: Call) -> Any:
+    assert call.session_id is not None
+    await call.services.history.append_message(Session(id=call.session_id, user_id=call.user_id), call.body, **call.arguments)
+    return NOTHING
+
+
+async def _created_again(call: Call, _: Commit) -> Any:
+    return await _open_session(call)
+
+
+# Memories
+
+
+async def _add_memory(call: Call) -> Any:
+    await call.services.memory.add_memory(call.user_id, call.body, call.session_id)
+    return NOTHING
+
+
+async def _search_memory(call: Call) -> Any:
+    body = call.body
+    if body.keys() - {"messages", "filters"} or type(body.get("messages")) is not list:
+        raise malformed('the body of a search is {"messages": […], "filters": {…}}')
+    found = await call.services.memory.search_memory(call.user_id, body["messages"], body.get("filters"))
+    return [document_of(message) for message in found]
+
+
+async def _list_memory(call: Call) -> Any:
+    if call.body.keys() - {"filters"}:
+        raise malformed('the body of a listing is {"filters": {…}}')
+    found = await call.services.memory.list_memory(call.user_id, call.body.get("filters"))
+    return [document_of(message) for message in found]
+
+
+async def _delete_memory(call: Call) -> Any:
+    await call.services.memory.delete_memory(call.user_id, call.session_id)
+    return NOTHING
+
+
+# The table
+
+_ANY: Final[Schema] = {"type": "object"}
+_MESSAGE: Final[Schema] = {"$ref": "#/components/schemas/Message"}
+_MESSAGES: Final[Schema] = {"type": "array", "items": _MESSAGE}
+_SESSION: Final[Schema] = {"$ref": "#/components/schemas/Session"}
+_IDS: Final[Schema] = {"type": "array", "items": {"type": "string"}}
+_NUMBERS: Final[Schema] = {"type": "array", "items": {"type": "integer"}}
+_ROUND_ID: Final[Schema] = {"type": "object", "properties": {"round_id": {"type": "integer"}}, "required": ["round_id"]}
+_SEARCH: Final[Schema] = {
+    "type": "object",
+    "properties": {"messages": _MESSAGES, "filters": {"oneOf": [_ANY, {"type": "null"}]}},
+    "required": ["messages"],
+    "additionalProperties": False,
+}
+_LISTING: Final[Schema] = {
+    "type": "object",
+    "properties": {"filters": {"oneOf": [_ANY, {"type": "null"}]}},
+    "additionalProperties": False,
+}
+
+_ROUND: Final = integer("round_id", "The number of the round; by default the latest, or for a save the next one.")
+_LAST: Final = count("last", "The newest messages that are wanted; by default all.")
+_TTL: Final = number("ttl_seconds", "Seconds after which the session expires, if nothing is saved.")
+_AFTER: Final = (text("after", "Begin after the session of this id."), count("limit", "The most sessions that are wanted."))
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    Operation(
+        name="save_state",
+        method="POST",
+        path="/v1/state",
+        summary="Save a state as a round.",
+        run=_save,
+        repeated=_saved,
+        own=(_ROUND, _TTL),
+        session="optional",
+        body=_ANY,
+        result=_ROUND_ID,
+    ),
+    Operation(
+        name="export_state",
+        method="GET",
+        path="/v1/state",
+        summary="The state of a round.",
+        run=_export,
+        own=(_ROUND,),
+        session="optional",
+        must_exist=True,
+        exists=_has_state,
+        result=_ANY,
+    ),
+    Operation(
+        name="delete_state",
+        method="DELETE",
+        path="/v1/state",
+        summary="Delete a session, or one round of it.",
+        run=_delete_state,
+        own=(_ROUND,),
+        session="optional",
+        must_exist=True,
+        exists=_has_state,
+    ),
+    Operation(
+        name="list_rounds",
+        method="GET",
+        path="/v1/state/rounds",
+        summary="The rounds of a session, in order.",
+        run=_list_rounds,
+        session="optional",
+        must_exist=True,
+        exists=_has_state,
+        result=_NUMBERS,
+    ),
+    Operation(
+        name="list_state_sessions",
+        method="GET",
+        path="/v1/state/sessions",
+        summary="The sessions of a user that have a state.",
+        run=_list_state_sessions,
+        result=_IDS,
+    ),
+    Operation(
+        name="create_session",
+        method="POST",
+        path="/v1/history/sessions",
+        summary="Create a session, or find it: its history stays.",
+        run=_create_session,
+        repeated=_created_again,
+        own=(_TTL, _LAST),
+        session="optional",
+        result=_SESSION,
+    ),
+    Operation(
+        name="list_sessions",
+        method="GET",
+        path="/v1/history/sessions",
+        summary="The sessions of a user, without their messages.",
+        run=_list_history_sessions,
+        own=_AFTER,
+        result={"type": "array", "items": _SESSION},
+    ),
+    Operation(
+        name="delete_user_sessions",
+        method="DELETE",
+        path="/v1/history/sessions",
+        summary="Delete all sessions of a user.",
+        run=_delete_user_sessions,
+    ),
+    Operation(
+        name="get_session",
+        method="GET",
+        path="/v1/history/session",
+        summary="A session with its messages.",
+        run=_get_session,
+        own=(_LAST,),
+        session="required",
+        must_exist=True,
+        exists=_has_session,
+        result=_SESSION,
+    ),
+    Operation(
+        name="open_session",
+        method="POST",
+        path="/v1/history/session",
+        summary="A session with its messages; it is created, unless it is there or was deleted.",
+        run=_open_session,
+        repeated=_created_again,
+        own=(_LAST,),
+        session="required",
+        result=_SESSION,
+    ),
+    Operation(
+        name="delete_session",
+        method="DELETE",
+        path="/v1/history/session",
+        summary="Delete a session.",
+        run=_delete_session,
+        session="required",
+        must_exist=True,
+        exists=_has_session,
+    ),
+    Operation(
+        name="append_message",
+        method="POST",
+        path="/v1/history/messages",
+        summary="Append a message, or several, to a session.",
+        run=_append,
+        own=(_TTL,),
+        session="required",
+        must_exist=True,
+        exists=_has_session,
+        body={"oneOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
+    ),
+    Operation(
+        name="add_memory",
+        method="POST",
+        path="/v1/memory",
+        summary="Add messages to the memory of a user.",
+        run=_add_memory,
+        session="optional",
+        body={"type": "array", "items": {"type": "object"}},
+    ),
+    Operation(
+        name="search_memory",
+        method="POST",
+        path="/v1/memory/search",
+        summary="Search the memory of a user.",
+        run=_search_memory,
+        body=_SEARCH,
+        result=_MESSAGES,
+        reads=True,
+    ),
+    Operation(
+        name="list_memory",
+        method="POST",
+        path="/v1/memory/list",
+        summary="A page of the memory of a user.",
+        run=_list_memory,
+        body=_LISTING,
+        result=_MESSAGES,
+        reads=True,
+    ),
+    Operation(
+        name="delete_memory",
+        method="DELETE",
+        path="/v1/memory",
+        summary="Delete the memory of a user, or that of one session.",
+        run=_delete_memory,
+        session="optional",
+    ),
+)

@@ -1,0 +1,79 @@
+"""Connections that cost nothing for long: time limits beneath ASGI, which sees requests only once their head is there. Layer: server."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from versioned_state.server.limits import Limits
+
+_LINGER_S = 2.0
+"""How long the rest of a body is read, and dropped, after its request was refused: a client that is cut off may not see the answer."""
+
+
+class GuardedProtocol(H11Protocol):
+    """HTTP/1.1 whose clients must send the head of a request in time, and read the response in time.
+
+    A client that sends a byte now and then would otherwise keep its connection for ever; so would one that never reads.
+    """
+
+    def __init__(self, limits: Limits, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._limits = limits
+        self._reading: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._writing is None:
+            self._writing = self.loop.call_later(self._limits.send_timeout, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _watch(self) -> None:
+        """Set the time by which the client must have sent the head that it began, or the rest of a body that was refused."""
+        seconds: float | None = None
+        if self.conn.their_state is h11.IDLE:
+            if self.conn.trailing_data[0] or self.cycle is None:
+                seconds = self._limits.head_timeout
+        elif self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
+            self._unset_keepalive_if_required()
+            seconds = _LINGER_S
+        if seconds is None:
+            if self._reading is not None:
+                self._reading.cancel()
+                self._reading = None
+        elif self._reading is None:
+            self._reading = self.loop.call_later(seconds, self.transport.abort)
+
+
+def guarded(limits: Limits) -> Any:
+    """The protocol of a server, as uvicorn takes it: something that makes one for each connection."""
+    return partial(GuardedProtocol, limits)

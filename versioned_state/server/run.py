@@ -1,0 +1,163 @@
+"""A server as a process: its services, its socket, its signals. Layer: server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+
+from versioned_state.errors import InvalidArgumentError, StateError
+from versioned_state.repository.repository import Repository
+from versioned_state.server.app import Server
+from versioned_state.server.exactly_once import OnceDatabase
+from versioned_state.server.limits import Limits
+from versioned_state.server.log import logger
+from versioned_state.server.operations import Services
+from versioned_state.server.protocol import guarded
+from versioned_state.server.tokens import Tokens
+from versioned_state.services.agent_state import VersionedStateService
+from versioned_state.services.memory import VersionedMemoryService
+from versioned_state.services.session_history.session_history_service import VersionedSessionHistoryService
+from versioned_state.storage import KVStore
+
+_BACKLOG: Final = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a server runs.
+
+    Attributes:
+        host, port: where it listens; port 0 is any free one.
+        tokens: the file of tokens. It is read again on SIGHUP; a file that is wrong is then refused, and the tokens stay.
+        grace: seconds that requests have to end after SIGTERM or Ctrl-C. A second signal ends the process at once.
+    """
+
+    tokens: str
+    host: str = "127.0.0.1"
+    port: int = 8420
+    limits: Limits = field(default_factory=Limits)
+    grace: float = 30.0
+
+
+def services_over(store: KVStore) -> Services:
+    """The services that a server offers over a store. Nothing is pickled, whatever the store: others write to it."""
+    repository = Repository.over(OnceDatabase(store, pickle="refuse"))
+    return Services(
+        state=VersionedStateService(repository),
+        history=VersionedSessionHistoryService(repository, create_missing=False),
+        opening=VersionedSessionHistoryService(repository, create_missing=True),
+        memory=VersionedMemoryService(repository),
+    )
+
+
+def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> None:
+    """Serve until a signal ends it: accepted requests finish, and no other is accepted. The store is not closed.
+
+    Args:
+        ready: called with the URL as soon as requests are accepted.
+
+    Raises:
+        InvalidArgumentError: the tokens are wrong.
+        StateError: the address cannot be used.
+        StorageError: the store failed.
+    """
+    server = Server(services_over(store), Tokens.read(options.tokens), options.limits)
+    listener = _listen(options.host, options.port)
+    try:
+        config = uvicorn.Config(
+            server.application(),
+            http=guarded(options.limits),
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=options.limits.idle_timeout,  # type: ignore[arg-type]
+            timeout_graceful_shutdown=options.grace,  # type: ignore[arg-type]
+            server_header=False,
+            proxy_headers=False,
+        )
+        _Process(config, server, options, lambda: ready(_url(listener))).run(sockets=[listener])
+    finally:
+        listener.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except BaseException:
+            listener.close()
+            raise
+    except (OSError, OverflowError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidArgumentError(f"cannot listen on {host}:{port}: {reason}", remains="nothing was started") from None
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Process(uvicorn.Server):
+    """uvicorn with the signals of a service."""
+
+    def __init__(self, config: uvicorn.Config, server: Server, options: Options, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._server = server
+        self._options = options
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logger.info("stopping", extra={"event": "stopping"})
+        # Calls on a store that hangs do not end: what was accepted is then lost like with a process that dies.
+        asyncio.get_running_loop().call_later(self._options.grace + 1, _quit)
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        handlers: dict[signal.Signals, Any] = {signal.SIGINT: self.handle_exit, signal.SIGTERM: self.handle_exit}
+        if hasattr(signal, "SIGHUP"):
+            handlers[signal.SIGHUP] = self._reload
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            _quit()
+        self.should_exit = True
+
+    def _reload(self, sig: int, frame: FrameType | None) -> None:
+        try:
+            self._server.tokens = Tokens.read(self._options.tokens)
+        except (StateError, OSError) as error:
+            logger.error("the tokens stay as they were: %s", error, extra={"event": "reload"})
+        else:
+            logger.info("read %d tokens", len(self._server.tokens), extra={"event": "reload"})
+
+
+def _quit() -> None:
+    """End the process now. Its threads may wait for a store for ever, so it does not wait for them."""
+    os._exit(1)

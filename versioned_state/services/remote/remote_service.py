@@ -1,0 +1,298 @@
+"""``RemoteService``: a service that another process offers: its connections, its retries, its errors. Layer: services.
+
+::
+
+    call ── accepted ── lane of the session ── thread: request ──┬── answer
+                                 ▲                               ├── refused for lack of room: again
+                                 └── after a pause, the same id ─┴── the reply was lost: again; a write has an id, and is done once
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from asyncio import wait, wrap_future
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from threading import Lock
+from typing import Any, ClassVar, Final, Literal, TypeVar
+from urllib.parse import quote_from_bytes, urlsplit
+from uuid import uuid4
+
+from versioned_state.errors import (
+    InvalidArgumentError,
+    MissingDependencyError,
+    ServiceNotStartedError,
+    SessionNotFoundError,
+    StateError,
+    StorageError,
+    UnknownOutcomeError,
+    UnreachableStoreError,
+)
+from versioned_state.off_loop import off_loop, result_of, running_loop
+from versioned_state.repository.names.branch_name import branch_name
+from versioned_state.services.base import ServiceWithLifecycleManager
+from versioned_state.services.lanes import Lanes, LanesClosedError
+from versioned_state.services.remote import bodies
+from versioned_state.services.remote.errors import error_of
+from versioned_state.values.typed.registry import Classes
+
+try:
+    import httpx
+except ImportError as missing:
+    raise MissingDependencyError("a remote service", extra="client") from missing
+
+T = TypeVar("T")
+
+Method = Literal["GET", "POST", "DELETE"]
+
+_HEALTH_S: Final = 2.0
+_HEALTH: Final = "%health"
+_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 2.0
+_BUSY: Final = 503
+"""Refused before anything was done."""
+_LATE: Final = frozenset({502, 504})
+"""Nobody knows what was done: the store, or the instance behind a balancer, did not answer."""
+
+
+class RemoteService(ServiceWithLifecycleManager):
+    """A service of another process, which ``vstate serve`` offers over HTTP, as the class of the same calls.
+
+    Values come back exactly as they were, and errors as the same classes. A request whose reply is lost is sent again, also to another
+    instance behind the same URL; a write is done once all the same. The calls on one session go one after another, as they were made; a
+    call that is cancelled before it has begun is dropped, and one that has begun ends first. Its calls are coroutines of any event loop.
+
+    Args:
+        url: of the server, such as ``http://127.0.0.1:8420``.
+        token: the bearer token. It is sent with every request, in clear text unless the URL is ``https://``.
+        timeout: seconds that a server has for one answer.
+        attempts: how often a request is sent at most.
+        connections: requests that are under way at once; more of them wait.
+        classes: of which classes instances are made of what a server sends, besides those that are ``register``-ed: ``"loaded"`` is those
+            that this process has imported. Others come as ``Tagged``.
+    """
+
+    lane_of: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        timeout: float = 40.0,
+        attempts: int = 5,
+        connections: int = 32,
+        classes: Classes = "registered",
+    ) -> None:
+        self._url = _checked_url(url)
+        if type(token) is not str or not token.isascii() or not token.isprintable() or not token or " " in token:
+            raise InvalidArgumentError("the token of a server is a text of ASCII without spaces", remains="nothing was opened")
+        if type(timeout) not in (int, float) or not 0 < timeout < float("inf"):
+            raise InvalidArgumentError("timeout is a number of seconds above 0", remains="nothing was opened")
+        for name, value in (("attempts", attempts), ("connections", connections)):
+            if type(value) is not int or value < 1:
+                raise InvalidArgumentError(f"{name} is an int from 1 up", remains="nothing was opened")
+        if classes not in ("registered", "loaded"):
+            raise InvalidArgumentError(f"classes is 'registered' or 'loaded', not {classes!r:.40}", remains="nothing was opened")
+        self._token = token
+        self._timeout = float(timeout)
+        self._attempts = attempts
+        self._connections = connections
+        self._classes: Classes = classes
+        self._turn = Lock()  # of start and stop
+        self._client: httpx.Client | None = None
+        self._lanes: Lanes | None = None
+        self._stopped = False
+
+    # Beginning and end
+
+    async def start(self) -> None:
+        """Get ready. Nothing is sent: ``health`` says whether the server is there."""
+        await off_loop(self._start)
+
+    async def stop(self) -> None:
+        """Refuse new calls, finish the accepted ones, and close the connections."""
+        await off_loop(self._stop)
+
+    async def health(self) -> bool:
+        """Whether the service is started, and the server and its store answer within two seconds. Never raises."""
+        lanes, client = self._lanes, self._client
+        if lanes is None or client is None:
+            return False
+        try:
+            answer = wrap_future(lanes.submit(_HEALTH, lambda: client.get("/health", timeout=_HEALTH_S).status_code == 200))
+        except LanesClosedError:
+            return False
+        done, _ = await wait((answer,), timeout=_HEALTH_S)
+        if not done:
+            answer.cancel()
+            return False
+        return answer.exception() is None and answer.result()
+
+    def _start(self) -> None:
+        with self._turn:
+            if self._client is not None:
+                return
+            self._client = httpx.Client(
+                base_url=self._url,
+                timeout=self._timeout,
+                limits=httpx.Limits(max_connections=self._connections, max_keepalive_connections=self._connections, keepalive_expiry=30.0),
+                headers={"Authorization": f"Bearer {self._token}", "Accept": bodies.NATIVE},
+                trust_env=False,
+            )
+            self._lanes = Lanes(self._connections)
+            self._stopped = False
+
+    def _stop(self) -> None:
+        with self._turn:
+            lanes, client = self._lanes, self._client
+            self._stopped = True
+            if lanes is None or client is None:
+                return
+            try:
+                lanes.close()
+            finally:
+                self._lanes = self._client = None
+                client.close()
+
+    # Calls
+
+    async def _call(
+        self,
+        method: Method,
+        path: str,
+        user_id: str,
+        session_id: str | None = None,
+        *,
+        body: Any = None,
+        has_body: bool = False,
+        absent: Callable[[], T] | None = None,
+        reads: bool = False,
+        **parameters: object,
+    ) -> Any:
+        """The value of an answer, None if it has none. The body is encoded before this returns to the event loop.
+
+        Args:
+            absent: the result if there is no such session; without it, that raises ``SessionNotFoundError``.
+            reads: whether a POST only reads.
+            parameters: of the query; None: it is left out.
+        """
+        running_loop()
+        for name, id in (("user_id", user_id), ("session_id", session_id or "")):
+            if not isinstance(id, str):
+                raise InvalidArgumentError(f"{name} is a string, not {type(id).__name__}", remains="nothing was read or changed")
+        lane = f"{self.lane_of}/{branch_name(user_id, session_id or '')}"
+        query = _query({"user_id": user_id, "session_id": session_id, **parameters})
+        content = bodies.encode(body) if has_body else None
+        write = method != "GET" and not reads
+        return await self._run(lane, lambda: self._send(method, path + query, content, write=write, absent=absent))
+
+    async def _run(self, lane: str, function: Callable[[], T]) -> T:
+        lanes = self._lanes
+        try:
+            if lanes is None:
+                raise LanesClosedError
+            future: Future[T] = lanes.submit(lane, function)
+        except LanesClosedError:
+            raise ServiceNotStartedError(type(self).__name__, stopped=self._stopped) from None
+        return await result_of(future)
+
+    def _send(self, method: Method, target: str, content: bytes | None, *, write: bool, absent: Callable[[], T] | None) -> Any:
+        """Send a request until there is an answer. Runs on a thread."""
+        client = self._client
+        assert client is not None
+        headers = {} if content is None else {"Content-Type": bodies.NATIVE}
+        if write:
+            headers["Idempotency-Key"] = uuid4().hex
+        began, in_doubt = time.monotonic(), False
+        failure: StorageError | None = None
+        for attempt in range(self._attempts):
+            if attempt:
+                pause = min(_LONGEST_PAUSE_S, _PAUSE_S * 2**attempt)
+                time.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - so that clients do not come again all at once
+                if write:
+                    headers["Idempotency-Age"] = str(int(time.monotonic() - began) + 1)
+            try:
+                response = client.request(method, target, content=content, headers=headers)
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+                failure = UnreachableStoreError(f"the server at {self._url} cannot be reached: {error}", remains="nothing was changed")
+                failure.__cause__ = error
+                continue
+            except httpx.TransportError as error:
+                in_doubt = in_doubt or write
+                failure = UnreachableStoreError(f"the server at {self._url} did not answer: {type(error).__name__}")
+                failure.__cause__ = error
+                continue
+            if response.status_code != _BUSY and response.status_code not in _LATE:
+                if response.status_code == 404 and method == "DELETE" and in_doubt:
+                    return None  # an earlier attempt deleted it
+                return self._value(response, absent)
+            in_doubt = in_doubt or (write and response.status_code in _LATE)
+            failure = self._failure(response)
+        assert failure is not None
+        if in_doubt:
+            raise UnknownOutcomeError(
+                f"the server at {self._url} was asked {self._attempts} times, and did not say whether the write was done",
+                remains="it was done once, or not",
+                hint="read it back before you write it again",
+            ) from failure
+        raise failure
+
+    def _failure(self, response: httpx.Response) -> StorageError:
+        error = _error(response)
+        if isinstance(error, StorageError):
+            return error
+        return UnreachableStoreError(f"the server at {self._url} answered with {response.status_code}", hint="try again")
+
+    def _value(self, response: httpx.Response, absent: Callable[[], T] | None) -> Any:
+        """The value of an answer. Raises the error that it is."""
+        if response.status_code == 204:
+            return None
+        if response.status_code == 200:
+            kind = bodies.media_type(response.headers.get("content-type", ""))
+            try:
+                if kind == bodies.NATIVE:
+                    return bodies.decode(response.content, classes=self._classes)
+            except InvalidArgumentError as error:
+                raise StorageError(f"the server at {self._url} sent an answer that does not read") from error
+            raise StorageError(f"the server at {self._url} answered as {kind or 'nothing'}", hint="it is perhaps not vstate serve")
+        said = _error(response)
+        if absent is not None and isinstance(said, SessionNotFoundError):
+            return absent()
+        if said is not None:
+            raise said
+        raise StorageError(f"the server at {self._url} answered with {response.status_code}", hint="it is perhaps not vstate serve")
+
+
+def _error(response: httpx.Response) -> StateError | None:
+    """The error of an answer that is not a success; None if it says none that is known."""
+    if bodies.media_type(response.headers.get("content-type", "")) != bodies.JSON:
+        return None
+    try:
+        return error_of(bodies.decode_json(response.content))
+    except InvalidArgumentError:
+        return None
+
+
+def _checked_url(url: object) -> str:
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        _ = parts and parts.port
+    except ValueError:
+        parts = None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
+        shown = f"{url!r:.60}" if parts is None or not parts.username else "a URL with a user"
+        raise InvalidArgumentError(
+            f"{shown} is not the URL of a server",
+            remains="nothing was opened",
+            hint="such as http://127.0.0.1:8420; the token is an argument",
+        )
+    assert isinstance(url, str)
+    return url.rstrip("/")
+
+
+def _query(parameters: Mapping[str, object]) -> str:
+    """A query in which ids of any characters arrive as they are: lone surrogates too, which no URL library takes."""
+    given = [(name, str(value)) for name, value in parameters.items() if value is not None]
+    return "?" + "&".join(f"{name}={quote_from_bytes(value.encode('utf-8', 'surrogatepass'), safe='')}" for name, value in given)

@@ -1,0 +1,67 @@
+"""``RemoteStateService``: the states of a server. Layer: services."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.services.agent_state.state_service import StateService
+from versioned_state.services.remote.remote_service import RemoteService
+
+
+class RemoteStateService(RemoteService, StateService):
+    """The state service of a server: see ``RemoteService`` for its arguments, and ``StateService`` for its calls."""
+
+    lane_of = "state"
+
+    async def save_state(
+        self,
+        user_id: str,
+        state: dict[str, Any],
+        session_id: str | None = None,
+        round_id: int | None = None,
+        ttl_seconds: float | None = None,
+    ) -> int:
+        """Save a state, as it is when this is called, as a round; the number of the round. Values that are not data are refused."""
+        if not isinstance(state, dict):
+            raise InvalidArgumentError(f"a state is a dict, not {type(state).__name__}", remains="nothing was saved")
+        _check("round_id", round_id, int)
+        _check("ttl_seconds", ttl_seconds, int, float)
+        saved = await self._call(
+            "POST",
+            "/v1/state",
+            user_id,
+            session_id or None,
+            body=dict(state),
+            has_body=True,
+            round_id=round_id,
+            ttl_seconds=ttl_seconds,
+        )
+        return int(saved["round_id"])
+
+    async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
+        """The state of a round, by default of the latest one; None if there is no such user, session or round."""
+        _check("round_id", round_id, int)
+        state: dict[str, Any] | None = await self._call(
+            "GET", "/v1/state", user_id, session_id or None, round_id=round_id, absent=lambda: None
+        )
+        return state
+
+    async def list_sessions(self, user_id: str) -> list[str]:
+        """The ids of a user's sessions that have a round, in order."""
+        return list(await self._call("GET", "/v1/state/sessions", user_id, absent=list))
+
+    async def list_rounds(self, user_id: str, session_id: str | None = None) -> list[int]:
+        """The rounds of a session, in order; none if there is no such session."""
+        return list(await self._call("GET", "/v1/state/rounds", user_id, session_id or None, absent=list))
+
+    async def delete_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> None:
+        """Delete a round of a session, or by default the session. What is not there is no error."""
+        _check("round_id", round_id, int)
+        await self._call("DELETE", "/v1/state", user_id, session_id or None, round_id=round_id, absent=lambda: None)
+
+
+def _check(name: str, value: object, *types: type) -> None:
+    if value is not None and type(value) not in types:
+        kinds = " or ".join(each.__name__ for each in types)
+        raise InvalidArgumentError(f"{name} is of type {kinds}, not {type(value).__name__}", remains="nothing was changed")
