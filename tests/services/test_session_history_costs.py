@@ -87,6 +87,16 @@ async def test_the_request_of_a_stateless_server_does_not_grow_with_the_session(
         assert whole.bytes_written < 3_000
 
 
+@in_event_loop
+async def test_the_last_messages_are_read_together_however_large_they_are() -> None:
+    store = Counting(Memory())
+    async with SessionHistoryService.over(store) as service:
+        session = await service.create_session("u", "s")
+        await service.append_message(session, [text(f"{n} " + "words " * 1_000) for n in range(100)])
+    async with SessionHistoryService.over(store) as service:
+        assert (await counted(store, service.get_session("u", "s", last=20))).round_trips <= 6
+
+
 @pytest.mark.parametrize(
     ("call", "most"),
     [

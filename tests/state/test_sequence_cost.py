@@ -164,6 +164,22 @@ def test_what_nobody_holds_is_let_go_of(make):
     assert in_memory(state) == 0
 
 
+@pytest.mark.parametrize(
+    "read", [lambda sequence: sequence[-20:], lambda sequence: sequence == [*sequence], list], ids=["slice", "compare", "all"]
+)
+def test_large_elements_are_read_together(read):
+    store = Counting(Memory())
+    with Versioned(store) as state:
+        state["list"] = [{"n": n, "text": "words " * 1_000 + str(n)} for n in range(100)]
+        state.commit()
+    repository = Repository(store)
+    with Versioned(repository) as state:
+        for sequence in (state.sequence("list"), repository.snapshot("main").sequence("list")):
+            store.reset()
+            read(sequence)
+            assert store.reset().round_trips <= 8
+
+
 def test_an_iteration_holds_some_of_the_elements(monkeypatch):
     state, _ = cold(100_000, "iteration")
     most = 0

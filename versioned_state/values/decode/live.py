@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from versioned_state.objects.address import Address
@@ -37,6 +38,11 @@ class LiveDecoder(Decoder):
     def decode_live(self, cell: bytes) -> tuple[Any, Baseline | None]:
         """The value, and the baseline that ``Encoder.encode`` gives for it. Raises the same as ``decode``."""
         result: tuple[Any, Baseline | None] = self._run((cell,), lambda: self._live(cell))
+        return result
+
+    def decode_live_many(self, cells: Sequence[bytes]) -> list[tuple[Any, Baseline | None]]:
+        """``decode_live`` for some cells, whose objects are read together."""
+        result: list[tuple[Any, Baseline | None]] = self._run(cells, lambda: [self._live(cell) for cell in cells])
         return result
 
     def _live(self, cell: bytes) -> tuple[Any, Baseline | None]:

@@ -17,6 +17,7 @@ from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.values.cells import ELEMENT_INLINE
 from versioned_state.values.codec.scalars import TooDeepError, is_plain
 from versioned_state.values.decode.live import LiveDecoder
+from versioned_state.values.detection.baselines import Baseline
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.inline import plain_cell
@@ -87,7 +88,10 @@ class UnloadedLists:
         edits = self._edits(key)
         values: list[Any] = []
         for piece in edits.between(start, end):
-            values += map(self._decoder.decode, self._stored(edits, piece)) if isinstance(piece, range) else [each.value for each in piece]
+            if isinstance(piece, range):
+                values += self._decoder.decode_many(list(self._stored(edits, piece)))
+            else:
+                values += [each.value for each in piece]
         return values
 
     def read(self, key: bytes, picked: range) -> list[Any]:
@@ -103,8 +107,10 @@ class UnloadedLists:
                 if isinstance(piece, list):
                     values += [element.value for element in piece[::step]]
                 else:
-                    for index, cell in zip(range(0, len(piece), step), self._stored(edits, piece[::step]), strict=True):
-                        element = self.element(piece[index], cell)
+                    cells = list(self._stored(edits, piece[::step]))
+                    decoded = self._decoder.decode_live_many(cells)
+                    for index, cell, (value, base) in zip(range(0, len(piece), step), cells, decoded, strict=True):
+                        element = self._made(piece[index], cell, value, base)
                         values.append(element.value)
                         if type(element.value) in IMMUTABLE:
                             continue
@@ -128,7 +134,9 @@ class UnloadedLists:
 
     def element(self, at: int | None, cell: bytes) -> Element:
         """An element as it is stored. Raises as a read of a state does."""
-        value, base = self._decoder.decode_live(cell)
+        return self._made(at, cell, *self._decoder.decode_live(cell))
+
+    def _made(self, at: int | None, cell: bytes, value: Any, base: Baseline | None) -> Element:
         return Element(value, at, cell, base, None if base is not None else self._fingerprint(value))
 
     def _fingerprint(self, value: Any) -> Any:
