@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from versioned_state.services.lanes import Lanes, LanesClosedError
+from versioned_state.services.calls.lanes import Lanes, LanesClosedError
 
 
 class Adder:

@@ -21,7 +21,7 @@ from versioned_state.objects.store import Staging
 from versioned_state.repository.database import Database
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
-from versioned_state.services.lanes import callers
+from versioned_state.services.calls.lanes import callers
 from versioned_state.values.trees.tree import Tree
 
 META: Final = "request"

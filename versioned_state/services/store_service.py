@@ -21,8 +21,9 @@ from versioned_state.off_loop import off_loop, result_of, running_loop
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
 from versioned_state.services.base import ServiceWithLifecycleManager
-from versioned_state.services.handles import Handles
-from versioned_state.services.lanes import Lanes, LanesClosedError
+from versioned_state.services.calls.handles import Handles
+from versioned_state.services.calls.lanes import Lanes, LanesClosedError
+from versioned_state.services.calls.telemetry import measure_calls
 from versioned_state.state.open import CACHE_BYTES
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Cache, KVStore, Memory, open_store
@@ -55,6 +56,10 @@ class StoreService(ServiceWithLifecycleManager):
 
     kind: ClassVar[str] = ""
     """The first part of the branches' names. Two services over one store differ in it. It begins with a mark that no id begins with."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        measure_calls(cls)
 
     def __init__(
         self,

@@ -58,6 +58,16 @@ def content_of(repository: Repository, commit: Commit) -> dict[str, Any]:
     return snapshot.copy()
 
 
+def files_of(repository: Repository, commit: Commit) -> FileTree | None:
+    """The files of a session's sandboxes, if it has any. Cost: reads them."""
+    database = repository.database
+    if not has_files(_nodes(database), commit.tree):
+        return None
+    found = Snapshot(database.objects, commit.tree, database.policy, commit=commit, cache=database.nodes)[FILES_KEY]
+    assert isinstance(found, FileTree)
+    return found
+
+
 def has_files(nodes: Nodes, tree: Tree) -> bool:
     """Whether the root of a commit has the files of sandboxes. Reads none of them."""
     cell = find(nodes, tree, user_key(FILES_KEY)) if tree.count else None

@@ -18,7 +18,7 @@ from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.services.agent_state.reading import commit_of, content_of, has_files, rounds_at
 from versioned_state.services.agent_state.rounds import LARGEST, Rounds, RoundsHook
 from versioned_state.services.agent_state.writer import Session, SessionGoneError, expire
-from versioned_state.services.heads import is_over
+from versioned_state.services.calls.heads import is_over
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.trees.nodes import Nodes
@@ -70,17 +70,51 @@ def delete_round(state: Versioned, session: Session, number: int) -> None:
     """Commit that a session has a round no more. If the branch stands on it, the content is then that of the highest one left."""
 
     def prepare(head: Commit, rounds: Rounds) -> tuple[Rounds, dict[str, Any]] | None:
-        if number not in rounds:
-            return None
-        left = rounds.settled(head.height).without(number)
-        if rounds.current == number:
-            latest = left.latest
-            commit = None if latest is None else commit_of(state.repository.database, head, latest)
-            _assign(state, {} if commit is None else content_of(state.repository, commit))
-            left = left if latest is None else left.at(latest, head.height + 1)
-        return left, session.meta(deleted_round=number)
+        return (_without(state, head, rounds, [number]), session.meta(deleted_round=number)) if number in rounds else None
 
     _commit(state, session, prepare)
+
+
+def retain(state: Versioned, session: Session, *, keep_last: int | None, since: int | None) -> tuple[int, int]:
+    """Commit that a session has its last rounds only, and those that are newer; how many are gone, and how many commits the others need.
+
+    Args:
+        keep_last: how many of the highest rounds stay.
+        since: rounds whose commit is not older than this time stay too, in microseconds.
+    """
+    gone: list[int] = []
+
+    def prepare(head: Commit, rounds: Rounds) -> tuple[Rounds, dict[str, Any]] | None:
+        numbers = list(rounds)
+        last = max(keep_last or 0, 1)  # the latest round always stays
+        gone[:] = [number for number in numbers[:-last] if since is None or _time_of(state, head, number) < since]
+        if not gone:
+            return None
+        return _without(state, head, rounds, gone), session.meta(deleted_rounds=len(gone))
+
+    left = _commit(state, session, prepare)
+    if left is None:
+        return 0, 0
+    heights = (state.head.height if number == left.current else left.height(number) or 0 for number in left)
+    return len(gone), state.head.height - min(heights, default=state.head.height) + 1
+
+
+def _time_of(state: Versioned, head: Commit, number: int) -> int:
+    commit = commit_of(state.repository.database, head, number)
+    return 0 if commit is None else commit.time
+
+
+def _without(state: Versioned, head: Commit, rounds: Rounds, numbers: list[int]) -> Rounds:
+    """The rounds without some, for a commit on the head. If that is one of them, the handle gets the content of the highest one left."""
+    left = rounds.settled(head.height)
+    for number in numbers:
+        left = left.without(number)
+    if rounds.current in numbers:
+        latest = left.latest
+        commit = None if latest is None else commit_of(state.repository.database, head, latest)
+        _assign(state, {} if commit is None else content_of(state.repository, commit))
+        left = left if latest is None else left.at(latest, head.height + 1)
+    return left
 
 
 def _commit(state: Versioned, session: Session, prepare: _Prepare) -> Rounds | None:

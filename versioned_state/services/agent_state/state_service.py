@@ -6,6 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from versioned_state.agents.modules.containers import copied
@@ -14,15 +15,17 @@ from versioned_state.repository.arguments import as_ttl, count
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.repository import Repository
+from versioned_state.services import users
 from versioned_state.services.agent_state import saving
 from versioned_state.services.agent_state.reading import commit_of, content_of, rounds_at
 from versioned_state.services.agent_state.rounds import check_number
 from versioned_state.services.agent_state.writer import Encoded, Session, SessionGoneError, SessionHandle, StoreNeededError
 from versioned_state.services.base import ServiceWithLifecycleManager
-from versioned_state.services.handles import close_handle
-from versioned_state.services.heads import at_head
+from versioned_state.services.calls.handles import close_handle
+from versioned_state.services.calls.heads import at_head, head_of
 from versioned_state.services.session_hooks import SessionHooks
 from versioned_state.services.store_service import StoreService
+from versioned_state.services.users import UserErasure
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import KVStore
 from versioned_state.values.encode.walks import exceeds
@@ -33,6 +36,9 @@ _Ready = tuple[SessionHandle, Encoded]
 """A state that is encoded, and the handle to save it with."""
 
 DEFAULT_SESSION: Final = "default"
+
+_USERS: Final = "%users"
+"""The lane of calls on all that a user has."""
 
 _REDIS: Final = "redis://localhost:6379/0"
 
@@ -234,6 +240,77 @@ class VersionedStateService(StoreService, StateService):
                 self._accepted_repository().branches.delete(branch, force=True)
 
         await self._run(branch, remove)
+
+    # Retention and users
+
+    async def retain(
+        self,
+        user_id: str,
+        session_id: str | None = None,
+        *,
+        keep_last: int | None = None,
+        older_than: timedelta | None = None,
+        gc: bool = False,
+    ) -> int:
+        """Delete the rounds of a session beyond the last ones, or beyond an age, and their history; how many are gone.
+
+        Args:
+            keep_last: the highest rounds that stay; the latest one stays in any case.
+            older_than: of the others, those go whose commit is older; all of them without it.
+            gc: collect garbage right afterwards; until some gc, the store keeps the content.
+
+        Raises:
+            InvalidArgumentError: neither was given, or one makes no sense.
+            StorageError: the store failed. Run it again.
+        """
+        if keep_last is None and older_than is None:
+            raise InvalidArgumentError("retain needs keep_last or older_than", remains="nothing was deleted")
+        if keep_last is not None:
+            count("keep_last", keep_last, least=1)
+        branch, session = self._session_of(user_id, session_id)
+
+        def retain() -> int:
+            repository = self._accepted_repository()
+            if head_of(repository.database, branch) is None:
+                return 0
+            since = None if older_than is None else repository.database.now() - older_than // timedelta(microseconds=1)
+            gone, commits = self._joined(branch, lambda state: saving.retain(state, session, keep_last=keep_last, since=since))
+            if gone:
+                repository.prune(branches=branch, keep_last=commits, gc=gc)
+            return gone
+
+        return await self._run(branch, retain)
+
+    async def delete_user(self, user_id: str) -> UserErasure:
+        """Erase all that a user has in the store, that of the other services too, with its history; a report that is the proof.
+
+        Cost: as of ``purge``. A call on the user's sessions that is made meanwhile begins a new session.
+
+        Raises:
+            UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
+            StoreBusyError, StorageError: it did not finish. Run it again.
+        """
+        user = _id("user_id", user_id)
+
+        def erase() -> UserErasure:
+            report = users.delete_user(self._accepted_repository(), user)
+            assert self._handles is not None
+            for branch in report.branches:
+                self._handles.forget(branch)
+            return report
+
+        return await self._run(_USERS, erase)
+
+    async def export_user(self, user_id: str, path: str | os.PathLike[str]) -> int:
+        """Write all that a user has in the store into a new file of JSON lines; the number of records. ``read_export`` reads it.
+
+        Raises:
+            InvalidArgumentError: there is a file.
+            OSError: the file cannot be written.
+            StorageError: the store failed. There is no file then.
+        """
+        user = _id("user_id", user_id)
+        return await self._run(_USERS, lambda: users.export_user(self._accepted_repository(), user, path))
 
     # Sessions
 

@@ -24,7 +24,7 @@ from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.services.agent_state.reading import has_files
 from versioned_state.services.agent_state.rounds import LARGEST, Rounds, rounds_of
-from versioned_state.services.heads import is_over
+from versioned_state.services.calls.heads import is_over
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.state.branch.commit_options import OnMoved
 from versioned_state.state.branch.resolving import Resolving

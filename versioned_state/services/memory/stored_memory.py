@@ -20,7 +20,7 @@ from versioned_state.errors import (
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.maintenance.purge import PurgeReport
 from versioned_state.repository.repository import Repository
-from versioned_state.services.handles import Handles
+from versioned_state.services.calls.handles import Handles
 from versioned_state.services.memory import vectors
 from versioned_state.services.memory.indexes.in_state import WORDS
 from versioned_state.services.memory.indexes.index import WordIndex

@@ -23,8 +23,8 @@ from versioned_state.repository.maintenance.expire import expire_branch
 from versioned_state.repository.names.branch_name import id_of
 from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.repository import Repository
-from versioned_state.services.handles import Handles
-from versioned_state.services.heads import at_head, is_over
+from versioned_state.services.calls.handles import Handles
+from versioned_state.services.calls.heads import at_head, is_over
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.state.branch.in_doubt import GIVEN_UP

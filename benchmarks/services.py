@@ -1,0 +1,246 @@
+"""``scripts/bench services``: saves of an agent's state for many users, beside AgentScope Runtime's own service on the same Redis.
+
+The runtime is taken from a folder beside the environment, without what it depends on; only its service of states is loaded, which needs
+redis-py alone. Each save hands over the whole state, made anew, as an agent's ``state_dict()`` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import data, report
+from benchmarks.measure import environment
+from benchmarks.servers import Servers
+from versioned_state import Repository
+from versioned_state.services.agent_state import RedisStateService, StateService
+from versioned_state.storage import Redis
+
+PEERS: Final = Path(sys.prefix) / "agentscope-runtime"
+MESSAGES: Final = 200
+SESSIONS: Final = (1, 8, 100)
+SIZES: Final = (10, 1_000, 100_000)
+CLIENTS: Final = 4
+SAVES: Final = 100
+IDLE: Final = 10_000
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, print the tables, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks services", description="Saves of states for many users, on Redis.")
+    parser.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], default=SIZES, metavar="N,N")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="few saves: to see that it works, not to quote")
+    parser.add_argument("--part", choices=("saves", "sizes", "contention", "idle"), help="one part only")
+    options = parser.parse_args(arguments)
+    turns, sizes = (1, (10, 100)) if options.quick else (options.turns, options.sizes)
+    theirs = _runtime()
+    if theirs is None:
+        print(f"agentscope-runtime is not in {PEERS}: scripts/bench services puts it there")
+    with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
+        facts = environment(Path(name)) | {"load": f"{os.getloadavg()[0]:.1f}", "Redis": "appendonly yes, at a Unix socket"}
+        print(", ".join(f"{name} {value}" for name, value in facts.items()))
+        url = servers.redis.url
+        sides: dict[str, type[Any]] = {"here": RedisStateService} | ({} if theirs is None else {"AgentScope Runtime": theirs})
+        if options.part in (None, "saves"):
+            rows = [_saves(sides, url, sessions, turns, quick=options.quick) for sessions in SESSIONS]
+            columns = [*(f"{side}, saves/s" for side in sides), "ratio", "of turns", *(f"{side}, KB a save" for side in sides), ""]
+            report.print_table([f"{MESSAGES} messages, 2 more a save: sessions at once", *columns], rows)
+        if options.part in (None, "sizes"):
+            rows = [[f"{size:,}", _ms(_among(url, size))] for size in sizes]
+            report.print_table(["sessions in the store", "read a session, save a round"], rows)
+        if options.part in (None, "contention"):
+            rows = [[side, f"{_contend(service, url):,} of {CLIENTS * SAVES}"] for side, service in sides.items()]
+            report.print_table([f"{CLIENTS} processes, {SAVES} saves at once each", "rounds kept"], rows)
+        if options.part in (None, "idle"):
+            count = 200 if options.quick else IDLE
+            report.print_table([f"{count:,} idle sessions", "MB"], [["memory of the process", f"{_idle(url, count):.0f}"]])
+    return 0
+
+
+def _runtime() -> type[Any] | None:
+    """The ``RedisStateService`` of AgentScope Runtime; None if it is not there."""
+    if not (PEERS / "agentscope_runtime").is_dir():
+        return None
+    for name in ("agentscope_runtime", "agentscope_runtime.engine", "agentscope_runtime.engine.services"):
+        package = types.ModuleType(name)
+        package.__path__ = [str(PEERS.joinpath(*name.split(".")))]  # its own __init__ imports all of it
+        sys.modules[name] = package
+    from agentscope_runtime.engine.services.agent_state.redis_state_service import RedisStateService as Theirs
+
+    found: type[Any] = Theirs
+    return found
+
+
+def _state(messages: list[dict[str, Any]], turn: int) -> dict[str, Any]:
+    """A state as ``state_dict()`` gives it: new containers each time."""
+    return {
+        "memory": {"content": [dict(message) for message in messages]},
+        "name": "assistant",
+        "sys_prompt": "You are a helpful assistant.",
+        "toolkit": {"active_groups": []},
+        "turn": turn,
+    }
+
+
+class _Agents:
+    """Agents that each save after two more messages."""
+
+    def __init__(self, service: Any, sessions: int) -> None:
+        self._service = service
+        loaded = data.load()
+        self._more = loaded.messages(400, start=MESSAGES)
+        self._messages = [loaded.messages(MESSAGES) for _ in range(sessions)]
+        self._turn = 0
+
+    async def save(self, rounds: int) -> None:
+        """So many saves of each, all agents at once."""
+        await asyncio.gather(*(self._save(number, rounds) for number in range(len(self._messages))))
+        self._turn += rounds
+
+    async def _save(self, number: int, rounds: int) -> None:
+        messages = self._messages[number]
+        for turn in range(self._turn, self._turn + rounds):
+            messages += self._more[2 * turn % 400 : 2 * turn % 400 + 2]
+            await self._service.save_state(f"user-{number}", _state(messages, turn), session_id="trip")
+
+
+def _saves(sides: dict[str, type[Any]], url: str, sessions: int, turns: int, *, quick: bool) -> list[str]:
+    import redis
+
+    client = redis.Redis.from_url(url)
+    rounds = 2 if quick else max(2, 40 // sessions)
+
+    async def measure() -> tuple[dict[str, list[float]], dict[str, float]]:
+        seconds: dict[str, list[float]] = {side: [] for side in sides}
+        stored: dict[str, float] = dict.fromkeys(sides, 0)
+        for turn in range(turns):
+            for side in list(sides)[:: 1 if turn % 2 else -1]:
+                client.flushall()
+                service = sides[side](redis_url=url)
+                await service.start()
+                agents = _Agents(service, sessions)
+                await agents.save(1)
+                before = _bytes(client)
+                gc.collect()
+                start = time.perf_counter()
+                await agents.save(rounds)
+                seconds[side].append((time.perf_counter() - start) / sessions / rounds)
+                stored[side] += (_bytes(client) - before) / sessions / rounds / turns
+                await service.stop()
+        return seconds, stored
+
+    seconds, stored = asyncio.run(measure())
+    rates = [f"{1 / statistics.median(each):,.0f}" for each in seconds.values()]
+    sizes = [f"{each / 1000:.1f}" for each in stored.values()]
+    if len(sides) == 1:
+        return [f"{sessions}", *rates, "", "", *sizes, ""]
+    ours, theirs = seconds.values()
+    ratios = sorted(b / a for a, b in zip(ours, theirs, strict=True))
+    smaller = stored["AgentScope Runtime"] / stored["here"]
+    return [f"{sessions}", *rates, f"{statistics.median(ratios):.1f}", f"{ratios[0]:.1f} to {ratios[-1]:.1f}", *sizes, f"1/{smaller:.0f}"]
+
+
+def _bytes(client: Any) -> int:
+    """What all keys take in the server's memory."""
+    return sum(client.memory_usage(key, samples=0) or 0 for key in client.keys("*"))
+
+
+def _among(url: str, size: int) -> float:
+    """The median seconds of a request of a server that knows nothing yet: read a session and save a round, among so many sessions."""
+    store = Redis(url, prefix=f"among-{size}")
+    with store:
+        repository = Repository(store)
+
+        async def fill() -> None:
+            async with StateService.over(repository) as service:
+                state = {"messages": data.load().messages(20)}
+                for start in range(0, size, 1000):
+                    calls = (service.save_state(f"user-{n // 10}", state, f"s{n}") for n in range(start, min(start + 1000, size)))
+                    await asyncio.gather(*calls)
+
+        async def ask(number: int) -> float:
+            start = time.perf_counter()
+            async with RedisStateService(url + f"?prefix=among-{size}", cache_bytes=0) as service:
+                opened = time.perf_counter()
+                user, session = f"user-{number // 10}", f"s{number}"
+                state = await service.export_state(user, session)
+                assert state is not None
+                state["messages"].append({"role": "user", "content": str(start)})
+                await service.save_state(user, state, session)
+                return time.perf_counter() - opened
+
+        asyncio.run(fill())
+        return statistics.median(asyncio.run(ask((size // 2 + n) % size)) for n in range(25))
+
+
+def _contend(service: type[Any], url: str) -> int:
+    """How many rounds are kept of the saves of several processes on one session."""
+    import redis
+
+    redis.Redis.from_url(url).flushall()
+    context = multiprocessing.get_context("fork")
+    clients = [context.Process(target=_client, args=(service, url, number)) for number in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+
+    async def kept() -> int:
+        reader = service(redis_url=url)
+        await reader.start()
+        found = [await reader.export_state("u", "s", number) for number in range(1, CLIENTS * SAVES + 1)]
+        await reader.stop()
+        return len({(each["client"], each["save"]) for each in found if each is not None})
+
+    return asyncio.run(kept())
+
+
+def _client(service: type[Any], url: str, number: int) -> None:
+    async def save() -> None:
+        own = service(redis_url=url)
+        await own.start()
+        await asyncio.gather(*(own.save_state("u", {"client": number, "save": n}, "s") for n in range(SAVES)))
+        await own.stop()
+
+    asyncio.run(save())
+
+
+def _idle(url: str, count: int) -> float:
+    """The memory in MB that a process has grown by, after it saved so many sessions."""
+
+    async def save() -> float:
+        async with RedisStateService(url + "?prefix=idle") as service:
+            await service.save_state("first", {"n": 1})
+            gc.collect()
+            before = _resident()
+            for start in range(0, count, 500):
+                calls = (
+                    service.save_state(f"u{n}", {"messages": [{"role": "user", "content": f"hello {n}"}] * 10})
+                    for n in range(start, min(start + 500, count))
+                )
+                await asyncio.gather(*calls)
+            gc.collect()
+            return (_resident() - before) / 1e6
+
+    return asyncio.run(save())
+
+
+def _resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.2f} ms"

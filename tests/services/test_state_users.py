@@ -1,0 +1,264 @@
+"""A user's data in a store of services: retention, quotas, time to live, erasure with proof, export as a file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.event_loop import in_event_loop
+from versioned_state import Disk, Memory, Repository, Versioned
+from versioned_state.errors import InvalidArgumentError, QuotaExceededError
+from versioned_state.services.agent_state import InMemoryStateService, StateService
+from versioned_state.services.users import ExportedRecord, read_export
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000_000_000
+
+    def __call__(self) -> int:
+        self.now += 1
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += int(seconds * 1_000_000)
+
+
+# Quotas
+
+
+@in_event_loop
+async def test_a_state_beyond_the_quota_loses_nothing() -> None:
+    async with InMemoryStateService(max_state_bytes=1000) as service:
+        await service.save_state("u", {"n": "x" * 900})
+        with pytest.raises(QuotaExceededError, match="the size of the state is beyond the limit of 1000") as caught:
+            await service.save_state("u", {"n": "x" * 1100})
+        assert caught.value.limit == 1000
+        assert await service.export_state("u") == {"n": "x" * 900}
+        assert await service.save_state("u", {"n": 1}) == 2
+
+
+@in_event_loop
+async def test_sessions_and_rounds_beyond_the_quota_lose_nothing() -> None:
+    async with InMemoryStateService(max_sessions=2, max_rounds=3) as service:
+        for session in ("a", "b"):
+            for number in (1, 2, 3):
+                await service.save_state("u", {"n": number}, session)
+        with pytest.raises(QuotaExceededError, match="the number of sessions of a user"):
+            await service.save_state("u", {}, "c")
+        with pytest.raises(QuotaExceededError, match="the number of rounds of a session"):
+            await service.save_state("u", {}, "a")
+        assert await service.list_sessions("u") == ["a", "b"]
+        assert await service.list_rounds("u", "a") == [1, 2, 3]
+        assert await service.save_state("u", {"n": 4}, "a", round_id=2) == 2  # a round that is there
+        await service.save_state("other", {}, "c")
+        await service.delete_state("u", "a", 1)
+        assert await service.save_state("u", {"n": 5}, "a") == 4
+        await service.delete_state("u", "b")
+        assert await service.save_state("u", {}, "c") == 1
+
+
+@in_event_loop
+async def test_a_quota_is_of_the_rounds_that_the_store_has_now() -> None:
+    store = Memory()
+    async with StateService.over(store, max_rounds=2) as one, StateService.over(store) as other:
+        await one.save_state("u", {"n": 1})
+        await one.save_state("u", {"n": 2})
+        await other.delete_state("u", None, 1)
+        assert await one.save_state("u", {"n": 3}) == 3
+
+
+@pytest.mark.parametrize("options", [{"max_state_bytes": -1}, {"max_sessions": "1"}, {"max_rounds": 1.5}, {"ttl_seconds": -1}], ids=repr)
+def test_a_quota_that_makes_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        InMemoryStateService(**options)
+
+
+# Time to live
+
+
+@in_event_loop
+async def test_a_session_that_is_over_is_gone() -> None:
+    clock = Clock()
+    repository = Repository(Memory(), clock=clock)
+    async with StateService.over(repository, ttl_seconds=60) as service, StateService.over(repository) as other:
+        await service.save_state("u", {"n": 1})
+        clock.sleep(50)
+        await service.save_state("u", {"n": 2})  # renews it
+        clock.sleep(50)
+        assert await service.list_rounds("u") == [1, 2]
+        await service.save_state("u", {"n": 1}, "stays", ttl_seconds=0)
+        clock.sleep(11)
+        for each in (service, other):
+            assert await each.export_state("u") is None
+            assert await each.list_rounds("u") == []
+            assert await each.list_sessions("u") == ["stays"]
+            await each.delete_state("u", None, 1)
+        assert await service.save_state("u", {"n": "anew"}) == 1
+        assert await service.export_state("u") == {"n": "anew"}
+        clock.sleep(61)
+        assert await other.save_state("u", {"n": "again"}) == 1
+        clock.sleep(61)
+        assert await other.export_state("u") == {"n": "again"}  # the other service has no time to live
+        assert repository.expire() == []
+
+
+@in_event_loop
+async def test_expired_sessions_are_deleted_by_expire() -> None:
+    clock = Clock()
+    repository = Repository(Memory(), clock=clock)
+    async with StateService.over(repository) as service:
+        await service.save_state("u", {"n": 1}, ttl_seconds=60)
+        await service.save_state("u", {"n": 1}, "s")
+        clock.sleep(61)
+        assert repository.expire() == [service.branch("u")]
+        assert await service.save_state("u", {"n": 2}) == 1
+
+
+# Retention
+
+
+@in_event_loop
+async def test_retain_keeps_the_last_rounds_and_their_content() -> None:
+    async with InMemoryStateService() as service:
+        for number in range(1, 21):
+            await service.save_state("u", {"n": number, "big": f"{number} " * 500})
+        assert await service.retain("u", keep_last=3, gc=True) == 17
+        assert await service.retain("u", keep_last=3) == 0
+        assert await service.list_rounds("u") == [18, 19, 20]
+        assert [(await service.export_state("u", None, n) or {})["n"] for n in (18, 19, 20)] == [18, 19, 20]
+        assert await service.export_state("u", None, 5) is None
+        assert len(list(service.repository.log(service.branch("u")))) == 4  # with the commit of the deletion
+        assert await service.save_state("u", {"n": 21}) == 21
+        assert await service.export_state("u", None, 18) == {"n": 18, "big": "18 " * 500}
+        assert service.repository.fsck().ok
+
+
+@in_event_loop
+async def test_retain_by_age_and_a_latest_round_that_was_not_written_last() -> None:
+    clock = Clock()
+    async with StateService.over(Repository(Memory(), clock=clock)) as service:
+        for number in (10, 3, 4):
+            await service.save_state("u", {"n": number}, round_id=number)
+            clock.sleep(3600)
+        assert await service.retain("u", older_than=timedelta(hours=2, minutes=30)) == 0  # 10 stays, 3 and 4 are newer
+        assert await service.retain("u", older_than=timedelta(hours=1, minutes=30)) == 1
+        assert await service.list_rounds("u") == [4, 10]
+        assert await service.retain("u", keep_last=1) == 1
+        assert await service.export_state("u") == await service.export_state("u", None, 10) == {"n": 10}
+        assert await service.save_state("u", {}) == 11
+        assert await service.retain("nobody", keep_last=1) == 0
+        with pytest.raises(InvalidArgumentError):
+            await service.retain("u")
+        with pytest.raises(InvalidArgumentError):
+            await service.retain("u", keep_last=0)
+
+
+# Erasure
+
+
+def names_in(folder: Path) -> list[str]:
+    return [each.name for each in folder.iterdir()]
+
+
+def bytes_of(folder: Path) -> bytes:
+    return b"".join(each.read_bytes() for each in folder.rglob("*") if each.is_file())
+
+
+@in_event_loop
+async def test_delete_user_leaves_no_byte(tmp_path: Path) -> None:
+    secret = "4929-1234-secret"
+    with Disk(tmp_path / "store") as store:
+        repository = Repository(store)
+        async with StateService.over(repository) as service:
+            for session in (None, "s", "x" * 300):
+                await service.save_state("alice", {"card": secret, "shared": "both have it"}, session)
+                await service.save_state("alice", {"card": secret + "2"}, session)
+            await service.delete_state("alice", "s")
+            await service.save_state("alicex", {"shared": "both have it"})
+            await service.save_state("bob", {"shared": "both have it"})
+            for kind in ("%messages/alice/s", "%memory/alice"):
+                with Versioned(repository, branch=kind) as state:
+                    state["messages"] = [secret]
+                    state.commit()
+            report = await service.delete_user("alice")
+            assert report.is_complete
+            assert report.left == ()
+            assert report.commits == 8
+            assert len(report.branches) == 5
+            assert report.purge.collected is not None
+            assert report.purge.collected.freed > 0
+            assert await service.list_sessions("alice") == []
+            assert await service.export_state("alice") is None
+            assert [await service.export_state(user) for user in ("alicex", "bob")] == [{"shared": "both have it"}] * 2
+            assert await service.save_state("alice", {"n": 1}) == 1
+            nothing = await service.delete_user("nobody")
+            assert nothing.branches == ()
+            assert nothing.is_complete
+            assert repository.fsck().ok
+    assert secret.encode() not in bytes_of(tmp_path / "store")
+
+
+@in_event_loop
+async def test_delete_user_says_what_others_share() -> None:
+    async with InMemoryStateService() as service:
+        await service.save_state("alice", {"n": 1})
+        service.repository.branches.create("a-fork", at=service.branch("alice"))
+        await service.save_state("alice", {"n": 2})
+        report = await service.delete_user("alice")
+        assert not report.is_complete
+        assert report.left == report.purge.shared
+        assert len(report.left) == 1
+
+
+# Export
+
+
+@in_event_loop
+async def test_an_exported_user_reads_back_as_it_was(tmp_path: Path) -> None:
+    async with InMemoryStateService() as service:
+        first = {"n": 1, "text": "é\udcff"}
+        second = {"t": (1, 2), "set": {4}}
+        await service.save_state("alice", first, "s")
+        await service.save_state("alice", second, "s", round_id=7)
+        await service.save_state("alice", {}, "x" * 300)
+        await service.save_state("bob", {"secret": 1})
+        with Versioned(service.repository, branch="%messages/alice/s") as state:
+            state["messages"] = ["hi"]
+            state.commit()
+        path = tmp_path / "alice.jsonl"
+        assert await service.export_user("alice", path) == 4
+        records = list(read_export(path))
+        assert [(each.kind, each.session_id, each.round_id, each.content) for each in records] == [
+            *sorted(
+                [("state", "s", 1, first), ("state", "s", 7, second), ("state", "x" * 300, 1, {})],
+                key=lambda row: (service.branch("alice", str(row[1])), row[2]),
+            ),
+            ("messages", "s", None, {"messages": ["hi"]}),
+        ]
+        assert isinstance(records[0], ExportedRecord)
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert lines[0]["user_id"] == "alice"
+        assert "secret" not in path.read_text()
+        assert path.stat().st_mode & 0o077 == 0
+        with pytest.raises(InvalidArgumentError, match="exists"):
+            await service.export_user("alice", path)
+        assert names_in(tmp_path) == ["alice.jsonl"]
+        path.write_text("{}\n")
+        with pytest.raises(InvalidArgumentError, match="is not the export of a user"):
+            list(read_export(path))
+        assert await service.export_user("nobody", tmp_path / "nobody") == 0
+
+
+@in_event_loop
+async def test_exports_and_saves_beside_each_other(tmp_path: Path) -> None:
+    async with StateService.over(f"disk:{tmp_path / 'store'}") as service:
+        await service.save_state("u", {"n": 0})
+        exports = [service.export_user("u", tmp_path / str(n)) for n in range(3)]
+        await asyncio.gather(*exports, *(service.save_state("u", {"n": n}) for n in range(20)))
+        assert all(record.content["n"] >= 0 for n in range(3) for record in read_export(tmp_path / str(n)))

@@ -1,0 +1,216 @@
+"""All that one user has in a store, whichever service keeps it: erased with proof, and exported as a file. Layer: services."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from versioned_state.errors import InvalidArgumentError, PickleRefusedError, UnserializableValueError
+from versioned_state.objects.address import Address
+from versioned_state.objects.keys import object_key
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit
+from versioned_state.repository.maintenance.purge import PurgeReport
+from versioned_state.repository.names.branch_name import branch_name, id_of
+from versioned_state.repository.refs.ref import Ref, iter_refs
+from versioned_state.repository.repository import Repository
+from versioned_state.repository.views.render import json_value
+from versioned_state.services.agent_state.reading import commit_of, content_of, files_of, rounds_at
+from versioned_state.services.calls.heads import is_over
+from versioned_state.values.decode.decoder import decode_inline
+from versioned_state.values.encode.inline import InlineEncoder
+
+KINDS: Final = ("", "%messages", "%memory")
+"""The first parts of the branches of all services: see ``StoreService.kind``."""
+
+FORMAT: Final = "versioned-state-user"
+_VERSION: Final = 1
+_KEYS_AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class UserErasure:
+    """What became of a user's data.
+
+    Attributes:
+        branches: the erased branches: sessions of all services, deleted ones too.
+        commits: how many commits they led to.
+        left: the ids of those that are still in the store: all of them are in ``purge.shared``, unless a writer was at work.
+        purge: the report of the purge: what it collected, ``shared`` commits that branches of others lead to, ``mentions``, and the
+            places that it cannot reach, such as backups.
+    """
+
+    branches: tuple[str, ...]
+    commits: int
+    left: tuple[str, ...]
+    purge: PurgeReport
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the store was looked through afterwards, and has nothing of the user."""
+        return not self.left
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRecord:
+    """A record of an exported user.
+
+    Attributes:
+        kind: ``"state"`` for a round of a session's state, ``"files"`` for its files; the kind of another service's branch.
+        session_id: the session, or None.
+        round_id: the round, or None.
+        commit, time: the commit that it is from.
+        content: the value, with its types.
+    """
+
+    kind: str
+    session_id: str | None
+    round_id: int | None
+    commit: str
+    time: datetime
+    content: Any
+
+
+def branches_of(repository: Repository, user_id: str) -> Iterator[tuple[str, Ref]]:
+    """The branches of a user, each with its kind; deleted ones too. Cost: that of these branches."""
+    user = branch_name(user_id)
+    for kind in KINDS:
+        name = f"{kind}/{user}" if kind else user
+        own = repository.database.ref("branch", name) if kind else None
+        if own is not None and own.stored is not None:
+            yield kind, own
+        for ref in iter_refs(repository.store, "branch", name + "/", deleted=True):
+            yield kind, ref
+
+
+def delete_user(repository: Repository, user_id: str) -> UserErasure:
+    """Erase the branches of a user from the store, those of all services, with their history, and look whether anything is left.
+
+    Commits and objects that branches of others lead to stay. A call on the user's sessions that is made meanwhile begins a new session.
+    Cost: as of ``purge``.
+
+    Raises:
+        UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
+        StoreBusyError, StorageError: the purge did not finish. Run it again.
+    """
+    refs = [ref for _, ref in branches_of(repository, user_id)]
+    heads = chain.from_iterable((entry.commit for entry in repository.reflog(ref.name)) for ref in refs)
+    known = {commit.address for commit in graph.walk([head for head in heads if head is not None], repository.database.commits.read)}
+    commits = sorted(known - {ROOT_ADDRESS})
+    user = branch_name(user_id)
+    patterns = [f"{kind}/{user}{end}" for kind in KINDS if kind for end in ("", "/*")] + [f"{user}/*"]
+    report = repository.purge(branches=patterns)
+    left = tuple(address.hex() for address in _in_store(repository, commits))
+    again = tuple(ref.name for _, ref in branches_of(repository, user_id))
+    return UserErasure(tuple(sorted({*report.branches, *again})), len(commits), left, report)
+
+
+def _in_store(repository: Repository, commits: list[Address]) -> Iterator[Address]:
+    for start in range(0, len(commits), _KEYS_AT_ONCE):
+        keys = {object_key(address): address for address in commits[start : start + _KEYS_AT_ONCE]}
+        yield from (keys[key] for key in repository.store.get_many(keys))
+
+
+# Export
+
+
+def export_user(repository: Repository, user_id: str, path: str | os.PathLike[str]) -> int:
+    """Write all that a user has into a new file of JSON lines; the number of records.
+
+    The first line names the format and the user. Then there is a line for each round of each session, for the files of a session, and for
+    the content of each branch of another service. ``content`` is JSON that people and programs read; a type that JSON lacks is
+    ``{"$tuple": [...]}`` and the like, and then ``exact`` has the value with its types, for ``read_export``. The file is there as a whole
+    or not at all, and only this user of the machine can read it.
+
+    Raises:
+        InvalidArgumentError: there is a file.
+        OSError: the file cannot be written.
+        StorageError: the store failed. There is no file then.
+    """
+    target = Path(path)
+    if target.exists():
+        raise InvalidArgumentError(f"{os.fspath(path)!r} exists", remains="nothing was written", hint="choose another name")
+    descriptor, name = tempfile.mkstemp(prefix=target.name, suffix=".part", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            head = {"format": FORMAT, "version": _VERSION, "user_id": user_id, "time": datetime.now(UTC).isoformat()}
+            file.write(json.dumps(head) + "\n")
+            count = 0
+            for line in _lines(repository, user_id):
+                file.write(json.dumps(line) + "\n")
+                count += 1
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(name, target)  # another file that came meanwhile stays
+    except FileExistsError:
+        raise InvalidArgumentError(f"{os.fspath(path)!r} exists", remains="nothing was written", hint="choose another name") from None
+    finally:
+        Path(name).unlink()
+    return count
+
+
+def _lines(repository: Repository, user_id: str) -> Iterator[dict[str, Any]]:
+    database = repository.database
+    for kind, ref in branches_of(repository, user_id):
+        if ref.head is None:
+            continue
+        head = database.commits.read(ref.head)
+        if is_over(database, ref, head):
+            continue
+        rounds = rounds_at(database, head)
+        last = id_of(ref.name.rpartition("/")[2]) if ref.name.count("/") > bool(kind) else None
+        session = head.meta.get("session_id", rounds.session_id) if last is None else last
+        if kind:
+            snapshot = repository.snapshot(head)
+            spaces = {name: snapshot.namespace(name).copy() for name in snapshot.namespaces()}
+            content = {**snapshot.copy(), **({"namespaces": spaces} if spaces else {})}
+            yield _line(kind.removeprefix("%"), session, None, head, content)
+            continue
+        for number in rounds:
+            commit = commit_of(database, head, number)
+            if commit is not None:
+                yield _line("state", session, number, commit, content_of(repository, commit))
+        files = files_of(repository, head)
+        if files is not None:
+            yield _line("files", session, rounds.latest, head, files)
+
+
+def _line(kind: str, session: str | None, number: int | None, commit: Commit, content: Any) -> dict[str, Any]:
+    shown = json_value(content)
+    time = datetime.fromtimestamp(commit.time / 1e6, UTC).isoformat()
+    line = {"kind": kind, "session_id": session, "round_id": number, "commit": commit.id, "time": time, "content": shown}
+    if shown != content:
+        with suppress(PickleRefusedError, UnserializableValueError):  # an object of a class that is no data is shown only
+            line["exact"] = b64encode(InlineEncoder().encode_inline(content)).decode()
+    return line
+
+
+def read_export(path: str | os.PathLike[str]) -> Iterator[ExportedRecord]:
+    """The records of a file of ``export_user``, one by one. Nothing is unpickled.
+
+    Raises:
+        InvalidArgumentError: the file is something else, or damaged.
+        OSError: the file cannot be read.
+    """
+    with Path(path).open(encoding="ascii") as file:
+        try:
+            head = json.loads(file.readline())
+            if head["format"] != FORMAT or head["version"] > _VERSION:
+                raise ValueError(f"it is of the format {head['format']!r}, version {head['version']}")
+            for text in file:
+                line = json.loads(text)
+                exact = line.get("exact")
+                content = line["content"] if exact is None else decode_inline(b64decode(exact, validate=True))
+                time = datetime.fromisoformat(line["time"])
+                yield ExportedRecord(line["kind"], line["session_id"], line["round_id"], line["commit"], time, content)
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidArgumentError(f"{os.fspath(path)!r} is not the export of a user: {error}") from error
