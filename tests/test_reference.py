@@ -13,6 +13,7 @@ import click
 import pytest
 
 import versioned_state
+from tests.support import costs
 from versioned_state import (
     Change,
     Commit,
@@ -33,6 +34,7 @@ from versioned_state import (
 from versioned_state.agents import modules
 from versioned_state.agents.tasks.task import Task
 from versioned_state.cli.commands import catalog
+from versioned_state.storage.wrappers.counting import Counts
 
 PAGE = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding="utf-8").partition("\n## vstate")[0]
 
@@ -143,6 +145,60 @@ def test_the_page_names_every_public_name():
     names = {*versioned_state.__all__, *(name for name in vars(errors) if name.endswith("Error"))}
     assert not {name for name in names if not re.search(rf"\b{name}\b", PAGE)}
 
+
+# Costs
+
+_COST = re.compile(r"^\| \[(.+?)\]\(#.+?\) \| (.+?) \| (\w+) \| (\w+) \| ?(.*?) \|$", re.MULTILINE)
+
+COSTS = {(section, call.replace("`", "")): (reads, writes, grows) for section, call, reads, writes, grows in _COST.findall(PAGE)}
+"""The rows of the table of costs: requests, and what they grow with."""
+
+FEW = 20
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> list[dict[tuple[str, str], Counts]]:
+    """What each call asks of a small store, and of one that has eight times as much of everything."""
+    return [costs.measure(size, tmp_path_factory.mktemp("costs")) for size in (8, 64)]
+
+
+def test_each_call_that_is_measured_has_its_cost_on_the_page_and_the_other_way_round():
+    assert set(COSTS) == {(section, name) for section, calls in costs.CALLS.items() for name in calls}
+
+
+@pytest.mark.parametrize("call", COSTS, ids=" ".join)
+def test_the_costs_on_the_page_are_those_that_are_counted(call, measured):
+    *requests, grows = COSTS[call]
+    for kind, told in zip((reads, writes), requests, strict=True):
+        found = [kind(counts[call]) for counts in measured]
+        if told == "few":
+            assert max(found) <= FEW
+        elif told != "n":
+            assert found == [int(told)] * 2
+    small, large = (counts[call] for counts in measured)
+    if "n" in requests or reads(small) != reads(large) or large.objects_read > 2 * small.objects_read + 4:
+        assert grows, "the page says what it grows with"
+
+
+def reads(counts: Counts) -> int:
+    return counts.gets + counts.get_manys + counts.listings
+
+
+def writes(counts: Counts) -> int:
+    return counts.sets + counts.applies
+
+
+def test_each_call_of_the_page_has_a_cost():
+    told = {name.partition(",")[0].partition(" with ")[0] for _, name in COSTS}
+    told |= set(re.findall(r"`(\w+)`", PAGE.partition("These ask a store for nothing")[2].partition("\n## ")[0]))
+    sequence = dict(sections())["StateSequence"]
+    assert all(cost for cost in re.findall(r"^\| `.*? \|(.*) \|$", sequence, flags=re.MULTILINE))
+    stores = {"Disk", "DiskCache", "Redis", "Postgres", "S3"}
+    rest = {name if not owner else f"{owner}.{name}" for title, owner, name, _ in CALLS if title != "StateSequence"}
+    assert rest - told - stores == {"versioned_state.open_async"}
+
+
+# The command line
 
 COMMANDS = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding="utf-8").partition("\n## vstate")[2]
 
