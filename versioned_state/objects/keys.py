@@ -17,6 +17,9 @@ key                            value
 ``cuts``                       where history ends, after ``prune``
 ``gc``                         the fence between gc and writers
 ``gc-marks/<8 digits>``        the marks of a gc whose time was over, for the next one
+``moved/<16 digits>/<ref>``    a ref moved since the marking of gc with this number; ``<ref>`` is ``branch/<name>`` or ``tag/<name>``
+``keepers``                    which marking the keepers of objects are from, and which of them were erased since
+``keepers/<16 digits>/<page>`` the keepers of the objects whose addresses begin alike: see ``maintenance/keeper_table``
 ``lock/<name>``                the lock of a branch: its token, who has it or had it last, and the time to live
 ``effect/<48 digits>``         an effect, under the hash of its key: begun, or done, with its result
 =============================  ==========================================================
@@ -25,7 +28,7 @@ key                            value
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Literal
+from typing import Final, Literal
 
 from blake3 import blake3
 
@@ -56,7 +59,25 @@ DUE = "due/"
 
 GC_MARKS = "gc-marks/"
 
+REFS = "ref/"
+
+MOVED = "moved/"
+
+KEEPERS = "keepers"
+
+KEEPER_PAGES = "keepers/"
+
 _DIGITS = 16  # of a time in the key of an index
+
+
+_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
+_RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, KEEPERS, MERGE_POLICIES})
+_PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, KEEPER_PAGES, LOCKS, MOVED, NOTES, RECENT, SHARED)
+
+
+def is_record(key: str) -> bool:
+    """Whether a key that is not an object's is one of ours."""
+    return key in _RECORDS or key.startswith((*_PREFIXES, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key))))
 
 
 def object_key(address: Address) -> str:
@@ -74,7 +95,15 @@ def address_in(key: str) -> Address:
 
 def ref_key(kind: RefKind, name: str) -> str:
     """The key of a ref's record."""
-    return f"ref/{kind}/{name}"
+    return f"{REFS}{kind}/{name}"
+
+
+def read_ref_key(key: str) -> tuple[RefKind, str]:
+    """The kind and the name in the key of a ref's record. Raises ``ValueError`` for any other key."""
+    for kind in _KINDS:
+        if key.startswith(start := ref_key(kind, "")):
+            return kind, key[len(start) :]
+    raise ValueError(f"not the key of a ref: {key!r}")
 
 
 def birth_key(kind: RefKind, name: str) -> str:
@@ -106,6 +135,27 @@ def read_index_key(key: str) -> tuple[int, str]:
 def gc_marks_key(number: int) -> str:
     """The key of a part of the marks that a gc left."""
     return f"{GC_MARKS}{number:08}"
+
+
+def moved_key(marking: int, key: str) -> str:
+    """The key that says that a ref, given by the key of its record, has moved since a marking of gc."""
+    return f"{MOVED}{marking:0{_DIGITS}x}/{key.removeprefix(REFS)}"
+
+
+def read_moved_key(key: str) -> tuple[int, str]:
+    """The marking, and the key of the record of the ref, in such a key. Raises ``ValueError`` for any other key."""
+    _, digits, ref = key.split("/", 2)
+    return int(digits, 16), REFS + ref
+
+
+def keeper_page_key(marking: int, page: int) -> str:
+    """The key of a page of the keepers of objects."""
+    return f"{KEEPER_PAGES}{marking:0{_DIGITS}x}/{page:04x}"
+
+
+def read_keeper_page_key(key: str) -> int:
+    """The marking in the key of such a page. Raises ``ValueError`` for any other key."""
+    return int(key.split("/", 2)[1], 16)
 
 
 def note_key(address: Address) -> str:

@@ -374,6 +374,7 @@ class Repository:
         branches: str | Iterable[str] = (),
         effects: str | Iterable[str] = (),
         replace: Mapping[str, str] | None = None,
+        thorough: bool = False,
         dry_run: bool = False,
         progress: PurgeProgress | None = None,
     ) -> PurgeReport:
@@ -387,6 +388,7 @@ class Repository:
             branches=branches,
             effects=effects,
             replace=replace,
+            thorough=thorough,
             dry_run=dry_run,
             progress=progress,
         )

@@ -56,6 +56,30 @@ class AddressSet:
             yield from self._file.execute("SELECT address, roles FROM seen")
         yield from self._here.items()
 
+    def in_order(self) -> Iterator[tuple[bytes, int]]:
+        """All addresses with their values, each once, in order. Nothing may be added meanwhile."""
+        if self._file is None:
+            yield from sorted(self._here.items())
+            return
+        self._spill()
+        yield from self._file.execute("SELECT address, roles FROM seen ORDER BY address")
+
+    @staticmethod
+    def bit(role: Role) -> int:
+        """What stands for a role in a value."""
+        return _BITS[role]
+
+    def value(self, address: bytes) -> int:
+        """What is kept of an address; 0 if it is not there."""
+        known = self._here.get(address)
+        return known if known is not None else self._stored(address) if self._file is not None else 0
+
+    def put(self, address: bytes, value: int) -> None:
+        """Replace what is kept of an address, which ``_count`` has."""
+        self._here[address] = value
+        if len(self._here) > self._in_memory:
+            self._spill()
+
     def __contains__(self, address: bytes) -> bool:
         return address in self._here or (self._file is not None and bool(self._stored(address)))
 

@@ -21,21 +21,18 @@ from versioned_state.errors import (
 )
 from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.keys import (
-    DUE,
     EFFECTS,
     FORMAT,
     GC,
-    GC_MARKS,
     LOCKS,
     MERGE_POLICIES,
     NOTES,
     OBJECTS,
-    RECENT,
     SHALLOW,
-    SHARED,
     RefKind,
     address_in,
     birth_key,
+    is_record,
     object_key,
     ref_key,
 )
@@ -60,17 +57,6 @@ from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node
 MAX_FINDINGS: Final = 1000
 _ATTEMPTS: Final = 3
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
-_RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, MERGE_POLICIES})
-_PREFIXES: Final = (
-    EFFECTS,
-    GC_MARKS,
-    LOCKS,
-    NOTES,
-    RECENT,
-    SHARED,
-    DUE,
-    *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key)),
-)
 _DAMAGE: Final = (CorruptStoreError, CorruptObjectError, CorruptRefError)
 
 _OWN_ROLE: Final[dict[int, Role]] = {
@@ -455,7 +441,7 @@ class _Check:
             self._check_each("note", [key for key in page if key.startswith(NOTES)], read_note)
             for key in page:
                 if not key.startswith(OBJECTS):
-                    if not (key in _RECORDS or key.startswith(_PREFIXES)):
+                    if not is_record(key):
                         self._find("misplaced", "record", key, "no record of ours has such a key")
                     continue
                 try:

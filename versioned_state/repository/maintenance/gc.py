@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain, islice
@@ -20,16 +20,18 @@ from versioned_state.errors import (
     InvalidArgumentError,
     MissingObjectError,
     StorageError,
+    StorageFullError,
     StoreBusyError,
     UnsafeStoreError,
 )
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import GC, NOTES, OBJECTS, SHALLOW, SHARED, address_in, commit_in, ref_key
+from versioned_state.objects.keys import GC, KEEPERS, NOTES, OBJECTS, SHALLOW, SHARED, address_in, commit_in, ref_key
 from versioned_state.repository.arguments import DEFAULT_EXPIRE
-from versioned_state.repository.history.address_set import AddressSet
+from versioned_state.repository.history.keepers import KeeperSet
 from versioned_state.repository.history.shallow import write_shallow
 from versioned_state.repository.maintenance.gc_marking import Marking, Progress
 from versioned_state.repository.maintenance.gc_marks import clear_marks, load_marks, save_marks
+from versioned_state.repository.maintenance.keeper_table import KeeperTable, drop_older, drop_pages, write_pages
 from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.lock_record import remove_unused_locks
@@ -126,7 +128,7 @@ def collect(
         raise InvalidArgumentError(f"time_limit={time_limit}: it is more than 0 seconds")
     start = time.monotonic()
     cutoff = max(database.now() - expire // timedelta(microseconds=1), 0)
-    with AddressSet(in_memory=in_memory) as seen:
+    with KeeperSet(in_memory=in_memory) as seen:
         marking = Marking(database, seen, progress)
         tally = _Tally(database.store)
         finished = True
@@ -193,112 +195,48 @@ class _Tally:
             self.freed_bytes -= size
 
 
-class _Sweep:
-    """One gc at work: it owns the fence's record from beginning to end."""
+class Collector:
+    """Whoever deletes objects: it owns the fence's record from beginning to end.
 
-    def __init__(self, database: Database, marking: Marking, tally: _Tally, cutoff: int, *, force: bool) -> None:
+    Attributes:
+        record: the fence's record as it last read or wrote it.
+    """
+
+    def __init__(self, database: Database, cutoff: int = 0, *, force: bool = False) -> None:
+        self.record = GcRecord()
         self._database = database
         self._store = database.store
-        self._marking = marking
-        self._tally = tally
         self._cutoff = cutoff
         self._force = force
-        self._owner = b""
-        self._record = GcRecord()
+        self._owner = Owner()
         self._last_beat = time.monotonic()
-        self._beating = False
-        self._cuts: Collection[bytes] = ()
-        self.deadline: float | None = None
 
-    def run(self) -> bool:
-        """Mark and delete; whether this was finished before the deadline."""
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """A block after which the record does not name this one, however it ends."""
         if not self._database.fence.enabled:
             raise UnsafeStoreError(
                 f"gc cannot run beside writers on {backends(self._store)[0]!r}, which takes one condition a batch",
                 remains="nothing was deleted",
                 hint="vstate gc --dry-run says what would be freed; a store of another kind can be collected",
             )
-        owner = Owner()
-        self._owner = owner.id
         try:
-            self._mark_and_delete()
-        except _TimeOverError:
-            save_marks(self._store, self._marking.seen, self._marking.pending, self._record.sweeps)
-            self._end()
-            return False
+            yield
         except BaseException:
             # No other gc must wait for one that has failed, and no commit publish its head to it.
             with suppress(StorageError):
-                self._give_up()
+                self.give_up()
             raise
         finally:
             # Should the record still name this owner (the disk is full, say), then the next gc sees that it is dead.
-            owner.end()
-        return True
+            self._owner.end()
 
-    def _mark_and_delete(self) -> None:
-        self._begin()
-        self._marking.beat = self._beat
-        self._marking.drop = self._drop
-        if self.deadline is not None:
-            self._marking.pending = load_marks(self._store, self._marking.seen, self._record.sweeps)
-            self._marking.check_time = self._check_time
-        self._cuts = self._database.commits.refresh_shallow()  # a later entry is of a commit that was reachable since
-        try:
-            self._marking.mark_refs()
-            for garbage in _garbage(self._marking, self._tally):
-                self._tally.freed += self._delete(garbage, address_in)
-                self._check_time()
-            for lost in _of_lost_commits(self._marking):
-                self._delete(lost, commit_in)
-            self._drop_cuts()
-            clear_marks(self._store)
-            self._end()
-        except MissingObjectError:
-            # Only the gc that owns the record deletes. If that is another one by now, it may have deleted what a ref led to when this gc
-            # read the ref, and the store is whole.
-            self._look()
-            raise
+    def begin(self, *, marks: bool) -> None:
+        """Become the owner. Raises ``StoreBusyError`` if another one is at work.
 
-    def _check_time(self) -> None:
-        if self.deadline is not None and time.monotonic() > self.deadline:
-            raise _TimeOverError
-
-    def _drop_cuts(self) -> None:
-        """Drop the deleted commits from the record of shallow history, on the condition that no writer has put one of them to use."""
-        commits, seen, before = self._database.commits, self._marking.seen, self._cuts
-        while True:
-            self._marking.mark_published(self._record.published)
-            shallow = commits.refresh_shallow()
-            live = {address: cut for address, cut in shallow.items() if address in seen or address not in before}
-            if len(live) == len(shallow):
-                return
-            if self._store.apply({GC: self._record.stored, SHALLOW: shallow.stored}, {SHALLOW: write_shallow(live)}):
-                commits.refresh_shallow()
-                return
-            self._look()
-
-    def _drop(self, gone: list[Ref]) -> list[Ref]:
-        """Remove the records of deleted refs. Returns those that stay, perhaps because somebody has brought the ref back meanwhile.
-
-        The new head of such a ref is in the fence's record, but not the log entry that its record had already.
+        Args:
+            marks: whether this one begins to mark: see ``GcRecord.marking``.
         """
-        kept = []
-        for start in range(0, len(gone), _REFS):
-            some = gone[start : start + _REFS]
-            if not self._remove(some):
-                self._look()
-                kept += [ref for ref in some if not self._remove([ref])]
-        return kept
-
-    def _remove(self, refs: list[Ref]) -> bool:
-        expected = {ref_key(ref.kind, ref.name): ref.stored for ref in refs}
-        keys = [key for ref in refs for key in keys_of(ref)]
-        return self._store.apply({GC: self._record.stored, **expected}, {}, keys)
-
-    # The record
-
-    def _begin(self) -> None:
         while True:
             stored = self._store.get(GC)
             record = self._read(stored)
@@ -312,14 +250,14 @@ class _Sweep:
                 )
             mine = record.but(
                 generation=record.generation + 1,
-                owner=self._owner,
+                owner=self._owner.id,
                 beat=now,
                 expired=max(record.expired, self._cutoff),
                 hold=False,
                 published=(),
+                marking=record.generation + 1 if marks else record.marking,
             )
-            if self._put(stored, mine):
-                self._marking.expired = mine.expired
+            if self.put(stored, mine):
                 return
 
     def _read(self, stored: bytes | None) -> GcRecord:
@@ -332,23 +270,139 @@ class _Sweep:
             now = self._database.now()
             return GcRecord(generation=now, sweeps=now)
 
-    def _put(self, before: bytes | None, after: GcRecord, deletes: list[str] | None = None) -> bool:
+    def put(self, before: bytes | None, after: GcRecord, deletes: Collection[str] = ()) -> bool:
+        """Replace the record, and delete some keys in the same batch, if it is as given; whether that was done."""
         assert after.stored is not None
-        if not self._store.apply({GC: before}, {GC: after.stored}, deletes or ()):
+        if not self._store.apply({GC: before}, {GC: after.stored}, deletes):
             return False
-        self._record = after
+        self.record = after
         self._last_beat = time.monotonic()
         return True
 
-    def _look(self) -> GcRecord:
+    def look(self) -> GcRecord:
         """The record as it is now. Raises ``StoreBusyError`` if this gc no longer owns it."""
         record = read_gc_record(self._store.get(GC))
-        if record.owner != self._owner:
+        if record.owner != self._owner.id:
             raise StoreBusyError(
                 "another gc took this one's place, or a writer called it off", remains="the objects deleted so far were garbage"
             )
-        self._record = record
+        self.record = record
         return record
+
+    def end(self) -> None:
+        """Stop being the owner."""
+        while not self.put(self.record.stored, self.record.ended()):
+            self.look()
+
+    def give_up(self) -> None:
+        """Take this gc's name out of the record, if it is there: a write whose reply was lost may have put it there."""
+        while (record := read_gc_record(self._store.get(GC))).owner == self._owner.id:
+            self.put(record.stored, record.ended())
+
+
+class _Sweep(Collector):
+    """One gc at work."""
+
+    def __init__(self, database: Database, marking: Marking, tally: _Tally, cutoff: int, *, force: bool) -> None:
+        super().__init__(database, cutoff, force=force)
+        self._marking = marking
+        self._tally = tally
+        self._beating = False
+        self._since: int | None = None
+        self._cuts: Collection[bytes] = ()
+        self.deadline: float | None = None
+
+    def run(self) -> bool:
+        """Mark and delete; whether this was finished before the deadline."""
+        with self.at_work():
+            try:
+                self._mark_and_delete()
+            except _TimeOverError:
+                save_marks(self._store, self._marking.seen, self._marking.pending, self.record.sweeps, self._since)
+                self.end()
+                return False
+        return True
+
+    def _mark_and_delete(self) -> None:
+        self.begin(marks=True)
+        self._marking.expired = self.record.expired
+        self._since = self.record.marking
+        self._marking.beat = self._beat
+        self._marking.drop = self._drop
+        if self.deadline is not None:
+            marks = load_marks(self._store, self._marking.seen, self.record.sweeps)
+            if marks is not None:
+                self._marking.pending, self._since = marks
+            self._marking.check_time = self._check_time
+        self._cuts = self._database.commits.refresh_shallow()  # a later entry is of a commit that was reachable since
+        try:
+            self._marking.mark_refs()
+            for garbage in _garbage(self._marking, self._tally):
+                self._tally.freed += self._delete(garbage, address_in)
+                self._check_time()
+            for lost in _of_lost_commits(self._marking):
+                self._delete(lost, commit_in)
+            self._drop_cuts()
+            if self._since is not None:
+                self._keep_keepers(self._since)
+            clear_marks(self._store)
+            self.end()
+        except MissingObjectError:
+            # Only the gc that owns the record deletes. If that is another one by now, it may have deleted what a ref led to when this gc
+            # read the ref, and the store is whole.
+            self.look()
+            raise
+
+    def _check_time(self) -> None:
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise _TimeOverError
+
+    def _keep_keepers(self, marking: int) -> None:
+        """Keep the keeper of each object, for reclaiming single branches later; not if the store has no room for that."""
+        before = self._store.get(KEEPERS)
+        with suppress(CorruptObjectError):
+            if before is not None and marking <= KeeperTable(self._store, before).marking <= self.record.marking:
+                return  # the marks were saved before that one, and the refs that moved since then are not known any more
+        try:
+            top = write_pages(self._store, self._marking.seen, marking, self._beat)
+            while not self._store.apply({GC: self.record.stored, KEEPERS: before}, {KEEPERS: top}):
+                self.look()
+        except StorageFullError:
+            drop_pages(self._store, of=marking)
+        else:
+            drop_older(self._store, marking)
+
+    def _drop_cuts(self) -> None:
+        """Drop the deleted commits from the record of shallow history, on the condition that no writer has put one of them to use."""
+        commits, seen, before = self._database.commits, self._marking.seen, self._cuts
+        while True:
+            self._marking.mark_published(self.record.published)
+            shallow = commits.refresh_shallow()
+            live = {address: cut for address, cut in shallow.items() if address in seen or address not in before}
+            if len(live) == len(shallow):
+                return
+            if self._store.apply({GC: self.record.stored, SHALLOW: shallow.stored}, {SHALLOW: write_shallow(live)}):
+                commits.refresh_shallow()
+                return
+            self.look()
+
+    def _drop(self, gone: list[Ref]) -> list[Ref]:
+        """Remove the records of deleted refs. Returns those that stay, perhaps because somebody has brought the ref back meanwhile.
+
+        The new head of such a ref is in the fence's record, but not the log entry that its record had already.
+        """
+        kept = []
+        for start in range(0, len(gone), _REFS):
+            some = gone[start : start + _REFS]
+            if not self._remove(some):
+                self.look()
+                kept += [ref for ref in some if not self._remove([ref])]
+        return kept
+
+    def _remove(self, refs: list[Ref]) -> bool:
+        expected = {ref_key(ref.kind, ref.name): ref.stored for ref in refs}
+        keys = [key for ref in refs for key in keys_of(ref)]
+        return self._store.apply({GC: self.record.stored, **expected}, {}, keys)
 
     def _beat(self) -> None:
         """Every few seconds, mark what writers have published, so that their list stays short, and show that this gc lives."""
@@ -357,21 +411,12 @@ class _Sweep:
         self._beating = True  # marking reads, and each read beats
         try:
             self._last_beat = time.monotonic()
-            record = self._look()
+            record = self.look()
             self._marking.mark_published(record.published)
             # If a writer comes in between, the next beat does it.
-            self._put(record.stored, record.but(beat=self._database.now(), published=()))
+            self.put(record.stored, record.but(beat=self._database.now(), published=()))
         finally:
             self._beating = False
-
-    def _end(self) -> None:
-        while not self._put(self._record.stored, self._record.ended()):
-            self._look()
-
-    def _give_up(self) -> None:
-        """Take this gc's name out of the record, if it is there: a write whose reply was lost may have put it there."""
-        while (record := read_gc_record(self._store.get(GC))).owner == self._owner:
-            self._put(record.stored, record.ended())
 
     # Deleting
 
@@ -379,7 +424,7 @@ class _Sweep:
         """Delete keys of objects or notes, unless a writer has put them to use meanwhile. Returns how many were deleted."""
         attempt = 0
         while True:
-            record = self._record
+            record = self.record
             if record.published:
                 # They may lead to objects that were garbage when this batch was listed.
                 self._marking.mark_published(record.published)
@@ -389,13 +434,13 @@ class _Sweep:
             after = record.but(sweeps=record.sweeps + 1, beat=self._database.now(), hold=False, published=())
             if not batch:
                 return 0
-            if self._put(record.stored, after, batch):
+            if self.put(record.stored, after, batch):
                 return len(batch)
             attempt += 1
-            record = self._look()
+            record = self.look()
             if attempt >= _PATIENCE and not record.hold:
                 # Writers come in between each time. This write alone has a better chance than one after marking.
-                self._put(record.stored, record.but(hold=True))
+                self.put(record.stored, record.but(hold=True))
 
 
 def _garbage(marking: Marking, tally: _Tally) -> Iterator[list[str]]:

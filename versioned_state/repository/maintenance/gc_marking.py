@@ -9,9 +9,11 @@ from versioned_state.errors import CorruptObjectError, MissingObjectError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import RefKind, object_key
 from versioned_state.objects.store import verified
-from versioned_state.repository.history.address_set import AddressSet
+from versioned_state.repository.history import reach as reach_module
 from versioned_state.repository.history.commit import ROOT_ADDRESS
-from versioned_state.repository.history.reach import Reference, Role, walk
+from versioned_state.repository.history.keepers import EVERYONE, KeeperSet
+from versioned_state.repository.history.reach import Reference, Role, followed
+from versioned_state.repository.maintenance.gc_marks import Pending
 from versioned_state.repository.refs.ref import Ref, iter_refs
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ class Marking:
     """Marks every reachable object.
 
     Attributes:
-        seen: the marked objects.
+        seen: the marked objects, each with its keeper.
         expired: log entries before this time are not followed, and the records of refs that were deleted before it can go.
         refs: the number of refs.
         pending: what a walk that was stopped has yet to follow.
@@ -36,14 +38,14 @@ class Marking:
         drop: removes the records of deleted refs; returns those that stay.
     """
 
-    def __init__(self, database: Database, seen: AddressSet, progress: Progress | None) -> None:
+    def __init__(self, database: Database, seen: KeeperSet, progress: Progress | None) -> None:
         self._database = database
         self.store = database.store
         self.seen = seen
         self.progress = progress
         self.expired = 0
         self.refs = 0
-        self.pending: list[Reference] = []
+        self.pending: Pending = []
         self.beat: Callable[[], None] = lambda: None
         self.check_time: Callable[[], None] = lambda: None
         self.drop: Callable[[list[Ref]], list[Ref]] = lambda _: []
@@ -67,18 +69,30 @@ class Marking:
             self.progress(len(self.seen), None)
         return {keys[key]: verified(keys[key], stored) for key, stored in found.items()}
 
-    def _mark(self, starts: Iterable[Reference], pending: list[Reference]) -> None:
-        shallow = self._database.commits.shallow
-        for _ in walk(self, starts, self.seen, shallow=shallow, expired=self.expired, chunks=False, pending=pending):
-            pass
+    def _mark(self, starts: Iterable[tuple[Reference, int]], pending: Pending) -> None:
+        """``reach.walk``, with a keeper for each reference."""
+        shallow, reach = self._database.commits.shallow, self.seen.reach
+        for start, keeper in starts:
+            whose = reach(start.address, start.role, keeper)
+            if whose is not None:
+                pending.append((start, whose))
+        while pending:
+            batch = pending[-reach_module.BATCH :]
+            raws = self.read_many({each.address for each, _ in batch})
+            del pending[-reach_module.BATCH :]
+            for each, keeper in batch:
+                for found in followed(each, raws[each.address], shallow=shallow, expired=self.expired):
+                    whose = reach(found.address, found.role, keeper)
+                    if whose is not None and found.role is not Role.CHUNK:
+                        pending.append((found, whose))
 
     def mark_refs(self) -> None:
         """Mark from all refs as they are now; deleted refs too, because of their reflogs. ``pending`` has what is left at any time."""
         self._database.commits.refresh_shallow()
         self._mark(list(self._roots()), self.pending)
 
-    def _roots(self) -> Iterator[Reference]:
-        yield Reference(ROOT_ADDRESS, Role.COMMIT)
+    def _roots(self) -> Iterator[tuple[Reference, int]]:
+        yield Reference(ROOT_ADDRESS, Role.COMMIT), EVERYONE
         for kind in _KINDS:
             gone: list[Ref] = []
             for ref in iter_refs(self._database.store, kind, deleted=True):
@@ -87,13 +101,16 @@ class Marking:
                 if ref.head is None and self._has_expired(ref):
                     gone.append(ref)
                     continue
-                if ref.head is not None:
-                    yield Reference(ref.head, Role.COMMIT)
-                if ref.log is not None:
-                    yield Reference(ref.log, Role.LOG_ENTRY)
+                yield from self._starts(ref)
             for ref in self.drop(gone):
-                if ref.log is not None:
-                    yield Reference(ref.log, Role.LOG_ENTRY)
+                yield from self._starts(ref)
+
+    def _starts(self, ref: Ref) -> Iterator[tuple[Reference, int]]:
+        keeper = self.seen.keepers.number(f"{ref.kind}/{ref.name}")
+        if ref.head is not None:
+            yield Reference(ref.head, Role.COMMIT), keeper
+        if ref.log is not None:
+            yield Reference(ref.log, Role.LOG_ENTRY), keeper
 
     def _has_expired(self, ref: Ref) -> bool:
         """Whether the reflog of a deleted ref has expired, and its record can go."""
@@ -122,5 +139,5 @@ class Marking:
             role = roles.get(raws[address][0])
             if role is None:
                 raise CorruptObjectError(address.hex(), "a ref was moved to it, and it is not a commit")
-            starts.append(Reference(address, role))
+            starts.append((Reference(address, role), EVERYONE))
         self._mark(starts, [])

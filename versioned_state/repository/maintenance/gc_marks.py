@@ -6,7 +6,8 @@ stays true whatever happens between two gcs; an object that became garbage meanw
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -17,52 +18,68 @@ from versioned_state.errors import StorageError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
 from versioned_state.objects.keys import GC_MARKS, gc_marks_key
 from versioned_state.objects.record import read_record, write_record
-from versioned_state.repository.history.address_set import AddressSet
+from versioned_state.repository.history.keepers import Keepers, KeeperSet
 from versioned_state.repository.history.reach import Reference, Role
 
 if TYPE_CHECKING:
     from versioned_state.storage import KVStore
 
 _AT_ONCE: Final = 16_384
-"""Marks of one record: 400 KB."""
+"""Marks of one record: 530 KB."""
+
+Pending = list[tuple[Reference, int]]
+"""References that are still to be followed, each with the number of the keeper for which."""
 
 
-def save_marks(store: KVStore, seen: AddressSet, pending: Iterable[Reference], sweeps: int) -> None:
-    """Keep the marks of a gc. A store that fails, or has no room, keeps none: the next gc begins anew."""
+def save_marks(store: KVStore, seen: KeeperSet, pending: Pending, sweeps: int, since: int | None) -> None:
+    """Keep the marks of a gc. A store that fails, or has no room, keeps none: the next gc begins anew.
+
+    Args:
+        since: the number of the marking, as in ``GcRecord.marking``; None if it knows the keepers no more.
+    """
     with suppress(StorageError):
         clear_marks(store)
-        waiting = [[each.address, each.role.name, each.level, each.size, each.key, each.end, each.code] for each in pending]
+        waiting = [[keeper, each.address, each.role.name, *each[2:]] for each, keeper in pending]
+        names = iter(seen.keepers.names)
         marks = seen.items()
         number = 1
         while some := list(islice(marks, _AT_ONCE)):
-            _put(store, number, [b"".join(address for address, _ in some), bytes(roles for _, roles in some)])
+            _put(store, number, [b"".join(address for address, _ in some), struct.pack(f"<{len(some)}Q", *(value for _, value in some))])
             number += 1
-        _put(store, 0, [number, sweeps, waiting])  # last: without it the others are not read
+        pages = number
+        while words := list(islice(names, _AT_ONCE)):
+            _put(store, number, words)
+            number += 1
+        _put(store, 0, [pages, number, sweeps, since, waiting])  # last: without it the others are not read
 
 
-def _put(store: KVStore, number: int, fields: list[object]) -> None:
+def _put(store: KVStore, number: int, fields: Sequence[object]) -> None:
     key = gc_marks_key(number)
-    store.apply({}, {key: write_record(key, msgpack.packb(fields))})
+    store.apply({}, {key: write_record(key, msgpack.packb(fields, unicode_errors="surrogatepass"))})
 
 
-def load_marks(store: KVStore, seen: AddressSet, sweeps: int) -> list[Reference]:
-    """Add the saved marks to ``seen``, if there are any; the references that are still to be followed.
+def load_marks(store: KVStore, seen: KeeperSet, sweeps: int) -> tuple[Pending, int | None] | None:
+    """Take in the saved marks: the references that are still to be followed, and the number of the marking. None: there are no marks.
 
     Args:
-        sweeps: the number of batches that gc has deleted by now. If it was another one, a reference may lead to nothing by now.
+        sweeps: the number of batches that gc has deleted by now. If it was another one, a reference may lead to nothing by now; and an
+            object may have come back, so that the marks do not tell its keeper any more.
     """
     try:
-        count, before, waiting = _get(store, 0)
+        middle, end, before, since, waiting = _get(store, 0)
         if waiting and before != sweeps:
-            return []
-        pages = [_get(store, number) for number in range(1, count)]
-        pending = [Reference(Address(address), Role[role], *rest) for address, role, *rest in waiting]
-        for addresses, roles in pages:
-            for number, bits in enumerate(roles):
-                seen.load(addresses[number * ADDRESS_SIZE : (number + 1) * ADDRESS_SIZE], bits)
-    except (ValueError, TypeError, KeyError, msgpack.UnpackException):
-        return []
-    return pending
+            return None
+        pages = [_get(store, number) for number in range(1, middle)]
+        names = Keepers(name for number in range(middle, end) for name in _get(store, number))
+        pending = [(Reference(Address(address), Role[role], *rest), keeper) for keeper, address, role, *rest in waiting]
+        values = [struct.unpack(f"<{len(data) // 8}Q", data) for _, data in pages]
+        for (addresses, _), page in zip(pages, values, strict=True):
+            for number, value in enumerate(page):
+                seen.load(addresses[number * ADDRESS_SIZE : (number + 1) * ADDRESS_SIZE], value)
+    except (ValueError, TypeError, KeyError, struct.error, msgpack.UnpackException):
+        return None
+    seen.keepers = names
+    return pending, since if before == sweeps else None
 
 
 def _get(store: KVStore, number: int) -> list[Any]:
@@ -70,7 +87,7 @@ def _get(store: KVStore, number: int) -> list[Any]:
     stored = store.get(key)
     if stored is None:
         raise ValueError("there are no marks")
-    found: list[Any] = msgpack.unpackb(read_record(key, stored))
+    found: list[Any] = msgpack.unpackb(read_record(key, stored), unicode_errors="surrogatepass")
     return found
 
 

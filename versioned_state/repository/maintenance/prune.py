@@ -14,7 +14,6 @@ A commit that a branch outside of the pattern, a tag or a reflog still reaches s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Com
 from versioned_state.repository.history.shallow import Shallow, ShallowCommit, write_shallow
 from versioned_state.repository.maintenance.gc import GcReport, collect
 from versioned_state.repository.refs.own_line import find_own_line
-from versioned_state.repository.refs.ref import Ref, iter_refs
+from versioned_state.repository.refs.ref import Ref, iter_refs, match_refs
 from versioned_state.repository.refs.reflog import read_entry
 
 if TYPE_CHECKING:
@@ -150,9 +149,6 @@ def prune(
     raise StoreBusyError("others keep pruning this store", remains="nothing was changed")
 
 
-_WILD: Final = re.compile(r"[*?\[]")
-
-
 @dataclass(frozen=True, slots=True)
 class Retention:
     """The retention that was asked for; times in microseconds."""
@@ -175,17 +171,6 @@ class Retention:
             floor = commit
             kept += 1
         return floor, kept, False
-
-    def refs(self, database: Database) -> Iterator[Ref]:
-        """The branches to prune. Cost: a read for a name, a listing for a pattern."""
-        seen: set[str] = set()
-        for pattern in self.patterns:
-            literal = _WILD.split(pattern, maxsplit=1)[0]
-            found = [database.ref("branch", pattern)] if literal == pattern else iter_refs(database.store, "branch", literal)
-            for ref in found:
-                if ref.head is not None and ref.name not in seen and fnmatchcase(ref.name, pattern):
-                    seen.add(ref.name)
-                    yield ref
 
     def prunes(self, branch: str) -> bool:
         return any(fnmatchcase(branch, pattern) for pattern in self.patterns)
@@ -249,7 +234,7 @@ def plan_of_own(database: Database, retention: Retention, *, dry_run: bool) -> P
     pruned = []
     kept = removed = 0
     bases: dict[Address, Commit] = {}
-    for ref in retention.refs(database):
+    for ref in match_refs(database.store, retention.patterns):
         line = find_own_line(database, ref)
         if line is None or (line.named is not None and line.base is not None and line.named < retention.entries_since):
             return None

@@ -26,6 +26,7 @@ from versioned_state.repository.history.shallow import ShallowCommit, write_shal
 from versioned_state.repository.ledger import erase_effects
 from versioned_state.repository.maintenance.gc import GcReport, collect
 from versioned_state.repository.maintenance.mentions import iter_mentions
+from versioned_state.repository.maintenance.reclaim import Reclaimed, reclaim
 from versioned_state.repository.refs.notes import iter_notes, read_note, write_note
 from versioned_state.repository.refs.ref import Ref, iter_refs, keys_of, rewritten
 from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
@@ -75,9 +76,9 @@ class PurgeReport:
         paths: the paths that were found.
         mentions: commits, by the ids that they have now, whose message, author or meta has a word of the paths: a purge leaves those
             alone, unless ``replace`` says what to put there. And refs, deleted ones too, whose name has one, merge policies whose
-            pattern has, and effects whose key or result has.
+            pattern has, and effects whose key or result has. Empty if branches were erased at their own cost.
         unreached: places that may still hold the data, in sentences.
-        collected: the report of gc; None in a dry run.
+        collected: the report of gc; None in a dry run. If branches were erased at their own cost, it counts only their objects.
         dry_run: whether nothing was changed.
     """
 
@@ -94,6 +95,14 @@ class PurgeReport:
     dry_run: bool
 
 
+RECLAIMING: Final = (
+    "garbage from before, such as objects of commits that failed or whose reflog has expired: the next gc deletes it",
+    "in a Disk, parts of pages away from which SQLite has moved bytes: purge with thorough=True rewrites the file",
+    "names of the branches in messages, notes, effects and other refs: purge with thorough=True looks for mentions",
+)
+"""Places that a purge does not reach that erases branches at the cost of these alone."""
+
+
 class _SweptError(Exception):
     """Gc deleted something while commits were made anew, so that some of the new objects may be gone."""
 
@@ -105,6 +114,7 @@ def purge(
     branches: str | Iterable[str] = (),
     effects: str | Iterable[str] = (),
     replace: Mapping[str, str] | None = None,
+    thorough: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> PurgeReport:
@@ -113,7 +123,7 @@ def purge(
     All branches, tags and reflogs are rewritten, those of deleted refs too. Commits that never held the data, and come after none that
     did, keep their ids. Time, author, message and meta stay; a rewritten commit loses its signature. Others may write meanwhile: their
     commits are rewritten too, and a handle whose head is an old commit merges onto the new head as onto any other. Cost: reads every
-    commit once, and the paths in each tree; then a gc, and on ``Disk`` a copy of the store.
+    commit once, and the paths in each tree; then a gc, and on ``Disk`` a copy of the store; of branches alone, see ``thorough``.
 
     Args:
         paths: keys (``alice``), parts of values (``users.alice``), or whole namespaces (``@alice``). An index means that element in each
@@ -123,6 +133,9 @@ def purge(
             handle on such a branch finds it gone. A damaged branch can be given up this way.
         effects: patterns of the keys of effects whose keys and results to erase. Only a hash of the key stays, so that none is repeated.
         replace: words to replace in messages, in the strings of meta, and in authors, of reflogs too.
+        thorough: read, collect and rewrite the whole store, also if only branches are to be erased. If not, branches to whose commits
+            nobody else led at the last gc, or leads now, are erased at their own cost: see ``reclaim.reclaim``. ``unreached`` says what
+            may be left.
         dry_run: only report.
         progress: see ``Progress``.
 
@@ -145,6 +158,10 @@ def purge(
     if not database.fence.enabled and not dry_run:
         raise UnsafeStoreError("gc cannot run over this store, so nothing could be erased", remains="nothing was changed")
     erased = erase_effects(database.store, keys, dry_run=dry_run)
+    if patterns and not (targets or words or thorough):
+        reclaimed = reclaim(database, patterns, dry_run=dry_run)
+        if reclaimed is not None:
+            return _report_of(reclaimed, erased, database.store)
     done = _Done()
     for _ in range(_ATTEMPTS):
         with suppress(_SweptError):
@@ -173,6 +190,24 @@ def purge(
         unreached=(*_kept_by(database.store), *BEYOND),
         collected=collected,
         dry_run=dry_run,
+    )
+
+
+def _report_of(reclaimed: Reclaimed, effects: Sequence[str], store: KVStore) -> PurgeReport:
+    report = reclaimed.collected
+    left = (f"objects of equal content that others had at the last gc as well ({report.kept} of these branches)",) if report.kept else ()
+    return PurgeReport(
+        commits={},
+        holding=(),
+        refs=(),
+        branches=reclaimed.branches,
+        effects=tuple(effects),
+        shared=(),
+        paths=(),
+        mentions=(),
+        unreached=(*left, *RECLAIMING, *_kept_by(store), *BEYOND),
+        collected=None if report.dry_run else report,
+        dry_run=report.dry_run,
     )
 
 

@@ -20,7 +20,7 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError, StoreBusyError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
-from versioned_state.objects.keys import GC
+from versioned_state.objects.keys import GC, REFS, moved_key
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.objects.store import Staging
 from versioned_state.storage import KVStore
@@ -30,6 +30,7 @@ MAX_PUBLISHED: Final = 4096
 record, which every commit then writes, must not grow for ever: the writer ends that gc."""
 
 _HEADS_KEPT: Final = 256
+_MOVED_KEPT: Final = 65_536
 _ATTEMPTS: Final = 1000
 _COURTESY_S: Final = 0.25
 """The longest time that a writer waits because gc asks for it. Gc may have died after it asked."""
@@ -47,6 +48,8 @@ class GcRecord:
         expired: log entries older than this, in microseconds, keep nothing.
         hold: whether the owner asks writers to wait for a moment.
         published: the commits and log entries that refs were moved to since the owner last read the record.
+        marking: the ``generation`` of the gc that last began to mark; 0 if none ever did. Whoever moves a ref says so under this number,
+            once (``moved_key``), so that the refs that moved since a marking are known.
         stored: the bytes of the record; None if there is none.
     """
 
@@ -57,6 +60,7 @@ class GcRecord:
     expired: int = 0
     hold: bool = False
     published: tuple[Address, ...] = ()
+    marking: int = 0
     stored: bytes | None = field(default=None, compare=False)
 
     def but(self, **changes: object) -> GcRecord:
@@ -71,6 +75,8 @@ class GcRecord:
 
 def _write(record: GcRecord) -> bytes:
     fields = [record.generation, record.owner, record.beat, record.sweeps, record.expired, record.hold, b"".join(record.published)]
+    if record.marking:
+        fields.append(record.marking)
     body: bytes = msgpack.packb(fields)
     return write_record(GC, body)
 
@@ -80,15 +86,16 @@ def read_gc_record(stored: bytes | None) -> GcRecord:
     if stored is None:
         return GcRecord()
     try:
-        generation, owner, beat, sweeps, expired, hold, joined = msgpack.unpackb(read_record(GC, stored))
-        if not all(type(number) is int for number in (generation, beat, sweeps, expired)) or type(hold) is not bool:
+        generation, owner, beat, sweeps, expired, hold, joined, *rest = msgpack.unpackb(read_record(GC, stored))
+        marking = rest[0] if rest else 0
+        if not all(type(number) is int for number in (generation, beat, sweeps, expired, marking)) or type(hold) is not bool:
             raise ValueError("a field of another type")
         if not (owner is None or type(owner) is bytes) or type(joined) is not bytes or len(joined) % ADDRESS_SIZE:
             raise ValueError("a field of another type")
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptObjectError(GC, f"the record of gc is damaged: {error}") from error
     published = tuple(Address(joined[i : i + ADDRESS_SIZE]) for i in range(0, len(joined), ADDRESS_SIZE))
-    return GcRecord(generation, owner, beat, sweeps, expired, hold, published, stored)
+    return GcRecord(generation, owner, beat, sweeps, expired, hold, published, marking, stored)
 
 
 class GcFence:
@@ -102,6 +109,7 @@ class GcFence:
         self._record: GcRecord | None = None
         self._damaged = False
         self._heads: OrderedDict[Address, int] = OrderedDict()
+        self._moved: dict[str, int] = {}  # refs that are known to have moved since a marking began, by key, with its number
         self.enabled = store.max_expected is None or store.max_expected > 1
 
     def learn(self, stored: bytes | None) -> None:
@@ -205,16 +213,31 @@ class GcFence:
                 since = record.sweeps
             after = record if record.owner is None else _published(record, keep, instead_of)
             told = {} if after is record else {GC: _bytes(after)}
-            done = self._store.apply({**expected, GC: record.stored}, {**puts, **told}, deletes, objects=staging.sealed())
+            moved = self._unsaid(expected, puts, record.marking) if record.marking else {}
+            said = {moved_key(record.marking, key): b"" for key in moved}
+            done = self._store.apply({**expected, GC: record.stored}, {**puts, **told, **said}, deletes, objects=staging.sealed())
             staging.sent()
             if done:
                 self._record = after
+                if moved:
+                    self._note_moved(moved)
                 return record.sweeps
             if self.refresh().stored == record.stored:
                 return None
             if attempt > 1:
                 _pause(attempt)
         raise StoreBusyError("gc is at work and keeps changing its record", remains="nothing was changed", hint="try again")
+
+    def _unsaid(self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], marking: int) -> dict[str, int]:
+        """The refs that a batch moves and of which nobody may have said yet that they moved since the marking."""
+        # A ref that is created may have been erased before, and what was said of it with it.
+        keys = (key for key in puts if key.startswith(REFS))
+        return {key: marking for key in keys if self._moved.get(key) != marking or expected.get(key) is None}
+
+    def _note_moved(self, moved: Mapping[str, int]) -> None:
+        if len(self._moved) > _MOVED_KEPT:
+            self._moved = {}
+        self._moved.update(moved)
 
 
 def _published(record: GcRecord, keep: Iterable[Address], instead_of: Collection[Address]) -> GcRecord:

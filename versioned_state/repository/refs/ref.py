@@ -7,8 +7,9 @@ created, so that a lost ref is not taken for one that never existed. A deleted r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
 import msgpack
@@ -37,6 +38,8 @@ BORN: Final = b"\x01"
 
 # Names are shown in terminals and logs, so they have no control characters: ASCII, C1, line ends, direction of text.
 _BAD_NAME: Final = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|^(?:HEAD|@)$")
+
+_WILD: Final = re.compile(r"[*?\[]")
 
 _pack = msgpack.Packer().pack  # made once: that takes longer than packing a record
 
@@ -360,3 +363,24 @@ def iter_refs(store: KVStore, kind: RefKind, prefix: str = "", *, deleted: bool 
         name = key[len(born) :]
         if name not in listed:  # created since the first listing, or lost, which raises
             read_ref(store, kind, name)
+
+
+def literal_in(pattern: str) -> str:
+    """The text that all names begin with that match a pattern of ``fnmatch``."""
+    return _WILD.split(pattern, maxsplit=1)[0]
+
+
+def match_refs(store: KVStore, patterns: Iterable[str], *, deleted: bool = False) -> Iterator[Ref]:
+    """The branches that match any of some patterns with ``*`` and ``?``, each once; with ``deleted``, deleted ones too.
+
+    Cost: a read for a pattern that is a name, a listing of what begins like it for any other. Raises as ``iter_refs``.
+    """
+    seen: set[str] = set()
+    for pattern in patterns:
+        literal = literal_in(pattern)
+        found = [read_ref(store, "branch", pattern)] if literal == pattern else iter_refs(store, "branch", literal, deleted=deleted)
+        for ref in found:
+            there = ref.stored is not None and (deleted or ref.head is not None)
+            if there and ref.name not in seen and fnmatchcase(ref.name, pattern):
+                seen.add(ref.name)
+                yield ref

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TypeVar
 from weakref import finalize
@@ -125,6 +126,7 @@ class Disk(Backend):
         self._name = str(file)
         self._identity = _identity(self._name)
         log = self._log = LogGuard(file)
+        self._overwriting = 0
 
         def connect() -> Connection:
             if read_only:
@@ -179,24 +181,40 @@ class Disk(Backend):
 
         def rewrite(connection: Connection) -> int:
             before = _used(connection)
-            (usual,) = connection.execute("PRAGMA secure_delete").fetchone()
-            if secure:
-                # SQLite takes pages from memory that held others before; this makes it clear them, in the copy as well.
-                connection.execute("PRAGMA secure_delete = ON").fetchall()
-            try:
+            # SQLite takes pages from memory that held others before; this makes it clear them, in the copy as well.
+            with sqlite_file.overwriting(connection) if secure else nullcontext():
                 connection.execute("VACUUM")
-            finally:
-                connection.execute(f"PRAGMA secure_delete = {usual:d}").fetchall()
-            # Where a reader is in the way the log is folded in later, by itself.
-            ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            if secure and busy:
-                raise StoreBusyError(
-                    f"{self._file} was rewritten, but a reader holds its log, which has what was deleted",
-                    hint="let the reader end, and compact again",
-                )
+            # If a reader is in the way, the log is folded in later, by itself.
+            with nullcontext() if secure else suppress(StoreBusyError):
+                self._fold(connection)
             return before - _used(connection)
 
         return self._write(rewrite, transaction=False)
+
+    @contextmanager
+    def overwriting(self) -> Iterator[None]:
+        """A block in which every deletion of this store overwrites the deleted bytes where they lie. ``truncate_log`` does the rest.
+
+        Bytes that SQLite had copied to another page before, or deleted outside of such a block, stay until ``compact(secure=True)``.
+        """
+        self._overwriting += 1
+        try:
+            yield
+        finally:
+            self._overwriting -= 1
+
+    def truncate_log(self) -> None:
+        """Fold the log, which may hold what was deleted, into the file, and cut it. Raises ``StoreBusyError`` if a reader holds it."""
+        self._write(self._fold, transaction=False)
+
+    def _fold(self, connection: Connection) -> None:
+        ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        if busy:
+            raise StoreBusyError(
+                f"a reader holds the log of {self._file}, which has what was deleted",
+                remains="all else was done",
+                hint="let the reader end, and compact the store",
+            )
 
     def _get(self, key: str) -> bytes | None:
         raw = raw_key(key)
@@ -299,7 +317,13 @@ class Disk(Backend):
         expected_values = [*expected.values()]
         put_rows = [(key.encode(), value) for key, value in puts.items()]
 
+        overwriting = bool(deletes) and self._overwriting > 0
+
         def write(connection: Connection) -> bool:
+            with sqlite_file.overwriting(connection) if overwriting else nullcontext():
+                return change(connection)
+
+        def change(connection: Connection) -> bool:
             limit, found = _before(connection, expected_keys)
             used = 0 if limit is None else _used(connection)
             if rows:

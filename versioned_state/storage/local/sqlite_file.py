@@ -464,3 +464,14 @@ def _os_errors(path: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFullError(f"no room for a store at {path}", remains="nothing was made") from error
         raise StorageError(f"{path} cannot be used: {error.strerror or error}", remains="nothing was made") from error
+
+
+@contextmanager
+def overwriting(connection: Connection) -> Iterator[None]:
+    """Deletions on a connection overwrite the deleted bytes meanwhile."""
+    (usual,) = connection.execute("PRAGMA secure_delete").fetchone()
+    connection.execute("PRAGMA secure_delete = ON").fetchall()
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA secure_delete = {usual:d}").fetchall()

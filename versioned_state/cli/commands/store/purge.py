@@ -33,11 +33,12 @@ from versioned_state.repository.maintenance.purge import PurgeReport
 @click.option(
     "--replace", "pairs", nargs=2, multiple=True, metavar="WORD OTHER", help="Also replace WORD by OTHER in messages, authors and meta."
 )
+@click.option("--thorough", is_flag=True, help="Also for branches alone, read the whole store and rewrite its file.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be rewritten.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_context
-def purge(
+def purge(  # noqa: PLR0913 - an option each
     context: click.Context,
     paths: tuple[str, ...],
     *,
@@ -45,6 +46,7 @@ def purge(
     branches: tuple[str, ...],
     effects: tuple[str, ...],
     pairs: tuple[tuple[str, str], ...],
+    thorough: bool,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -63,6 +65,7 @@ def purge(
     output = settings.output
     with settings.changing() as repository:
         run = partial(repository.purge, *paths, prefixes=prefixes, branches=branches, effects=effects, replace=dict(pairs))
+        run = partial(run, thorough=thorough)
         if not (dry_run or yes) and not _is_confirmed(output, run(dry_run=True)):
             output.note("nothing was changed")
             context.exit(1)

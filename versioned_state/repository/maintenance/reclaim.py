@@ -1,0 +1,297 @@
+"""Reclaiming: branches are erased with the objects that only they lead to, at the cost of those. Layer: repository.
+
+No walk over the other branches: the last gc left the keeper of each object that it marked (``keeper_table``), and whoever moved a ref
+since left its name. So an object of the branches is garbage if the gc saw nobody else lead to it, and no ref that moved since leads to it
+now. The fence makes it safe beside writers, as it does for gc. ``docs/design/026-reclaiming-one-branch.md`` has the proof.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from versioned_state.errors import CorruptObjectError, MissingObjectError, StoreBusyError
+from versioned_state.objects.address import Address
+from versioned_state.objects.keys import (
+    GC,
+    KEEPERS,
+    MOVED,
+    lock_key,
+    note_key,
+    object_key,
+    read_moved_key,
+    read_ref_key,
+    ref_key,
+    shared_key,
+)
+from versioned_state.objects.store import verified
+from versioned_state.repository.history.commit import ROOT_ADDRESS
+from versioned_state.repository.history.keepers import groups_of
+from versioned_state.repository.history.reach import BATCH, Reference, Role, followed
+from versioned_state.repository.maintenance.gc import Collector, GcReport
+from versioned_state.repository.maintenance.keeper_table import KeeperTable, read_table
+from versioned_state.repository.refs.gc_fence import GcRecord
+from versioned_state.repository.refs.ref import Ref, keys_of, literal_in, match_refs, parse_ref
+from versioned_state.storage import Disk
+from versioned_state.storage.wrappers.tiered import backends
+
+if TYPE_CHECKING:
+    from versioned_state.repository.database import Database
+
+_ATTEMPTS: Final = 100
+_PATIENCE: Final = 3
+"""Attempts that writers may overtake before they are asked to wait for a moment."""
+
+_AT_ONCE: Final = 1000
+"""Objects of one deletion, as of gc."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimed:
+    """The result: the names of the erased branches, and the count of their objects that were deleted, and of those that stay.
+
+    An object stays because others led to it at the last gc, or do so now.
+    """
+
+    branches: tuple[str, ...]
+    collected: GcReport
+
+
+class _UnknownError(Exception):
+    """The store does not tell at this cost what only the branches lead to."""
+
+
+def reclaim(database: Database, patterns: Sequence[str], *, dry_run: bool) -> Reclaimed | None:
+    """Erase the branches that match, deleted ones too, and delete the objects that only they lead to.
+
+    None, and nothing was changed, if no branch matches, if no gc has finished yet, or if one of their commits is not theirs alone.
+
+    Cost: reads the objects of the branches, a page of the table for each at most, and the objects that came to the refs that moved since
+    the last gc. One batch for up to a thousand objects. If it fails, or its process dies, all branches are there, or none is; the next gc
+    deletes the rest of their objects.
+
+    Raises:
+        StoreBusyError: a gc is at work, or writers kept coming first.
+    """
+    start = time.monotonic()
+    try:
+        if dry_run:
+            return _Plan(database, patterns, database.fence.refresh()).result(start, dry_run=True)
+        if read_table(database.store) is None:
+            return None
+        return _Reclaim(database, patterns).run(start)
+    except (_UnknownError, CorruptObjectError, MissingObjectError):
+        return None  # gc tells more
+
+
+class _Plan:
+    """The refs to erase, and the objects that only they lead to, as the store is now.
+
+    Attributes:
+        refs: the branches, deleted ones too.
+        objects: the objects to delete, each in a role in which it was found.
+        kept: the objects of the branches to which others led at the last gc, or lead now.
+        rows: the keys that say that one of the refs has moved.
+        table: what it relies on.
+        are_erased: whether the branches are gone, so that one of that name is another one.
+    """
+
+    def __init__(self, database: Database, patterns: Sequence[str], record: GcRecord) -> None:
+        self._database = database
+        self._store = database.store
+        table = read_table(self._store)
+        # A record of gc that was lost, and made anew, has let refs move in silence.
+        if table is None or record.marking < table.marking:
+            raise _UnknownError
+        self.table: KeeperTable = table
+        self.refs = list(match_refs(self._store, patterns, deleted=True))
+        if not self.refs:
+            raise _UnknownError
+        self.keepers = {table.id(name) for name in _keepers_of(self.refs, patterns)}
+        self.objects: dict[Address, Role] = {}
+        self.kept: set[Address] = set()
+        self.rows: list[str] = []
+        self.are_erased = False
+        self._collect()
+        self.spare(record, commits=False)
+
+    def _are_theirs(self, references: Iterable[Reference]) -> list[Reference]:
+        """Those to which nobody but the branches led at the marking; perhaps nobody at all."""
+        some = list(references)
+        keepers = self.table.find(each.address for each in some)
+        return [each for each in some if each.address != ROOT_ADDRESS and keepers.get(each.address) in self.keepers | {None}]
+
+    def _collect(self) -> None:
+        """Find the objects that the branches lead to, by their heads and all entries of their reflogs, whatever history still has.
+
+        Below an object of another keeper everything has another one too. If it is a commit, perhaps nobody but the branches leads there
+        any more, and it holds data of theirs: that only a gc knows.
+        """
+        seen: set[tuple[Address, Role]] = set()
+        pending = [start for ref in self.refs for start in _starts(ref)]
+        while pending:
+            batch = _unseen(pending, seen)
+            mine = self._are_theirs(batch)
+            self.kept.update({each.address for each in batch if each.address != ROOT_ADDRESS}.difference(each.address for each in mine))
+            if any(each.role is Role.COMMIT and each.address in self.kept for each in batch):
+                raise _UnknownError
+            found = self._store.get_many([object_key(each.address) for each in mine if each.role is not Role.CHUNK])
+            for each in mine:
+                stored = found.get(object_key(each.address))
+                if stored is not None or each.role is Role.CHUNK:
+                    self.objects[each.address] = each.role
+                if stored is not None:
+                    with suppress(CorruptObjectError):  # a damaged branch can be given up
+                        pending += followed(each, verified(each.address, stored))
+
+    def spare(self, record: GcRecord, *, commits: bool) -> None:
+        """Keep the objects that refs which moved since the marking lead to. All other refs lead to what they led to then, or to less.
+
+        Args:
+            record: the fence's record, read before: whoever moves a ref from now on changes it.
+            commits: whether a commit may be among them.
+        """
+        refs = self._moved()
+        shallow = self._database.commits.refresh_shallow()
+        seen: set[tuple[Address, Role]] = set()
+        pending = [start for ref in refs for start in _starts(ref)]
+        while pending and self.objects:
+            reached = self._are_theirs(_unseen(pending, seen))
+            for each in reached:
+                if self.objects.pop(each.address, None) is not None:
+                    self.kept.add(each.address)
+                    if each.role is Role.COMMIT and not commits:
+                        raise _UnknownError
+            raws = self._database.objects.read_many({each.address for each in reached if each.role is not Role.CHUNK})
+            for each in reached:
+                if each.address in raws:
+                    pending += followed(each, raws[each.address], shallow=shallow, expired=record.expired)
+
+    def _moved(self) -> list[Ref]:
+        """The other refs that moved since the marking."""
+        erased = set() if self.are_erased else {ref_key(ref.kind, ref.name) for ref in self.refs}
+        self.rows, moved = [], set()
+        for key in self._store.keys(MOVED):
+            marking, ref = read_moved_key(key)
+            if ref in erased:
+                self.rows.append(key)
+            elif marking >= self.table.marking:
+                moved.add(ref)
+        stored = self._store.get_many(moved)
+        if len(stored) < len(moved):
+            raise _UnknownError  # gc has removed the record of a deleted ref since; or the key is damaged
+        return [parse_ref(*read_ref_key(key), value) for key, value in stored.items()]
+
+    def keys(self) -> list[str]:
+        """The keys of the objects, and of the notes and other records of commits."""
+        keys = []
+        for address, role in self.objects.items():
+            keys += [object_key(address), note_key(address), shared_key(address)] if role is Role.COMMIT else [object_key(address)]
+        return keys
+
+    def result(self, start: float, *, dry_run: bool = False) -> Reclaimed:
+        report = GcReport(len(self.refs), len(self.kept), None, len(self.objects), None, time.monotonic() - start, dry_run=dry_run)
+        return Reclaimed(tuple(ref.name for ref in self.refs), report)
+
+
+class _Reclaim(Collector):
+    """A reclaiming at work."""
+
+    def __init__(self, database: Database, patterns: Sequence[str]) -> None:
+        super().__init__(database)
+        self._patterns = patterns
+
+    def run(self, start: float) -> Reclaimed:
+        with self.at_work():
+            self.begin(marks=False)
+            plan, keys = self._erase()
+            self._delete(plan, keys)
+            self.end()
+        self._database.fence.refresh()
+        self._database.forget()
+        for store in backends(self._store):
+            if isinstance(store, Disk):
+                store.truncate_log()
+        return plan.result(start)
+
+    def _erase(self) -> tuple[_Plan, list[str]]:
+        """Delete the records of the branches, with as many objects as go into one batch; the keys that are left."""
+        for attempt in range(_ATTEMPTS):
+            record = self._quiet(attempt)
+            plan = _Plan(self._database, self._patterns, record)
+            names = [key for ref in plan.refs for key in (*keys_of(ref), lock_key(ref.name))]
+            expected = {ref_key(ref.kind, ref.name): ref.stored for ref in plan.refs} | {KEEPERS: plan.table.stored}
+            keys = plan.keys()
+            top = {KEEPERS: plan.table.without(plan.keepers)}
+            if self._apply(record, [*names, *plan.rows, *keys[:_AT_ONCE]], expected, top):
+                plan.are_erased = True
+                return plan, keys[_AT_ONCE:]
+        raise StoreBusyError("writers keep changing the store", remains="nothing was changed", hint="try again")
+
+    def _delete(self, plan: _Plan, keys: list[str]) -> None:
+        attempt = 0
+        while keys:
+            record = self.record
+            if attempt:
+                # A writer has moved a ref since, perhaps to some of the objects.
+                record = self._quiet(attempt)
+                plan.spare(record, commits=True)
+                left = set(plan.keys())
+                keys = [key for key in keys if key in left]
+            if self._apply(record, keys[:_AT_ONCE]):
+                keys, attempt = keys[_AT_ONCE:], 0
+            else:
+                attempt += 1
+
+    def _quiet(self, attempt: int) -> GcRecord:
+        """The record as it is now, with nothing published: so whoever moves a ref from now on changes it, whatever was published before."""
+        while True:
+            record = self.look()
+            if not record.published and (attempt < _PATIENCE or record.hold):
+                return record
+            self.put(record.stored, record.but(published=(), hold=attempt >= _PATIENCE, beat=self._database.now()))
+
+    def _apply(
+        self,
+        record: GcRecord,
+        deletes: Sequence[str],
+        expected: Mapping[str, bytes | None] = MappingProxyType({}),
+        puts: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> bool:
+        """Delete keys, on the condition that the record is as given: no ref has moved since it was read."""
+        after = record.but(sweeps=record.sweeps + 1, beat=self._database.now(), hold=False)
+        assert after.stored is not None
+        with ExitStack() as stack:
+            for store in backends(self._store):
+                if isinstance(store, Disk):
+                    stack.enter_context(store.overwriting())
+            if not self._store.apply({**expected, GC: record.stored}, {**puts, GC: after.stored}, deletes):
+                return False
+        self.record = after
+        return True
+
+
+def _keepers_of(refs: Sequence[Ref], patterns: Iterable[str]) -> set[str]:
+    """The keepers that some refs are: each of them, and the groups all of whose names match a pattern."""
+    names = {f"{ref.kind}/{ref.name}" for ref in refs}
+    whole = tuple(f"branch/{pattern[:-1]}" for pattern in patterns if pattern.endswith("*") and literal_in(pattern) == pattern[:-1])
+    return names | {group for name in names for group in groups_of(name) if group.startswith(whole)}
+
+
+def _unseen(pending: list[Reference], seen: set[tuple[Address, Role]]) -> list[Reference]:
+    """The next references to look at, taken off the end of a list, each once."""
+    batch = [each for each in dict.fromkeys(pending[-BATCH:]) if (each.address, each.role) not in seen]
+    del pending[-BATCH:]
+    seen.update((each.address, each.role) for each in batch)
+    return batch
+
+
+def _starts(ref: Ref) -> Iterator[Reference]:
+    if ref.head is not None:
+        yield Reference(ref.head, Role.COMMIT)
+    if ref.log is not None:
+        yield Reference(ref.log, Role.LOG_ENTRY)
