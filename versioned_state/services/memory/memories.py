@@ -2,9 +2,9 @@
 
 ::
 
-    @messages@<session>["<id>"]   a message, as a dict; ids are in order of time, also across sessions
+    @messages.@<session>["<id>"]  a message, as a dict; ids are in order of time, also across sessions
     @words["<segment>"]           the index of words, where it lies in the state: see ``indexes/in_state``
-    @vectors@<embedder>[…]        the vectors of messages: see ``vectors``
+    @vectors.@<embedder>[…]       the vectors of messages: see ``vectors``
 
 Every message has a key of its own, so two writers who add to one session never meet, and merging their commits keeps both.
 """

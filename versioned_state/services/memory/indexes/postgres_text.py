@@ -40,6 +40,8 @@ _HIGHEST: Final = 16383
 _TERMS_A_PART: Final = 4000
 """A tsvector has room for 1 MiB. A message with more terms takes several rows; its grams are left out then, and every search reads it."""
 
+_ROWS_AT_ONCE: Final = 200
+
 _FIND_TABLES: Final = "SELECT pg_catalog.to_regclass(%s) IS NOT NULL"
 
 _MAKE: Final = """
@@ -150,6 +152,7 @@ class PostgresText(WordIndex):
 
     def _apply(self, link: Link, memories: Memories, user: _User, since: Commit | None, head: str) -> None:
         more = 0
+        rows: list[tuple[object, ...]] = []
         for place, old, new in memories.changes(since):
             stored = place.key.encode("utf-8", "surrogatepass")
             if old is not None:
@@ -159,8 +162,17 @@ class PostgresText(WordIndex):
                 more += words.total()
                 for number, part in enumerate(_parts(words, grams)):
                     vector = " ".join(f"'{user.lexeme(term)}':{min(times, _HIGHEST)}" for term, times in part.items())
-                    link.execute(statement(_ADD, self._store.schema), (user.key, stored, number, words.total(), vector))
+                    rows.append((user.key, stored, number, words.total(), vector))
+            if len(rows) >= _ROWS_AT_ONCE:
+                self._add(link, rows)
+        self._add(link, rows)
         link.execute(statement(_SET_HEAD, self._store.schema), (user.key, head, more))
+
+    def _add(self, link: Link, rows: list[tuple[object, ...]]) -> None:
+        """Insert rows, and empty the list. They go in a stream, without waiting for each answer."""
+        if rows:
+            link.cursor().executemany(statement(_ADD, self._store.schema), rows)
+            rows.clear()
 
     def _clear(self, link: Link, user: _User) -> None:
         link.execute("BEGIN")

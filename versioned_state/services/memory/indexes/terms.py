@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -25,6 +26,12 @@ def word_term(word: str) -> str:
     return f"w{stored.hex()}" if len(stored) <= _LONGEST else f"y{blake2b(stored, digest_size=16).hexdigest()}"
 
 
+@lru_cache(4096)
+def _gram_terms(word: str) -> frozenset[str]:
+    """The terms of the grams of a word. A language has few words that come often."""
+    return frozenset(map(_gram_term, grams_of(word)))
+
+
 def _gram_term(gram: str) -> str:
     return "g" + gram.encode("utf-8", "surrogatepass").hex()
 
@@ -32,9 +39,9 @@ def _gram_term(gram: str) -> str:
 def terms_of(text: str) -> tuple[Counter[str], list[str]]:
     """The terms of the words of a text, each with how often it is there, and those of its grams."""
     words = words_of(text)
-    grams = {gram for word in words for gram in grams_of(word)}
+    grams = {term for word in words for term in _gram_terms(word)}
     terms = Counter({word_term(word): times for word, times in words.items()})
-    return terms, [*sorted(map(_gram_term, grams)), *([] if is_plain(text) else [ODD])]
+    return terms, [*sorted(grams), *([] if is_plain(text) else [ODD])]
 
 
 def terms_within(groups: Sequence[Sequence[str]]) -> list[list[str]] | None:
