@@ -124,6 +124,7 @@ def test_hints_are_quoted_for_the_shell(tmp_path: Path):
 
 # Hints of the engine that name calls or arguments, and cannot be met in a terminal, or are right there.
 _FOR_PROGRAMS = {
+    "vstate serve starts and stops its services itself": ["await service.start(), or use it in `async with service:`"],
     "a program must commit or discard; a command has nothing staged": ["commit() or discard() first"],
     "vstate log and grep put their own hint in its place": ["re.escape() searches for a text as it is"],
     "vstate apply checks the patch first": ["as Diff.to_patch() gives it"],

@@ -152,12 +152,17 @@ def test_a_client_that_is_slow_with_its_body_is_told_so(zygote: Zygote, store: s
 
 
 def test_a_client_that_does_not_read_is_cut_off(zygote: Zygote, store: str):
-    with zygote.serve(store, "--timeout", "0.5") as server:
+    with zygote.serve(store) as server, server.client() as client:
+        client.post("/v1/state", json={"a": "x" * 8_000_000}).raise_for_status()
+    with zygote.serve(store, "--timeout", "3") as server:
         with server.client() as client:
-            client.post("/v1/state", json={"a": "x" * 8_000_000}).raise_for_status()
+            client.get("/v1/state/rounds")  # opens the store's files
+            before = open_files(server.pid) - 1
+        until(lambda: open_files(server.pid) <= before)
         with connect(server) as connection:
             connection.sendall(f"GET /v1/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\n\r\n".encode())
-            time.sleep(1)  # as the client that does not read
+            until(lambda: open_files(server.pid) > before)
+            until(lambda: open_files(server.pid) <= before)
             size = 0
             with suppress(ConnectionError):
                 while piece := connection.recv(1 << 20):
@@ -187,7 +192,7 @@ def test_more_requests_than_the_server_takes_are_refused_and_come_again(zygote: 
 
 
 def test_a_store_that_hangs_is_answered_for_and_a_repeated_write_is_done_once(zygote: Zygote, redis_server: RedisServer):
-    with behind_proxy(redis_server) as (between, url), zygote.serve(url, "--timeout", "0.3") as server, server.client() as client:
+    with behind_proxy(redis_server) as (between, url), zygote.serve(url, "--timeout", "1.5") as server, server.client() as client:
         client.post("/v1/state", json={"a": 0}).raise_for_status()
         between.arm(Fault("hold reply"))
         key = {"Idempotency-Key": "k1"}

@@ -121,7 +121,8 @@ class Server:
             call.body = _body_of(operation, request.headers, request.scope["versioned_state.body"])
         except RefusalError:
             # A session that is not there gets the one answer whatever else is wrong.
-            if operation.must_exist and (users or grant.user != EVERY_USER) and not await operation.exists(call):
+            is_named = (users or grant.user != EVERY_USER) and (operation.session != "required" or call.session_id is not None)
+            if operation.must_exist and is_named and not await operation.exists(call):
                 raise absent() from None
             raise
         return answer(await self._call(operation, call, request.headers), accepted)

@@ -17,7 +17,7 @@ from versioned_state.server.answers import RefusalError
 logger: Final = logging.getLogger("versioned_state.server")
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-_FACTS: Final = "request_id method path status ms received sent error event services".split()
+_FACTS: Final = "event request_id method path status ms received sent error service call outcome seconds".split()
 
 
 def request_id(given: str | None) -> str:

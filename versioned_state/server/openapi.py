@@ -13,6 +13,7 @@ from versioned_state.services.schemas.agent_schemas import Message
 _REFUSALS: Final[dict[str, str]] = {
     "400": "The request does not read.",
     "401": "No token, or one that is not known.",
+    "403": "The token lacks the scope.",
     "404": "There is no such session, or it is another user's: the two answers are the same.",
     "406": "The answer cannot be given in the accepted form without a change of its types; `path` in `facts` is where.",
     "408": "The body came too slowly.",
@@ -25,7 +26,6 @@ _REFUSALS: Final[dict[str, str]] = {
     "504": "The store did not answer in time. A write may have been done: repeated with its `Idempotency-Key` it is done once.",
     "507": "The store is full.",
 }
-_FORBIDDEN: Final = "The token lacks the scope."
 
 _ERROR: Final[dict[str, Any]] = {
     "type": "object",
@@ -106,10 +106,6 @@ def document() -> dict[str, Any]:
 
 def _operation(operation: Operation) -> dict[str, Any]:
     codes = {code: text for code, text in _REFUSALS.items() if code != "415" or operation.body is not None}
-    if operation.scope == "write":
-        codes["403"] = _FORBIDDEN
-    else:
-        codes["403"] = _FORBIDDEN
     responses = {code: _response(text, {"$ref": "#/components/schemas/Error"}, json_only=True) for code, text in sorted(codes.items())}
     if operation.result is None:
         responses["204"] = {"description": "Done."}
