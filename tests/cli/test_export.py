@@ -26,7 +26,20 @@ JSON = st.recursive(
 def test_json_data_comes_back_as_it_was(content: dict[str, object]):
     state = Versioned()
     state.update(content)
-    assert json.loads("\n".join(_state_lines(state.checkout(state.commit(allow_empty=True))))) == content
+    assert json.loads("\n".join(_state_lines(state.checkout(state.commit(allow_empty=True)), {}))) == content
+
+
+@pytest.mark.parametrize("options", [(), ("--compact",)])
+def test_the_note_of_the_commit_goes_along(options: tuple[str, ...], vstate: Vstate, tmp_path: Path):
+    with Versioned(Disk(tmp_path / "store")) as state:
+        state["n"] = 1
+        state.commit()
+        state.repository.notes[state.head] = {"score": 0.5}
+        state["n"] = 2
+        state.commit()
+    assert json.loads(vstate("export", *options, store=tmp_path / "store").stdout) == {"n": 2}
+    assert json.loads(vstate("export", "HEAD~1", *options, store=tmp_path / "store").stdout) == {"n": 1, "$note": {"score": 0.5}}
+    assert json.loads(vstate("export", "HEAD~1:n", *options, store=tmp_path / "store").stdout) == 1
 
 
 @pytest.mark.parametrize("place", ["main", "v1", "main:messages", "HEAD:["])

@@ -81,6 +81,16 @@ def test_a_note_is_shown_and_changed(vstate: Vstate, filled: str):
     assert vstate("--store", filled, "note", "a", "b", "c", "d").code == 2
 
 
+def test_a_value_that_is_missing_and_a_key_that_is_not_there_are_errors(vstate: Vstate, filled: str):
+    vstate("--store", filled, "note", "main", "score", "0.5")
+    for words in (("main", "score"), ("u1/a", "1"), ("HEAD", "2", "--text")):
+        assert_error(vstate("--store", filled, "note", *words), "VALUE is missing")
+    assert_error(vstate("--store", filled, "note", "-d", "score", "-d", "tags"), "tags")
+    assert_error(vstate("--store", filled, "note", "u1/a", "-d", "score"), "has no note")
+    assert vstate("--store", filled, "note").stdout == "score: 0.5\n"
+    assert vstate("--store", filled, "note", "HEAD", "main", "1").stdout == "score: 0.5\nmain: 1\n"
+
+
 def test_what_is_over_expires(vstate: Vstate, filled: str):
     assert vstate("--store", filled, "expire").stdout == "expired u2/a\n"
     assert json.loads(vstate("--store", filled, "expire", "--json").stdout) == {"expired": []}

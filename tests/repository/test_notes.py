@@ -189,6 +189,22 @@ def test_a_note_costs_a_read_and_a_write():
     assert counts[0] == counts[1] == (3, 0)
 
 
+def test_keys_are_removed_in_one_step(state):
+    notes = state.repository.notes
+    notes["main"] = {"a": 1, "b": 2, "c": 3}
+    assert notes.remove("main", "a", "c") == {"b": 2}
+    for keys in (("a",), ("b", "a")):
+        with pytest.raises(UnknownNoteError) as caught:
+            notes.remove("main", *keys)
+        assert caught.value.key == "a"
+    assert notes["main"] == {"b": 2}
+    assert notes.remove("main", "b") == {}
+    assert "main" not in notes
+    with pytest.raises(UnknownNoteError) as caught:
+        notes.remove("main", "b")
+    assert caught.value.key is None
+
+
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_failure_at_any_call_leaves_the_note_before_or_after(state, fault):
     store, id = state.repository.store, state.head.id

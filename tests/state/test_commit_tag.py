@@ -11,6 +11,7 @@ from tests.support.interrupts import Interrupt, Trace
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import (
     STAGED,
+    BranchMovedError,
     InvalidArgumentError,
     MergeConflictError,
     RefExistsError,
@@ -55,6 +56,29 @@ def test_a_tag_that_exists_refuses_the_commit():
     assert state.head == first == state.repository.tags["one"] == state.repository.branches["main"]
     assert [str(change.path) for change in state.status()] == ["a"]
     assert state.commit(tag="two") == state.repository.tags["two"]
+
+
+@pytest.mark.parametrize("on_moved", ["merge", "replace", "refuse"])
+def test_without_changes_and_with_a_head_that_is_gone_the_head_of_the_branch_gets_the_tag(on_moved):
+    state = Versioned()
+    state["a"], state["secret"] = [1], "s"
+    state.commit()
+    held = state["a"]
+    other = Versioned(state.repository)
+    other.repository.purge("secret")
+    if on_moved == "refuse":
+        with pytest.raises(BranchMovedError):
+            state.commit(tag="one", on_moved=on_moved)
+        assert not list(state.repository.tags)
+        return
+    commit = state.commit(tag="one", on_moved=on_moved)
+    assert state.repository.tags["one"] == commit == state.head == state.repository.branches["main"]
+    assert state["a"] is held
+    assert "secret" not in state
+    assert "secret" not in state.checkout("one")
+    held.append(2)
+    assert state.repository.snapshot(state.commit(tag="two"))["a"] == [1, 2]
+    assert state.repository.fsck().ok
 
 
 def test_without_changes_the_head_gets_the_tag():

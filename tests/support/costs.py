@@ -364,6 +364,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "notes[rev] = …": on(lambda room: room.repository.notes.__setitem__("tag/0001", {"a": 1})),
         "del notes[rev]": on(lambda room: room.repository.notes.__delitem__("tag/0001")),
         "notes.update": on(lambda room: room.repository.notes.update("tag/0001", {"a": 1})),
+        "notes.remove": on(lambda room: room.repository.notes.remove("tag/0001", "n")),
         "notes.of": lambda room: partial(room.repository.notes.of, [room.repository.commit("tag/0001")]),
         "iteration": on(lambda room: to_the_end(room.repository.notes)),
     },

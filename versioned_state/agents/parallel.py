@@ -36,6 +36,9 @@ ExecutorOption = Literal["threads", "processes"]
 
 OnFailure = Literal["raise", "return"]
 
+_FORK_S: Final = 7 * 24 * 3600
+"""How long the branches of the forks stay if their process is killed; ``repository.expire()`` deletes them then."""
+
 _MOST_WORKERS: Final = 32
 
 
@@ -205,7 +208,7 @@ class _Work:
 
     def _fork(self, name: str) -> Versioned:
         branch = f"{self._prefix}/{name}"
-        fork = self._state.fork(branch, at=self._state.head)
+        fork = self._state.fork(branch, at=self._state.head, ttl_seconds=_FORK_S)
         self._branches.append(branch)
         return fork
 

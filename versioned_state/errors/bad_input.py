@@ -254,11 +254,13 @@ class UnknownEffectError(StateError, KeyError):
 
 
 class UnknownNoteError(StateError, KeyError):
-    """The commit has no note. Nothing was changed."""
+    """The commit has no note, or its note does not have ``key``. Nothing was changed."""
 
-    def __init__(self, commit: str) -> None:
-        super().__init__(f"commit {short(commit)} has no note", remains="nothing was changed")
+    def __init__(self, commit: str, key: str | None = None) -> None:
+        what = "has no note" if key is None else f"has a note without {key!r}"
+        super().__init__(f"commit {short(commit)} {what}", remains="nothing was changed")
         self.commit = commit
+        self.key = key
 
 
 class ErasedResultError(StateError):

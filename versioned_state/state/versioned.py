@@ -373,16 +373,20 @@ class Versioned(BranchOperations):
         return self.head
 
     @locked
-    def fork(self, branch: str, *, at: str | Commit = "HEAD") -> Versioned:
+    def fork(self, branch: str, *, at: str | Commit = "HEAD", ttl_seconds: float | None = None) -> Versioned:
         """Create a branch at a revision; a state on it: a what-if, to be merged or deleted. It shares this state's store.
+
+        Args:
+            ttl_seconds: as that of ``Versioned``; by default the one that this state was opened with.
 
         Raises:
             RefExistsError: the branch exists.
         """
         target = self._resolve(at)
+        ttl = self._handle.ttl if ttl_seconds is None else as_ttl(ttl_seconds)
         shape = {} if self._shape is None else self._shape.options
         state = Versioned(self.repository, branch=branch, author=self.author, **shape)  # first: once there is a branch, nothing can fail
-        state._handle.ttl = self._handle.ttl
+        state._handle.ttl = ttl
         state._handle.begin(target)
         for hook in self._hooks:
             hook.forked(state)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 import weakref
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -25,7 +27,7 @@ from versioned_state.errors import (
     UnknownRevisionError,
     UnserializableValueError,
 )
-from versioned_state.storage import Counting, Memory as Store
+from versioned_state.storage import Counting, Faulty, InjectedCrash, Memory as Store
 
 
 def messages(count: int) -> list[dict[str, Any]]:
@@ -206,6 +208,35 @@ async def test_saves_of_others_are_merged_by_path():
     with here.state("one") as state:
         assert state["agent"] == {"memory": {"content": ["mine", "more"]}, "name": "theirs"}
         assert len(list(state.log())) > count
+
+
+@in_event_loop
+async def test_what_a_killed_process_leaves_of_a_merge_expires():
+    left = 0
+    for at in range(1, 60):
+        store = Store()
+        there = VersionedSession(store)
+        mine, theirs = Agent(), Agent()
+        faulty = Faulty(store)
+        here = VersionedSession(faulty)
+        await here.save_session_state("one", agent=mine)
+        await there.load_session_state("one", agent=theirs)
+        theirs.name = "theirs"
+        await there.save_session_state("one", agent=theirs)
+        mine.memory.content.append("mine")
+        faulty.arm(at, crash=True)
+        with suppress(InjectedCrash):
+            await here.save_session_state("one", agent=mine)
+        if not faulty.fired:
+            break
+        branches = there.repository.branches
+        saving = [info for info in branches.iter_info() if info.name.startswith("saving/")]
+        left += len(saving)
+        assert all(info.expires is not None for info in saving), at
+        later = Repository(store, clock=lambda: time.time_ns() // 1000 + 4_000_000_000)
+        assert sorted(later.expire()) == sorted(info.name for info in saving)
+        assert list(branches) == [there.branch("one")]
+    assert left
 
 
 @in_event_loop

@@ -42,6 +42,9 @@ from versioned_state.values.paths.path import Key, StatePath
 
 _ATTEMPTS: Final = 100
 
+_SAVING_S: Final = 3600
+"""How long the branches of a merging save stay if its process is killed; ``repository.expire()`` deletes them then."""
+
 _turns: Final = Turns()
 
 _seen: Final = Seen()
@@ -241,10 +244,13 @@ class VersionedSession(SessionBase):
         finally:
             for fork in forks:
                 fork.close()
-                with suppress(StateError):  # a branch that stays is in nobody's way
+                with suppress(StateError):  # a branch that stays is in nobody's way, and expires
                     self.repository.branches.delete(fork.branch, force=True)
 
     def _fork(self, state: Versioned, branch: str, at: Commit, forks: list[Versioned]) -> Versioned:
-        fork = Versioned(self.repository, branch=branch) if at.id == ROOT_ID else state.fork(branch, at=at)
+        if at.id == ROOT_ID:
+            fork = Versioned(self.repository, branch=branch, ttl_seconds=_SAVING_S)
+        else:
+            fork = state.fork(branch, at=at, ttl_seconds=_SAVING_S)
         forks.append(fork)
         return fork

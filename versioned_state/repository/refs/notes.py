@@ -92,6 +92,22 @@ class Notes(MutableMapping[str | Commit, dict[str, Any]]):
         assert changed is not None
         return changed
 
+    def remove(self, rev: str | Commit, *keys: str) -> dict[str, Any]:
+        """Remove keys from the note of a commit; what is left of it. One atomic step, as ``update``. A note without keys is gone.
+
+        Raises:
+            UnknownNoteError: the commit has no note, or its note lacks one of the keys. Nothing was changed.
+        """
+        address = self._address(rev)
+
+        def without(found: dict[str, Any] | None) -> dict[str, Any] | None:
+            for key in keys:
+                if key not in (found or {}):
+                    raise UnknownNoteError(address.hex(), None if found is None else key)
+            return {key: value for key, value in (found or {}).items() if key not in keys} or None
+
+        return self._change(address, without) or {}
+
     def of(self, commits: Iterable[Commit]) -> dict[str, dict[str, Any]]:
         """The notes of those commits that have one, by id. Cost: one call of the store."""
         keys = {note_key(commit.address): commit.id for commit in commits}

@@ -76,7 +76,13 @@ def _commit_tagged(handle: BranchHandle, options: CommitOptions, name: str, reso
     except RefExistsError as error:
         error.remains = resolving.remains
         raise
-    if not tag.is_made and not (landed and handle.repository.tags.get(name) == commit):
+    if tag.is_made or (landed and handle.repository.tags.get(name) == commit):
+        return commit
+    try:
+        handle.repository.tags.create(name, at=commit)
+    except MissingObjectError:  # the head was purged, or taken back and collected; the branch has another one
+        handle.recover(OnMoved.MERGE if options.on_moved is OnMoved.REPLACE else options.on_moved, resolving)
+        commit = replace(handle.head, skipped=commit.skipped)
         handle.repository.tags.create(name, at=commit)
     return commit
 

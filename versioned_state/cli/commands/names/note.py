@@ -12,7 +12,7 @@ from versioned_state.cli.render.text import first_line
 from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.hints import not_json
 from versioned_state.cli.shared.settings import Settings, json_option, verb
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.render import json_value
@@ -45,16 +45,27 @@ def note(settings: Settings, words: tuple[str, ...], *, listed: bool, delete: tu
         return
     with settings.changing() as repository:
         commit = repository.commit(rev)
+        if len(words) == 2:
+            _check_is_key(repository, *words)
         if len(words) >= 2:
             key, value = words[-2:]
             repository.notes.update(commit, {key: value if text else _parsed(value)})
         if delete:
-            left = {name: each for name, each in (repository.notes.get(commit) or {}).items() if name not in delete}
-            if left:
-                repository.notes[commit] = left
-            else:
-                repository.notes.pop(commit, None)
+            repository.notes.remove(commit, *delete)
         _show(output, commit, repository.notes.get(commit) or {}, as_json=as_json)
+
+
+def _check_is_key(repository: Repository, word: str, last: str) -> None:
+    """Refuse ``vstate note REV KEY``, which would set the key REV of another commit's note."""
+    try:
+        repository.commit(word)
+    except StateError:
+        return
+    raise InvalidArgumentError(
+        f"{word!r} is a revision, and VALUE is missing",
+        remains="nothing was changed",
+        hint=f"vstate note {word} {last} VALUE; to set the key {word!r}: vstate note HEAD {word} {last}",
+    )
 
 
 def _parsed(value: str) -> Any:

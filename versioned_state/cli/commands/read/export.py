@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
@@ -33,16 +34,21 @@ from versioned_state.repository.views.snapshot import Snapshot
 def export(settings: Settings, place: str, *, target: str | None, compact: bool) -> None:
     """Write the state at REV (default: HEAD), or the value at PATH in it, as JSON.
 
-    A type that JSON does not have becomes {"$type": ...}, objects too: nothing is unpickled. Namespaces are under "$namespaces".
+    A type that JSON does not have becomes {"$type": ...}, objects too: nothing is unpickled. Namespaces are under "$namespaces", the note
+    of the commit, if it has one and no PATH is given, under "$note".
     """
     output = settings.output
     rev, path = revision_and_path(place)
     with settings.reading() as repository, explained(repository, "vstate export", rev, path):
         snapshot = repository.snapshot(rev, describe=True)
-        if path or compact:
+        note = None if path or snapshot.commit is None else repository.notes.get(snapshot.commit)
+        beside = {} if note is None else {"$note": json_value(note)}
+        if path:
             lines = iter(to_json(value_at(snapshot, path, json_value), indent=None if compact else 2).split("\n"))
+        elif compact:
+            lines = iter([to_json({**value_at(snapshot, path, json_value), **beside}, indent=None)])
         else:
-            lines = _state_lines(snapshot)
+            lines = _state_lines(snapshot, beside)
         if target is None or target == "-":
             for line in lines:
                 output.print(line)
@@ -50,10 +56,10 @@ def export(settings: Settings, place: str, *, target: str | None, compact: bool)
             output.note(f"wrote {size(_write(Path(target), lines))} to {target}")
 
 
-def _state_lines(snapshot: Snapshot) -> Iterator[str]:
-    """A whole state, key by key: at most one value is in memory."""
+def _state_lines(snapshot: Snapshot, beside: Mapping[str, object]) -> Iterator[str]:
+    """A whole state, key by key, and what goes beside it: at most one value is in memory."""
     last = "{"
-    for key, value in entries(snapshot, json_value):
+    for key, value in chain(entries(snapshot, json_value), beside.items()):
         yield last
         *lines, last = to_json({key: value}, indent=2).split("\n")[1:-1]
         yield from lines
