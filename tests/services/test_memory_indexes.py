@@ -16,13 +16,14 @@ import pytest
 from tests.support.event_loop import in_event_loop
 from tests.support.servers.postgres import PostgresServer
 from tests.support.services.memory_contract import WORDS, found_by_reading, said, texts_of
+from tests.support.stores import MinimalStore, OneCondition
 from versioned_state import Disk, Memory, Versioned
 from versioned_state.services.memory import MemoryService, VersionedMemoryService
 from versioned_state.services.memory.indexes.choice import index_of
 from versioned_state.services.memory.indexes.full_text import FullText
 from versioned_state.services.memory.indexes.in_state import WORDS as SEGMENTS, InState
 from versioned_state.services.memory.indexes.index import bm25, scan
-from versioned_state.services.memory.indexes.terms import word_term
+from versioned_state.services.memory.indexes.terms import head_of, word_term
 from versioned_state.services.memory.memories import Memories
 from versioned_state.services.memory.text import matcher, words_of
 from versioned_state.storage import Cache, Counting, KVStore, Postgres
@@ -135,8 +136,14 @@ def disk(tmp_path: Path) -> Any:
         yield store
 
 
+def derived(store: Disk) -> Path:
+    folder = store.derived
+    assert folder is not None
+    return folder
+
+
 def index_file(store: Disk) -> Path:
-    (file,) = store.derived.glob("*.sqlite3")
+    (file,) = derived(store).glob("*.sqlite3")
     return file
 
 
@@ -187,7 +194,7 @@ def test_a_file_that_is_not_as_it_should_be_is_made_anew(disk: Disk, harm: Calla
             assert await search(service, "red") == ["red apple", "red rust"]
             assert await search(service, "apple", **RANKED) == ["green apple", "red apple"]
             with sqlite3.connect(index_file(disk)) as connection:
-                assert connection.execute("SELECT head FROM state").fetchone() == (service.repository.branches[service.branch("u")].id,)
+                assert connection.execute("SELECT head FROM state").fetchone() == (head_of(memories_of(service)),)
             connection.close()
 
     asyncio.run(run())
@@ -195,7 +202,7 @@ def test_a_file_that_is_not_as_it_should_be_is_made_anew(disk: Disk, harm: Calla
 
 def test_a_file_that_cannot_be_made_leaves_the_search_as_it_is(disk: Disk) -> None:
     async def run() -> None:
-        disk.derived.write_text("no folder")
+        derived(disk).write_text("no folder")
         async with MemoryService.over(disk) as service:
             await filled(service, ["red apple", "green apple"])
             assert await search(service, "red") == ["red apple"]
@@ -307,7 +314,7 @@ def test_nothing_that_is_deleted_stays_in_the_index_of_a_disk(disk: Disk, call: 
             await service.add_memory("v", [said("apple of v")])
             for user in ("u", "v"):
                 await search(service, f"{SECRET} apple", user=user)
-            assert traces(bytes_under(disk.derived))
+            assert traces(bytes_under(derived(disk)))
             if call == "session":
                 await service.delete_memory("u", "secret")
             elif call == "user":
@@ -319,13 +326,13 @@ def test_nothing_that_is_deleted_stays_in_the_index_of_a_disk(disk: Disk, call: 
             else:
                 report = await service.delete_user("u")
                 assert report.branches == (service.branch("u"),)
-            assert not traces(bytes_under(disk.derived))
+            assert not traces(bytes_under(derived(disk)))
             assert await search(service, SECRET) == []
             assert await search(service, SECRET, **RANKED) == []
             left = 30 if call in {"session", "purge"} else 0
             assert len(await search(service, "apple")) == left
             assert await search(service, "apple", user="v") == ([] if call == "all" else ["apple of v"])
-            assert not traces(bytes_under(disk.derived))
+            assert not traces(bytes_under(derived(disk)))
             if call == "delete_user":
                 assert not traces(bytes_under(disk.path))
 
@@ -384,7 +391,7 @@ async def test_an_encrypted_store_has_nothing_in_the_clear(tmp_path: Path) -> No
         async with MemoryService.over(store) as service:
             await service.add_memory("u", [said(f"{SECRET} {number}") for number in range(20)])
             assert len(await search(service, SECRET)) == len(await search(service, SECRET, **RANKED)) == 20
-        assert not disk.derived.exists()
+        assert not derived(disk).exists()
         assert not traces(bytes_under(disk.path))
 
 
@@ -398,11 +405,62 @@ async def test_users_do_not_show_in_each_others_ranking_or_files(disk: Disk) -> 
         await search(service, "pear", user="v")
         assert await search(service, "apple pear", **RANKED) == before
         assert await search(service, "pear", user="nobody") == await search(service, "zzz", user="v") == []
-        assert len(list(disk.derived.glob("*"))) == 2  # nobody was asked for, and left nothing
-        assert b"alice" not in b"".join(os.fsencode(path) for path in disk.derived.glob("*"))
+        assert len(list(derived(disk).glob("*"))) == 2  # nobody was asked for, and left nothing
+        assert b"alice" not in b"".join(os.fsencode(path) for path in derived(disk).glob("*"))
 
 
 # Rights
+
+
+def test_a_store_for_reading_only_is_searched_and_not_written(disk: Disk) -> None:
+    async def run() -> None:
+        async with MemoryService.over(disk) as service:
+            await filled(service, ["red apple", "green apple"])
+        with Disk(disk.path, read_only=True) as reader:
+            assert isinstance(index_of(reader), InState)
+            async with MemoryService.over(reader) as service:
+                assert await search(service, "red") == ["red apple"]
+                assert await search(service, "apple", **RANKED) == ["green apple", "red apple"]
+        assert not derived(disk).exists()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", [OneCondition, MinimalStore])
+def test_a_store_that_promises_little(kind: type[KVStore]) -> None:
+    async def run() -> None:
+        async with MemoryService.over(kind()) as service:
+            for number in range(20):
+                await service.add_memory("u", [said(f"apple {number}")], f"s{number % 3}")
+            await service.delete_memory("u", "s1")
+            assert len(await search(service, "apple")) == len(await search(service, "apple", **RANKED)) == 13
+            await service.clear_all_memory()
+            assert await service.list_memory("u") == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["Memory", "Disk"])
+def test_a_process_that_does_not_know_of_a_purge_adds_all_the_same(kind: str, tmp_path: Path) -> None:
+    store: KVStore = Memory() if kind == "Memory" else Disk(tmp_path / "store")
+
+    async def run() -> None:
+        async with MemoryService.over(store) as one, MemoryService.over(store) as other:
+            for number in range(20):
+                await one.add_memory("u", [said(f"{SECRET} {number}")], "secret")
+                await other.add_memory("u", [said(f"apple {number}")], "other")
+            await one.delete_user("u")
+            await other.add_memory("u", [said("new apple")])
+            assert await search(one, "apple") == await search(other, f"apple {SECRET}", **RANKED) == ["new apple"]
+            await one.add_memory("u", [said("apple two")])
+            one.repository.purge("@messages.@default", "@words")
+            await other.add_memory("u", [said("apple three")])
+            await other.add_memory("u", [said("apple four")])
+            assert await search(one, "apple", top_k=2) == ["apple three", "apple four"]
+            assert (await search(one, "apple", **RANKED))[:2] == ["apple four", "apple three"]
+
+    asyncio.run(run())
+    store.close()
 
 
 def test_a_role_that_may_not_make_tables_searches_by_reading(postgres_server: PostgresServer) -> None:

@@ -326,7 +326,7 @@ class MemoryServiceContract:
                 kept.append(text)
                 query = dice.choice(queries)
                 assert texts_of(await service.search_memory("u", [said(query)])) == found_by_reading(kept, query)
-            for query in dice.sample(queries, 60):
+            for query in dice.sample(queries, 30):
                 expected = found_by_reading(kept, query)
                 assert texts_of(await service.search_memory("u", [said(query)])) == expected, query
                 assert texts_of(await service.search_memory("u", [said(query)], {"top_k": 3})) == expected[-3:], query

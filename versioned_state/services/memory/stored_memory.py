@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any, Final, TypeVar
 
 from versioned_state.errors import (
@@ -17,10 +18,10 @@ from versioned_state.errors import (
     UnknownRevisionError,
     UnserializableValueError,
 )
-from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.maintenance.purge import PurgeReport
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import Handles
+from versioned_state.services.calls.heads import at_head
 from versioned_state.services.memory import vectors
 from versioned_state.services.memory.indexes.in_state import WORDS
 from versioned_state.services.memory.indexes.index import WordIndex
@@ -61,24 +62,11 @@ class StoredMemory:
 
     def read(self, branch: str, function: Callable[[Memories], T]) -> T | None:
         """The result of a function of a user's memory; None if there is no such user."""
-        head = self._head_of(branch)
-        while head is not None:
-            try:
-                return function(Memories(self._repository, branch, head))
-            except MissingObjectError:
-                before, head = head, self._head_of(branch)
-                if head == before:
-                    raise
-                # The user was deleted or purged meanwhile, and the old head collected.
-        return None
+        return at_head(self._repository.database, branch, lambda head: function(Memories(self._repository, branch, head)), None)
 
     def names(self, prefix: str) -> list[str]:
         """The first of the branches whose names begin so."""
         return [info.name for info in self._repository.branches.iter_info(prefix=prefix, limit=_LISTED_AT_ONCE)]
-
-    def _head_of(self, branch: str) -> Commit | None:
-        ref = self._repository.database.ref("branch", branch)
-        return None if ref.head is None else self._repository.database.commits.read(ref.head)
 
     # Writing
 
@@ -170,13 +158,17 @@ class StoredMemory:
         return report
 
     def _on_branch(self, branch: str, function: Callable[[Versioned], None]) -> None:
-        """Run a function of a user's handle, of another one if the user was deleted since this one was opened."""
-        while True:
+        """Run a function of a user's handle, of another one if the user was deleted or purged since this one was opened."""
+        for attempt in count():
             try:
                 with self._handles.handle(branch) as state:
-                    return function(state)
+                    function(state)
+                    return
             except BranchMovedError as error:
                 if error.actual is not None:
+                    raise
+            except MissingObjectError:  # gc has collected the head that the handle stood on
+                if attempt:
                     raise
 
 

@@ -13,7 +13,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 5.0
+"""For another process that writes. Its first search makes an index of all that there is, which may take longer."""
+
+_PATIENCE_TO_ERASE_S: Final = 30.0
 
 FOLDER: Final = "derived"
 """Of a ``Disk``."""
@@ -24,7 +27,7 @@ class ReplacedError(Exception):
 
 
 @contextmanager
-def open_derived(file: Path) -> Iterator[sqlite3.Connection]:
+def open_derived(file: Path, *, timeout: float = _PATIENCE_S) -> Iterator[sqlite3.Connection]:
     """A connection to a file, which is made, with its folder, if it is not there. What is not committed at the end is undone.
 
     What is deleted is overwritten. Raises ``sqlite3.Error`` and ``OSError``.
@@ -34,7 +37,7 @@ def open_derived(file: Path) -> Iterator[sqlite3.Connection]:
         with suppress(FileExistsError):
             os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))
     # Absolute, because SQLite reads a path that begins with "file:" as a URI.
-    with closing(sqlite3.connect(file.absolute(), timeout=_PATIENCE_S, isolation_level=None, factory=_Connection)) as connection:
+    with closing(sqlite3.connect(file.absolute(), timeout=timeout, isolation_level=None, factory=_Connection)) as connection:
         connection.identity = _identity(file)
         connection.executescript("PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; PRAGMA synchronous = NORMAL;")
         yield connection
@@ -53,7 +56,7 @@ def erase_derived(file: Path) -> None:
     """Overwrite the content of a file, and delete it. A damaged file, or one that another program keeps locked, is only deleted."""
     if not file.exists():
         return
-    with suppress(sqlite3.Error, ReplacedError), open_derived(file) as connection:
+    with suppress(sqlite3.Error, ReplacedError), open_derived(file, timeout=_PATIENCE_TO_ERASE_S) as connection:
         begin_writing(connection, file)
         virtual = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL%'"
         plain = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"

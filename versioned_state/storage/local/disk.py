@@ -154,14 +154,13 @@ class Disk(Backend):
         return self._read(_limit)
 
     @property
-    def derived(self) -> Path:
-        """The folder for files of SQLite that others derive from the content; see ``derived``. It counts for no limit."""
-        return self.path / derived.FOLDER
+    def derived(self) -> Path | None:
+        """The folder for files that others derive from the content; see ``derived``. None if the store is open for reading only."""
+        return None if self._read_only else self.path / derived.FOLDER
 
     def drop_derived(self) -> None:
-        if self.derived.is_dir():
-            for file in self.derived.glob("*.sqlite3"):
-                derived.erase_derived(file)
+        for file in (self.path / derived.FOLDER).glob("*.sqlite3"):
+            derived.erase_derived(file)
 
     def size(self) -> int:
         """Bytes in use: pages that hold something, the log's included. Free pages of the file do not count."""

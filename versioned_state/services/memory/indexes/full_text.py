@@ -10,14 +10,14 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from versioned_state.errors import MissingObjectError
 from versioned_state.services.memory.indexes.index import Counts, WordIndex
-from versioned_state.services.memory.indexes.terms import ODD, terms_of, terms_within, word_term
+from versioned_state.services.memory.indexes.terms import ODD, commit_of, head_of, terms_of, terms_within, word_term
 from versioned_state.services.memory.memories import Memories, Place
 from versioned_state.services.memory.text import text_of
 from versioned_state.storage import Disk
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 VERSION: Final = 1
-"""Raise it if the tables or the terms change: files of another version are made anew."""
+"""Raise it if the tables change: files of another version are made anew."""
 
 _ATTEMPTS: Final = 3
 
@@ -57,13 +57,16 @@ class FullText(WordIndex):
 
     @classmethod
     def beside(cls, store: Disk) -> FullText | None:
-        """The index beside a store; None if this SQLite has no FTS5."""
+        """The index beside a store; None if the store is open for reading only, or this SQLite has no FTS5."""
+        folder = store.derived
+        if folder is None:
+            return None
         with closing(sqlite3.connect(":memory:")) as connection:
             try:
                 connection.execute("CREATE VIRTUAL TABLE probe USING fts5(terms)")
             except sqlite3.Error:
                 return None
-        return cls(store.derived)
+        return cls(folder)
 
     def holding(self, memories: Memories, groups: Sequence[Sequence[str]]) -> set[Place] | None:
         wanted = terms_within(groups)
@@ -127,7 +130,7 @@ def _ask(file: Path, memories: Memories, ask: Callable[[sqlite3.Connection], T])
             raise sqlite3.DatabaseError("a search index of another version")
         connection.execute("BEGIN")
         head = connection.execute("SELECT head FROM state").fetchone() if version else None
-        if head != (memories.commit.id,):
+        if head != (head_of(memories),):
             connection.execute("ROLLBACK")
             begin_writing(connection, file)
             _follow(connection, memories)
@@ -141,12 +144,9 @@ def _follow(connection: sqlite3.Connection, memories: Memories) -> None:
     for table in _TABLES.split(";"):
         connection.execute(table)
     (head,) = connection.execute("SELECT head FROM state").fetchone()
-    if head == memories.commit.id:
+    if head == head_of(memories):
         return  # another process did it
-    since = None
-    if head is not None:
-        with suppress(LookupError, MissingObjectError):
-            since = memories.repository.commit(head)
+    since = commit_of(memories, head)
     if since is not None:
         connection.execute("SAVEPOINT before")
         try:
@@ -182,7 +182,7 @@ def _apply(connection: sqlite3.Connection, memories: Memories, since: Commit | N
         # FTS5 keeps removed terms until it merges its parts: now.
         connection.execute("INSERT INTO words(words) VALUES('optimize')")
         connection.execute("INSERT INTO grams(grams) VALUES('optimize')")
-    connection.execute("UPDATE state SET head = ?", (memories.commit.id,))
+    connection.execute("UPDATE state SET head = ?", (head_of(memories),))
 
 
 def _index(connection: sqlite3.Connection, statement: str, number: int, words: Counter[str], grams: list[str]) -> None:

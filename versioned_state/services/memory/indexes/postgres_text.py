@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from versioned_state.errors import MissingObjectError, StorageError
 from versioned_state.services.memory.indexes.index import Counts, WordIndex
-from versioned_state.services.memory.indexes.terms import ODD, terms_of, terms_within, word_term
+from versioned_state.services.memory.indexes.terms import ODD, commit_of, head_of, terms_of, terms_within, word_term
 from versioned_state.services.memory.memories import Memories, Place
 from versioned_state.services.memory.text import text_of
 from versioned_state.storage.postgres.schema import lock_number, statement
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
     from versioned_state.storage.postgres.store import Postgres
 
 T = TypeVar("T")
-
-_VERSION: Final = "1"
-"""Begins the head that the index has. Raise it if the terms change: rows of another version are made anew."""
 
 _HIGHEST: Final = 16383
 """The highest position that a tsvector holds."""
@@ -106,15 +102,19 @@ class PostgresText(WordIndex):
         return link.execute(statement(sql, self._store.schema), arguments).fetchall()
 
     def _at(self, memories: Memories, user: _User, ask: Callable[[Link], T]) -> T | None:
-        """Ask the rows of a user, at the commit of the memories. None if this role may not write them."""
-        head = f"{_VERSION} {memories.commit.id}"
+        """Ask the rows of a user, at the commit of the memories. None if this role may not write them, or another process does."""
+        head = head_of(memories)
 
         def read(link: Link) -> T | None:
             return ask(link) if self._run(link, _HEAD, user.key) == [(head,)] else None
 
-        def follow(link: Link) -> T:
+        def follow(link: Link) -> T | None:
             link.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-            link.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number(self._store.schema, b"\xff" + user.key),))
+            lock = lock_number(self._store.schema, b"\xff" + user.key)
+            row = link.execute("SELECT pg_try_advisory_xact_lock(%s)", (lock,)).fetchone()
+            if row != (True,):  # another process makes the index, which may take long
+                link.execute("ROLLBACK")
+                return None
             self._follow(link, memories, user, head)
             answer = ask(link)
             link.execute("COMMIT")
@@ -134,11 +134,7 @@ class PostgresText(WordIndex):
         found = self._run(link, _HEAD, user.key)
         if found == [(head,)]:
             return  # another process did it
-        version, _, id = found[0][0].partition(" ") if found else ("", "", "")
-        since = None
-        if version == _VERSION:
-            with suppress(LookupError, MissingObjectError):
-                since = memories.repository.commit(id)
+        since = commit_of(memories, found[0][0] if found else None)
         if since is not None:
             link.execute("SAVEPOINT before")
             try:

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
+from unicodedata import unidata_version
 
+from versioned_state.errors import MissingObjectError
+from versioned_state.repository.history.commit import Commit
+from versioned_state.services.memory.memories import Memories
 from versioned_state.services.memory.text import grams_of, grams_within, is_plain, words_of
 
 ODD: Final = "z"
@@ -18,6 +23,24 @@ ODD: Final = "z"
 
 _LONGEST: Final = 64
 """In bytes. A longer word is known by its hash; its grams are as ever."""
+
+
+_TERMS: Final = f"1/{unidata_version}"
+"""Raise the number if the terms of a text change. They also change with Python's tables of Unicode."""
+
+
+def head_of(memories: Memories) -> str:
+    """What an index keeps to say that it is at the commit of the memories, with terms as they are made here."""
+    return f"{_TERMS} {memories.commit.id}"
+
+
+def commit_of(memories: Memories, head: str | None) -> Commit | None:
+    """The commit that an index is at, of which ``head`` was kept; None if the index must be made anew."""
+    terms, _, id = (head or "").partition(" ")
+    if terms == _TERMS:
+        with suppress(LookupError, MissingObjectError):
+            return memories.repository.commit(id)
+    return None
 
 
 def word_term(word: str) -> str:
