@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import agents, commits, data, report, services, sessions, sides, workloads
+from benchmarks import agents, commits, data, report, services, services_history, sessions, sides, workloads
 from benchmarks.measure import environment
 from benchmarks.workloads.base import Context
 
@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return agents.main(arguments[1:])
     if arguments[:1] == ["sessions"]:
         return sessions.main(arguments[1:])
+    if arguments[:2] == ["services", "history"]:
+        return services_history.main(arguments[2:])
     if arguments[:1] == ["services"]:
         return services.main(arguments[1:])
     parser = _parser()
@@ -70,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Time this library and its peers at the same work on the same data, in one run.",
         epilog="`commit [--against PATH]` measures small commits of this library alone, here and in another checkout; `agents` measures "
         "calls of tasks beside bare commits; `sessions` measures calls on one of many sessions; `services` saves "
-        "for many users beside AgentScope Runtime. Each has a `--help`.",
+        "for many users beside AgentScope Runtime, and `services history` appends. Each has a `--help`.",
     )
     parser.add_argument("workload", nargs="*", metavar="WORKLOAD", help="what to run (all without a name); --list shows them")
     parser.add_argument("--list", action="store_true", help="list the workloads and stop")

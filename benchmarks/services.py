@@ -1,7 +1,7 @@
 """``scripts/bench services``: saves of an agent's state for many users, beside AgentScope Runtime's own service on the same Redis.
 
-The runtime is taken from a folder beside the environment, without what it depends on; only its service of states is loaded, which needs
-redis-py alone. Each save hands over the whole state, made anew, as an agent's ``state_dict()`` does.
+The runtime is taken from a folder beside the environment; see ``benchmarks/sides/agentscope_runtime.py``. Each save hands over the whole
+state, made anew, as an agent's ``state_dict()`` does.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ import gc
 import multiprocessing
 import os
 import statistics
-import sys
 import tempfile
 import time
-import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,11 +21,11 @@ from typing import Any, Final
 from benchmarks import data, report
 from benchmarks.measure import environment
 from benchmarks.servers import Servers
+from benchmarks.sides import agentscope_runtime
 from versioned_state import Repository
 from versioned_state.services.agent_state import RedisStateService, StateService
 from versioned_state.storage import Redis
 
-PEERS: Final = Path(sys.prefix) / "agentscope-runtime"
 MESSAGES: Final = 200
 SESSIONS: Final = (1, 8, 100)
 SIZES: Final = (10, 1_000, 100_000)
@@ -45,9 +43,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--part", choices=("saves", "sizes", "contention", "idle"), help="one part only")
     options = parser.parse_args(arguments)
     turns, sizes = (1, (10, 100)) if options.quick else (options.turns, options.sizes)
-    theirs = _runtime()
+    theirs = agentscope_runtime.load("agent_state.redis_state_service", "RedisStateService")
     if theirs is None:
-        print(f"agentscope-runtime is not in {PEERS}: scripts/bench services puts it there")
+        print(f"agentscope-runtime is not in {agentscope_runtime.FOLDER}: scripts/bench services puts it there")
     with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
         facts = environment(Path(name)) | {"load": f"{os.getloadavg()[0]:.1f}", "Redis": "appendonly yes, at a Unix socket"}
         print(", ".join(f"{name} {value}" for name, value in facts.items()))
@@ -67,20 +65,6 @@ def main(arguments: Sequence[str]) -> int:
             count = 200 if options.quick else IDLE
             report.print_table([f"{count:,} idle sessions", "MB"], [["memory of the process", f"{_idle(url, count):.0f}"]])
     return 0
-
-
-def _runtime() -> type[Any] | None:
-    """The ``RedisStateService`` of AgentScope Runtime; None if it is not there."""
-    if not (PEERS / "agentscope_runtime").is_dir():
-        return None
-    for name in ("agentscope_runtime", "agentscope_runtime.engine", "agentscope_runtime.engine.services"):
-        package = types.ModuleType(name)
-        package.__path__ = [str(PEERS.joinpath(*name.split(".")))]  # its own __init__ imports all of it
-        sys.modules[name] = package
-    from agentscope_runtime.engine.services.agent_state.redis_state_service import RedisStateService as Theirs
-
-    found: type[Any] = Theirs
-    return found
 
 
 def _state(messages: list[dict[str, Any]], turn: int) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from versioned_state.agents import modules
 from versioned_state.agents.tasks.task import Task
 from versioned_state.cli.commands import catalog
 from versioned_state.services.memory import VersionedMemoryService
+from versioned_state.services.session_history import VersionedSessionHistoryService
 from versioned_state.storage.wrappers.counting import Counts
 
 PAGE = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding="utf-8").partition("\n## vstate")[0]
@@ -51,7 +52,8 @@ OWNERS: dict[str, list[Any]] = {
     "State machines": [StateMachine],
     "Event sourcing": [EventSourced],
     "Workspaces": [Workspace],
-    "Services": [VersionedMemoryService],
+    "SessionHistoryService": [VersionedSessionHistoryService],
+    "MemoryService": [VersionedMemoryService],
 }
 """Whose methods the tables of a section are about; elsewhere and before these, public names."""
 
@@ -60,7 +62,7 @@ _DEFAULTS = {"OnMoved": OnMoved, "timedelta": timedelta}
 
 
 def sections() -> Iterator[tuple[str, str]]:
-    for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
+    for part in re.split(r"^##+ ", PAGE, flags=re.MULTILINE)[1:]:
         title, _, text = part.partition("\n")
         yield title, re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
 
@@ -190,7 +192,7 @@ def writes(counts: Counts) -> int:
     return counts.sets + counts.applies
 
 
-TOLD_THERE = {"StateSequence", "Services"}
+TOLD_THERE = {"StateSequence", "Every service", "StateService", "SessionHistoryService", "MemoryService", "SandboxService"}
 """Sections that tell the costs of their calls themselves."""
 
 
