@@ -125,7 +125,9 @@ class Encoder(InlineEncoder):
                     return self._large(value, cls, base, runs)
             elif isinstance(base, Pinned | Whole) and self.fingerprinter.is_unchanged(value, base):
                 return base.cell, base
-            if not is_surely_large(value, ELEMENT_INLINE):
+            # A value that was large is looked at before all of it is packed.
+            is_large = exceeds if base is not None else is_surely_large
+            if not is_large(value, ELEMENT_INLINE):
                 self.depth -= 1  # it counts itself there
                 cell = self.inline(value)
                 self.depth += 1

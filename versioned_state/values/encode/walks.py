@@ -31,8 +31,7 @@ def is_surely_large(value: Any, limit: int) -> bool:
     if (cls is list or cls is dict) and len(value) <= _GLANCE:
         parts = value if cls is list else value.values()
         if _only_counted(map(type, parts)):
-            total = len(value) + sum(map(len, parts))
-            return total > limit or (total > _GLANCE and exceeds(value, limit))
+            return len(value) + sum(map(len, parts)) > limit
     return exceeds(value, limit)
 
 

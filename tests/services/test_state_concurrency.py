@@ -1,0 +1,234 @@
+"""The state service beside others: tasks, threads, processes, one that is killed; cancellation, and a store that hangs or fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.event_loop import in_event_loop
+from tests.support.servers.redis import RedisServer
+from versioned_state import Memory
+from versioned_state.errors import ServiceNotStartedError, StorageError, UnreachableStoreError
+from versioned_state.services.agent_state import InMemoryStateService, StateService
+from versioned_state.storage import KVStore
+from versioned_state.storage.wrapper import Wrapper
+
+SAVER = """
+import asyncio, sys
+from versioned_state.services.agent_state import StateService
+
+async def main(url, name, count):
+    async with StateService.over(url) as service:
+        async def save(n):
+            number = await service.save_state("u", {"from": name, "n": n, "more": list(range(n))}, "s")
+            print(number, flush=True)
+        if count:
+            await asyncio.gather(*map(save, range(count)))
+        while not count:  # until it is killed
+            await asyncio.gather(*map(save, range(3)))
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+def saver(url: str, name: str, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", SAVER, url, name, str(count)], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(params=["disk", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "disk":
+        return f"disk:{tmp_path / 'store'}"
+    server: RedisServer = request.getfixturevalue("redis_server")
+    return f"{server.url}?prefix={server.fresh_prefix()}"
+
+
+async def contents(service: StateService, count: int) -> list[tuple[str, int]]:
+    assert await service.list_rounds("u", "s") == list(range(1, count + 1))
+    found = [await service.export_state("u", "s", number) for number in range(1, count + 1)]
+    assert all(each is not None and each["more"] == list(range(each["n"])) for each in found)
+    return sorted((each["from"], each["n"]) for each in found if each is not None)
+
+
+def test_processes_on_one_session_keep_all_rounds(url: str) -> None:
+    processes = [saver(url, name, 30) for name in "abc"]
+    told = [int(line) for process in processes for line in process.communicate(timeout=60)[0].split()]
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert sorted(told) == list(range(1, 91))
+
+    async def check() -> None:
+        async with StateService.over(url) as service:
+            assert await contents(service, 90) == [(name, n) for name in "abc" for n in range(30)]
+
+    asyncio.run(check())
+
+
+def test_what_a_killed_process_was_told_is_there(url: str) -> None:
+    killed, other = saver(url, "a", 0), saver(url, "b", 40)
+    assert killed.stdout is not None
+    told = [int(killed.stdout.readline()) for _ in range(20)]
+    os.kill(killed.pid, signal.SIGKILL)
+    told += [int(line) for line in killed.stdout.read().split("\n")[:-1]]
+    killed.wait(20)
+    killed.stdout.close()
+    told += map(int, other.communicate(timeout=60)[0].split())
+
+    async def check() -> None:
+        async with StateService.over(url) as service:
+            rounds = await service.list_rounds("u", "s")
+            assert rounds == list(range(1, len(rounds) + 1))
+            assert set(told) <= set(rounds)
+            assert len(rounds) <= len(told) + 3  # three were under way
+            assert await service.save_state("u", {}, "s") == len(rounds) + 1
+            assert service.repository.fsck().ok
+
+    asyncio.run(check())
+
+
+def test_threads_with_loops_of_their_own_share_a_service() -> None:
+    service = InMemoryStateService()
+    failed: list[BaseException] = []
+
+    def work(name: str) -> None:
+        async def save() -> None:
+            for n in range(20):
+                await service.save_state("u", {"from": name, "n": n, "more": list(range(n))}, "s")
+                await service.save_state(name, {"n": n})
+
+        try:
+            asyncio.run(save())
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failed
+
+    async def check() -> None:
+        assert await contents(service, 80) == [(name, n) for name in "abcd" for n in range(20)]
+        assert [await service.list_rounds(name) for name in "abcd"] == [list(range(1, 21))] * 4
+        await service.stop()
+
+    asyncio.run(check())
+
+
+@in_event_loop
+async def test_a_save_that_is_cancelled_anywhere_is_whole_or_not_there() -> None:
+    async with InMemoryStateService() as service:
+        big = ["x" * 100] * 50
+        for steps in range(12):
+            before = await service.list_rounds("u")
+            call = asyncio.ensure_future(service.save_state("u", {"n": steps, "big": [*big, steps]}))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            call.cancel()
+            (result,) = await asyncio.gather(call, return_exceptions=True)
+            after = await service.list_rounds("u")
+            assert after in (before, [*before, len(before) + 1])
+            if not isinstance(result, BaseException):
+                assert after != before
+            if after != before:
+                assert await service.export_state("u") == {"n": steps, "big": [*big, steps]}
+            assert await service.save_state("u", {"n": "next"}) == len(after) + 1
+            assert await service.export_state("u") == {"n": "next"}
+
+
+class Gate(Wrapper):
+    """A store whose batches wait until they are let through, and fail if told to."""
+
+    def __init__(self, store: KVStore) -> None:
+        super().__init__(store)
+        self.open = threading.Event()
+        self.open.set()
+        self.fails: list[StorageError] = []
+
+    def apply(self, *args: Any, **kwargs: Any) -> bool:
+        assert self.open.wait(20)
+        if self.fails:
+            raise self.fails.pop()
+        return super().apply(*args, **kwargs)
+
+
+@in_event_loop
+async def test_a_store_that_hangs_holds_up_neither_the_loop_nor_reads_of_others() -> None:
+    gate = Gate(Memory())
+    async with StateService.over(gate) as service:
+        await service.save_state("u", {"n": 0})
+        await service.save_state("quiet", {"n": 0})
+        gate.open.clear()
+        saves = [asyncio.ensure_future(service.save_state("u", {"n": n})) for n in range(1, 4)]
+        assert await service.export_state("quiet") == {"n": 0}
+        assert not any(each.done() for each in saves)
+        saves[2].cancel()  # it has not begun
+        await asyncio.sleep(0)
+        gate.open.set()
+        assert await asyncio.gather(*saves[:2]) == [2, 3]
+        with pytest.raises(asyncio.CancelledError):
+            await saves[2]
+        assert await service.export_state("u") == {"n": 2}
+
+
+@in_event_loop
+async def test_a_store_that_fails_loses_nothing_and_the_next_save_works() -> None:
+    gate = Gate(Memory())
+    async with StateService.over(gate) as service:
+        messages = [f"message {n} " * 30 for n in range(100)]
+        await service.save_state("u", {"messages": list(messages)})
+        for n in range(3):
+            gate.fails = [UnreachableStoreError("no connection", remains="")]
+            with pytest.raises(UnreachableStoreError):
+                await service.save_state("u", {"messages": [*messages, n, n]})
+            assert await service.list_rounds("u") == list(range(1, n + 2))
+            messages.append(f"one more {n}")
+            assert await service.save_state("u", {"messages": list(messages)}) == n + 2
+            assert await service.export_state("u") == {"messages": messages}
+        assert service.repository.fsck().ok
+
+
+@in_event_loop
+async def test_stop_finishes_the_accepted_saves_and_refuses_others() -> None:
+    gate = Gate(Memory())
+    service = StateService.over(gate)
+    await service.start()
+    await service.save_state("u", {"n": 0})
+    gate.open.clear()
+    saves = [asyncio.ensure_future(service.save_state("u", {"n": n})) for n in range(1, 5)]
+    await asyncio.sleep(0.01)
+    stopping = asyncio.ensure_future(service.stop())
+    while await service.health():  # noqa: ASYNC110 - set by another thread
+        await asyncio.sleep(0.001)
+    with pytest.raises(ServiceNotStartedError):
+        await service.save_state("u", {"n": "late"})
+    gate.open.set()
+    await stopping
+    assert await asyncio.gather(*saves) == [2, 3, 4, 5]
+    async with service:
+        assert await service.export_state("u") == {"n": 4}
+
+
+@in_event_loop
+async def test_a_session_deleted_between_two_saves_begins_anew() -> None:
+    store = Memory()
+    async with StateService.over(store) as one, StateService.over(store) as other:
+        messages = [f"message {n} " * 30 for n in range(100)]
+        for n in range(3):
+            for round_id in (1, 2):
+                assert await one.save_state("u", {"messages": [*messages, n, round_id]}) == round_id
+            if n == 1:
+                await other.delete_user("u")  # with what the next save would share
+            else:
+                await other.delete_state("u")
+        assert await one.save_state("u", {"messages": [*messages, "last"]}) == 1
+        assert await other.export_state("u") == {"messages": [*messages, "last"]}
+        assert one.repository.fsck().ok
