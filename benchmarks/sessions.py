@@ -34,6 +34,8 @@ AIMS = {
     "delete one, checked": "10 ms",
     "prune one": "10 ms",
     "expire one": "10 ms",
+    "purge one": "10 ms",
+    "purge one user's": "10 ms each",
 }
 
 
@@ -120,6 +122,14 @@ def _calls(store: KVStore, size: int) -> Iterator[tuple[str, str]]:
         }
         for number, (name, act) in enumerate(once.items()):
             yield name, _ms(timed(partial(act, number + 1)))
+        if store.max_expected is None:
+            # The gc of the night; then a day of some sessions.
+            yield "gc", _ms(timed(repository.gc))
+            for n in range(min(size // 2, 100)):
+                _commit(repository, size - 2 * n)
+            yield "purge one", _ms(timed(lambda: repository.purge(branches=_name(size // 3))))
+            user = branch_name(f"u{size // PER_USER // 4}")
+            yield "purge one user's", f"{_ms(timed(lambda: repository.purge(branches=f'{user}/*')))} for {PER_USER}"
 
 
 def _name(number: int) -> str:

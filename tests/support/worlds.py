@@ -58,6 +58,9 @@ class World:
         def commit() -> None:
             for _ in range(rng.randrange(1, 4)):
                 state[rng.choice("abcd")] = rng.choice(VALUES)
+                if rng.random() < 0.3:
+                    grown = state.setdefault("grown", [])
+                    grown += [f"the same message {n} in every branch" for n in range(len(grown), len(grown) + rng.randrange(1, 30))]
                 if rng.random() < 0.4:
                     state["n"] = rng.randrange(6)
                 made = state.commit(tag=f"{rng.choice('ut')}/{rng.randrange(3)}" if rng.random() < 0.1 else None)

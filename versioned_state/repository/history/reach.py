@@ -50,6 +50,10 @@ class Role(Enum):
     """A child of a blob's node of level 1. It refers to nothing, so a walk need not read it."""
 
 
+UNREAD: Final = frozenset({Role.CHUNK})
+"""The roles of objects that refer to nothing, so that a walk need not read them."""
+
+
 class Reference(NamedTuple):
     """An address, and what the object there is expected to be.
 
@@ -248,14 +252,17 @@ def walk(
             for found in followed(reference, raw, shallow=shallow, expired=expired):
                 if not seen.add(found.address, found.role):
                     continue
-                if chunks or found.role is not Role.CHUNK:
+                if chunks or found.role not in UNREAD:
                     pending.append(found)
                 else:
                     unread(found)
 
 
 def followed(reference: Reference, raw: bytes, *, shallow: Shallow = _WHOLE, expired: int | None = None) -> list[Reference]:
-    """The references that a walk follows from an object, as history is now, and the jump of a commit. Raises as ``references``."""
+    """The references that a walk follows from an object, as history is now, and the jump of a commit. Raises as ``references``.
+
+    Gc and reclaiming ask here, and nowhere else, which other objects an object needs.
+    """
     address, role = reference.address, reference.role
     if role is Role.COMMIT:
         commit = shallow.graft(read_commit(address, raw))

@@ -12,7 +12,7 @@ from versioned_state.objects.store import verified
 from versioned_state.repository.history import reach as reach_module
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.keepers import EVERYONE, KeeperSet
-from versioned_state.repository.history.reach import Reference, Role, followed
+from versioned_state.repository.history.reach import UNREAD, Reference, Role, followed
 from versioned_state.repository.maintenance.gc_marks import Pending
 from versioned_state.repository.refs.ref import Ref, iter_refs
 
@@ -83,7 +83,7 @@ class Marking:
             for each, keeper in batch:
                 for found in followed(each, raws[each.address], shallow=shallow, expired=self.expired):
                     whose = reach(found.address, found.role, keeper)
-                    if whose is not None and found.role is not Role.CHUNK:
+                    if whose is not None and found.role not in UNREAD:
                         pending.append((found, whose))
 
     def mark_refs(self) -> None:

@@ -8,7 +8,7 @@ now. The fence makes it safe beside writers, as it does for gc. ``docs/design/02
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -28,10 +28,9 @@ from versioned_state.objects.keys import (
     ref_key,
     shared_key,
 )
-from versioned_state.objects.store import verified
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.keepers import groups_of
-from versioned_state.repository.history.reach import BATCH, Reference, Role, followed
+from versioned_state.repository.history.reach import BATCH, UNREAD, Reference, Role, followed
 from versioned_state.repository.maintenance.gc import Collector, GcReport
 from versioned_state.repository.maintenance.keeper_table import KeeperTable, read_table
 from versioned_state.repository.refs.gc_fence import GcRecord
@@ -139,14 +138,26 @@ class _Plan:
             self.kept.update({each.address for each in batch if each.address != ROOT_ADDRESS}.difference(each.address for each in mine))
             if any(each.role is Role.COMMIT and each.address in self.kept for each in batch):
                 raise _UnknownError
-            found = self._store.get_many([object_key(each.address) for each in mine if each.role is not Role.CHUNK])
+            raws = self._read({each.address for each in mine if each.role not in UNREAD})
             for each in mine:
-                stored = found.get(object_key(each.address))
-                if stored is not None or each.role is Role.CHUNK:
+                if each.role in UNREAD or each.address in raws:
                     self.objects[each.address] = each.role
-                if stored is not None:
-                    with suppress(CorruptObjectError):  # a damaged branch can be given up
-                        pending += followed(each, verified(each.address, stored))
+                if raw := raws.get(each.address):
+                    with suppress(CorruptObjectError):
+                        pending += followed(each, raw)
+
+    def _read(self, addresses: Collection[Address]) -> dict[Address, bytes]:
+        """The raw bytes of the objects that are there; of a damaged one nothing, since a damaged branch can be given up."""
+        with suppress(MissingObjectError, CorruptObjectError):
+            return self._database.objects.read_many(addresses)
+        raws = {}
+        for address in addresses:
+            with suppress(MissingObjectError):
+                try:
+                    raws[address] = self._database.objects.read(address)
+                except CorruptObjectError:
+                    raws[address] = b""
+        return raws
 
     def spare(self, record: GcRecord, *, commits: bool) -> None:
         """Keep the objects that refs which moved since the marking lead to. All other refs lead to what they led to then, or to less.
@@ -166,7 +177,7 @@ class _Plan:
                     self.kept.add(each.address)
                     if each.role is Role.COMMIT and not commits:
                         raise _UnknownError
-            raws = self._database.objects.read_many({each.address for each in reached if each.role is not Role.CHUNK})
+            raws = self._database.objects.read_many({each.address for each in reached if each.role not in UNREAD})
             for each in reached:
                 if each.address in raws:
                     pending += followed(each, raws[each.address], shallow=shallow, expired=record.expired)

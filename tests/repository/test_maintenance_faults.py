@@ -1,0 +1,155 @@
+"""Letting go of one branch, and a gc in slices, while the store fails at each call, or somebody interrupts at any line."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from tests.support.garbage import assert_whole, contents
+from tests.support.histories import Clock
+from tests.support.interrupts import Interrupt, Trace
+from versioned_state import KVStore, Memory, Repository, Versioned
+from versioned_state.errors import StateError, StorageError, UnknownRevisionError
+from versioned_state.repository.maintenance import gc as gc_module
+from versioned_state.storage import Fault, Faulty
+
+NOW = timedelta(0)
+LATER = 1_800_000_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc_module, "_BEAT_S", 1e9)
+    monkeypatch.setattr(gc_module, "_BATCH", 8)
+    monkeypatch.setattr("versioned_state.repository.history.reach.BATCH", 8)
+    monkeypatch.setattr("versioned_state.repository.maintenance.keeper_table._PER_PAGE", 4)
+
+
+def filled() -> dict[str, bytes]:
+    """Some sessions; of one, another branch leads to the head; one has expired by ``LATER``; one is deleted."""
+    store = Memory()
+    repository = Repository(store, clock=Clock())
+    for n in range(6):
+        state = Versioned(repository, branch=f"s{n}", ttl_seconds=60 if n == 3 else None)
+        for number in range(5):
+            state["messages"] = [f"{n} {number} {m}" for m in range(60)]
+            state.commit()
+    repository.branches.create("fork", "s1")
+    state = Versioned(repository, branch="fork")
+    state["more"] = 1
+    state.commit()
+    repository.branches.delete("s5", force=True)
+    return dict(store.items())
+
+
+PREPARED = filled()
+
+
+def store_of(prepared: dict[str, bytes]) -> Memory:
+    store = Memory()
+    store.set_many(prepared)
+    return store
+
+
+CALLS: dict[str, Callable[[Repository], object]] = {
+    "prune": lambda repository: repository.prune(keep_last=2, branches="s2").removed,
+    "prune of all": lambda repository: repository.prune(keep_last=2).removed,
+    "delete, shared": lambda repository: repository.branches.delete("s1"),
+    "delete": lambda repository: repository.branches.delete("s2", force=True),
+    "expire": lambda repository: repository.expire(),
+}
+
+
+def outcome(store: KVStore) -> dict[str, list[str]]:
+    return {name: [id for id, _ in commits] for name, commits in contents(store).items()}
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_fails_did_it_or_did_not(name, fault: Fault):
+    before = outcome(store_of(PREPARED))
+    done = store_of(PREPARED)
+    CALLS[name](Repository(done, clock=Clock(LATER)))
+    after = outcome(done)
+    assert after != before
+    for k in itertools.count(1):
+        store = store_of(PREPARED)
+        faulty = Faulty(store)
+        repository = Repository(faulty, clock=Clock(LATER))
+        faulty.arm(k, fault=fault)
+        with suppress(StorageError):
+            CALLS[name](repository)
+        fired = faulty.fired
+        faulty.arm(None)
+        assert outcome(store) in (before, after), k
+        assert_whole(store)
+        with suppress(UnknownRevisionError):  # it was done, and the reply was lost
+            CALLS[name](repository)
+        assert outcome(store) == after, k
+        assert_whole(store)
+        if not fired:
+            break
+    assert k > 3
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_is_interrupted_did_it_or_did_not(name, long_run):
+    before = outcome(store_of(PREPARED))
+    done = store_of(PREPARED)
+    trace = Trace()
+    trace.run(lambda: CALLS[name](Repository(done, clock=Clock(LATER))))
+    after = outcome(done)
+    for at in range(1, trace.count, 1 if long_run else max(trace.count // 12, 1)):
+        store = store_of(PREPARED)
+        repository = Repository(store, clock=Clock(LATER))
+        with suppress(Interrupt):
+            Trace(at).run(lambda repository=repository: CALLS[name](repository))  # type: ignore[misc]
+        assert outcome(store) in (before, after), at
+        assert_whole(store)
+        with suppress(UnknownRevisionError):
+            CALLS[name](repository)
+        assert outcome(store) == after, at
+
+
+def collect_in_slices(store: KVStore, fault: Fault | None = None, at: int = 0) -> tuple[int, bool]:
+    """Slices until one finishes, the first of them over a store that fails once; how many, and whether it failed."""
+    fired = False
+    for slices in itertools.count(1):
+        faulty = Faulty(store)
+        repository = Repository(faulty, clock=Clock(LATER + slices * 60_000_000_000))
+        if fault is not None and not fired:
+            faulty.arm(at if slices == 1 else 1_000_000, fault=fault)
+        with suppress(StorageError, StateError):
+            if repository.gc(expire=NOW, time_limit=1e-9 if slices < 40 else 100).finished:
+                return slices, fired
+        fired = fired or faulty.fired
+        assert_whole(store)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("slices_before", [0, 6])
+def test_a_slice_of_a_gc_that_fails_leaves_a_whole_store(fault: Fault, slices_before: int, long_run):
+    prepared = store_of(PREPARED)
+    expected = outcome(prepared)
+    for n in range(slices_before):
+        Repository(prepared, clock=Clock(LATER + n * 60_000_000_000)).gc(expire=NOW, time_limit=1e-9)
+    for k in itertools.count(1, 1 if long_run else 5):
+        store = store_of(dict(prepared.items()))
+        slices, fired = collect_in_slices(store, fault, k)
+        assert outcome(store) == expected, k
+        assert slices < 60
+        repository = Repository(store, clock=Clock(LATER * 2))
+        report = repository.purge(branches="s4")
+        assert report.branches == ("s4",)
+        assert_whole(store)
+        assert outcome(store) == {name: ids for name, ids in expected.items() if name != "s4"}
+        repository.gc(expire=NOW)
+        assert not list(store.keys("gc-marks/"))
+        if not fired:
+            break
+    assert k > 6
