@@ -6,7 +6,9 @@ import asyncio
 import builtins
 import collections
 import collections.abc
+import importlib
 import pathlib
+import pkgutil
 import subprocess
 import sys
 import typing
@@ -196,3 +198,15 @@ def test_public_errors():
         "WorkspaceError",
         "WrongKeyError",
     ]
+
+
+def packages() -> list[str]:
+    found = pkgutil.walk_packages(versioned_state.__path__, "versioned_state.")
+    return ["versioned_state", *(each.name for each in found if each.ispkg and not each.name.startswith("versioned_state.storage.testing"))]
+
+
+@pytest.mark.parametrize("name", packages())
+def test_every_name_that_a_package_exports_is_there(name: str) -> None:
+    package = importlib.import_module(name)
+    for each in getattr(package, "__all__", ()):
+        assert hasattr(package, each), f"{name}.{each}"

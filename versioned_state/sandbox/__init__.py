@@ -26,7 +26,7 @@ __getattr__, __dir__ = lazy_names(
         "BaseSandbox": "local.base_sandbox",
         "FilesystemSandbox": "local.filesystem_sandbox",
         "Isolation": "local.protocol",
-        "Sandbox": "sandbox.Sandbox",
+        "Sandbox": "sandbox",
         "SandboxType": "enums",
         "register": "registry",
         "unregister": "registry",
