@@ -22,6 +22,7 @@ from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import CommitInDoubtError, SessionNotFoundError, StorageError
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history import RedisSessionHistoryService, SessionHistoryService
+from versioned_state.services.users import export_user, read_export
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
 
@@ -361,6 +362,30 @@ async def test_the_history_of_a_session_is_that_of_its_branch() -> None:
         await service.append_message(Session(id="what if", user_id="alice"), text("Tromsø?"))
         assert texts(await service.get_session("alice", "what if"))[-1] == "Tromsø?"
         assert [each.id for each in await service.list_sessions("alice")] == ["trip", "what if"]
+
+
+@in_event_loop
+async def test_a_user_is_erased_with_proof_and_exported_with_ids_of_any_length(tmp_path: Path) -> None:
+    async with SessionHistoryService.over(Memory()) as service, SessionHistoryService.over(service.repository) as other:
+        long = "x" * 300
+        for user, name in (("u", "s"), ("u", long), ("v", "s")):
+            await service.append_message(await service.create_session(user, name), text(f"{user} said so"))
+        await service.delete_session("u", "s")
+        await other.append_message(Session(id=long, user_id="u"), text("from elsewhere"))
+        export_user(service.repository, "u", tmp_path / "export")
+        records = list(read_export(tmp_path / "export"))
+        assert [(each.kind, each.session_id) for each in records] == [("messages", long)]
+        assert records[0].content["messages"][0]["content"][0]["text"] == "u said so"
+        erased = await service.delete_user("u")
+        assert erased.is_complete
+        assert sorted(erased.branches) == sorted(service.branch("u", each) for each in ("s", long))
+        for each in (service, other):
+            with pytest.raises(SessionNotFoundError):
+                await each.append_message(Session(id=long, user_id="u"), text("late"))
+        assert texts(await other.create_session("u", long)) == []
+        await service.append_message(Session(id=long, user_id="u"), text("anew"))
+        assert texts(await other.get_session("u", long)) == ["anew"]
+        assert texts(await other.get_session("v", "s")) == ["v said so"]
 
 
 @in_event_loop

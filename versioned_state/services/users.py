@@ -172,6 +172,7 @@ def _lines(repository: Repository, user_id: str) -> Iterator[dict[str, Any]]:
         if kind:
             snapshot = repository.snapshot(head)
             spaces = {name: snapshot.namespace(name).copy() for name in snapshot.namespaces()}
+            session = spaces.get("session", {}).get("id") if session is None else session  # as the session history service keeps it
             content = {**snapshot.copy(), **({"namespaces": spaces} if spaces else {})}
             yield _line(kind.removeprefix("%"), session, None, head, content)
             continue

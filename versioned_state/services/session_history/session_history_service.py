@@ -21,6 +21,7 @@ from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history.messages import as_messages
 from versioned_state.services.session_history.stored_sessions import Append, SessionName, StoredSessions
 from versioned_state.services.store_service import StoreService
+from versioned_state.services.users import UserErasure
 from versioned_state.storage import KVStore
 
 Given = Message | dict[str, Any]
@@ -208,6 +209,19 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
             StorageError: the store failed.
         """
         await to_the_end(self._delete_all(user_id))
+
+    async def delete_user(self, user_id: str) -> UserErasure:
+        """Erase all that a user has in the store, that of the other services too, with its history; a report that is the proof.
+
+        Cost: as of ``purge``. A call on the user's sessions that is made meanwhile begins a new session.
+
+        Raises:
+            InvalidArgumentError: the id is not a string.
+            UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
+            StoreBusyError, StorageError: it did not finish. Run it again.
+        """
+        prefix = self._prefix(user_id)
+        return await self._run(prefix, lambda: self._sessions.erase_user(user_id))
 
     @property
     def _sessions(self) -> StoredSessions:

@@ -11,6 +11,7 @@ from versioned_state.errors import (
     BranchMovedError,
     CommitInDoubtError,
     LimitExceededError,
+    MissingObjectError,
     PickleRefusedError,
     SessionNotFoundError,
     StateError,
@@ -27,6 +28,7 @@ from versioned_state.services.calls.handles import Handles
 from versioned_state.services.calls.heads import at_head, is_over
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
+from versioned_state.services.users import UserErasure, delete_user
 from versioned_state.state.branch.in_doubt import GIVEN_UP
 from versioned_state.state.versioned import Versioned
 
@@ -148,11 +150,17 @@ class StoredSessions:
         except UnknownRevisionError:
             return
 
+    def erase_user(self, user_id: str) -> UserErasure:
+        """Erase all that a user has in the store, history included."""
+        report = delete_user(self._repository, user_id)
+        for branch in report.branches:
+            self._handles.forget(branch)
+        return report
+
     def append(self, items: list[Append]) -> Sequence[BaseException | None]:
         """Append to one session, in one commit. For each item None, or the error for which nothing of it was appended."""
         try:
-            with self._handles.handle(items[0].branch) as state:
-                self._append(state, items)
+            self._append_together(items)
         except _OF_ONE_MESSAGE as error:
             error.remains = "nothing was appended"
             return [error] if len(items) == 1 else [outcome for item in items for outcome in self.append([item])]
@@ -162,32 +170,45 @@ class StoredSessions:
             item.session.messages.extend(item.messages)
         return [None] * len(items)
 
+    def _append_together(self, items: list[Append]) -> None:
+        branch = items[0].branch
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self._handles.handle(branch) as state:
+                    self._append(state, items)
+                    return
+            except _StaleHandleError as stale:
+                if attempt and stale.error is not None:  # the handle was opened just now
+                    raise stale.error from None
+            if attempt:
+                backoff(attempt)
+        raise BranchMovedError(branch, expected=None, actual=None, remains="nothing was appended", hint="append again")
+
     def _append(self, state: Versioned, items: list[Append]) -> None:
+        """Append on the head that a handle knows. Raises ``_StaleHandleError`` if that is not the head any more, or seems not to be."""
+        ref = state._handle.ref
+        if ref.head is None or is_over(self._database, ref, state.head):
+            raise _StaleHandleError(SessionNotFoundError(items[0].session.id))
         stored = [message for item in items for message in item.stored]
         ttl = next((item.ttl for item in reversed(items) if item.ttl is not None), None)
-        session_id, is_fresh = items[0].session.id, False
-        for attempt in range(_ATTEMPTS):
-            ref = state._handle.ref
-            if ref.head is not None and not is_over(self._database, ref, state.head):
-                state.sequence(MESSAGES).extend(stored)
-                try:
-                    _commit(state, f"messages +{len(stored)}", ttl)
-                except BranchMovedError:
-                    state.discard()
-                    backoff(attempt)
-                except CommitInDoubtError as error:
-                    error.remains, error.hint = "nothing else was changed", "read the session to find out"
-                    raise
-                else:
-                    return
-            elif is_fresh:
-                raise SessionNotFoundError(session_id)
-            try:
-                state.refresh()
-            except BranchMovedError:
-                raise SessionNotFoundError(session_id) from None  # it was deleted
-            is_fresh = True
-        raise BranchMovedError(state.branch, expected=state.head.id, actual=None, remains="nothing was appended", hint="try again")
+        state.sequence(MESSAGES).extend(stored)
+        try:
+            _commit(state, f"messages +{len(stored)}", ttl)
+        except BranchMovedError:
+            raise _StaleHandleError(None) from None
+        except MissingObjectError as error:  # perhaps the session was erased since the handle was opened
+            raise _StaleHandleError(error) from error
+        except CommitInDoubtError as error:
+            error.remains, error.hint = "nothing else was changed", "read the session to find out"
+            raise
+
+
+class _StaleHandleError(Exception):
+    """The handle is to be closed, and another one to begin at the head. ``error`` is what it means if that one fails likewise."""
+
+    def __init__(self, error: StateError | None) -> None:
+        super().__init__()
+        self.error = error
 
 
 def _commit(state: Versioned, message: str, ttl: int | None) -> None:
