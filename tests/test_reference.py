@@ -34,6 +34,7 @@ from versioned_state import (
 from versioned_state.agents import modules
 from versioned_state.agents.tasks.task import Task
 from versioned_state.cli.commands import catalog
+from versioned_state.services.agent_state import VersionedStateService
 from versioned_state.services.memory import VersionedMemoryService
 from versioned_state.services.session_history import VersionedSessionHistoryService
 from versioned_state.storage.wrappers.counting import Counts
@@ -52,6 +53,7 @@ OWNERS: dict[str, list[Any]] = {
     "State machines": [StateMachine],
     "Event sourcing": [EventSourced],
     "Workspaces": [Workspace],
+    "StateService": [VersionedStateService],
     "SessionHistoryService": [VersionedSessionHistoryService],
     "MemoryService": [VersionedMemoryService],
 }
