@@ -15,6 +15,7 @@ key                            value
 ``note/<32 characters>``       the note of a commit, under its address in URL-safe base64
 ``merge``                      merge policies, by the pattern of a path
 ``cuts``                       where history ends, after ``prune``
+``cuts/<32 digits>``           a page of that record, under a hash of its content
 ``gc``                         the fence between gc and writers
 ``gc-marks/<8 digits>``        the marks of a gc whose time was over, for the next one
 ``moved/<16 digits>/<ref>``    a ref moved since the marking of gc with this number; ``<ref>`` is ``branch/<name>`` or ``tag/<name>``
@@ -41,6 +42,8 @@ FORMAT = "format"
 MERGE_POLICIES = "merge"
 
 SHALLOW = "cuts"
+
+SHALLOW_PAGES = "cuts/"
 
 GC = "gc"
 
@@ -72,7 +75,7 @@ _DIGITS = 16  # of a time in the key of an index
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, KEEPERS, MERGE_POLICIES})
-_PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, KEEPER_PAGES, LOCKS, MOVED, NOTES, RECENT, SHARED)
+_PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, KEEPER_PAGES, LOCKS, MOVED, NOTES, RECENT, SHALLOW_PAGES, SHARED)
 
 
 def is_record(key: str) -> bool:
@@ -156,6 +159,11 @@ def keeper_page_key(marking: int, page: int) -> str:
 def read_keeper_page_key(key: str) -> int:
     """The marking in the key of such a page. Raises ``ValueError`` for any other key."""
     return int(key.split("/", 2)[1], 16)
+
+
+def shallow_page_key(body: bytes) -> str:
+    """The key of a page of the record of shallow history."""
+    return SHALLOW_PAGES + blake3(body).hexdigest(length=16)
 
 
 def note_key(address: Address) -> str:

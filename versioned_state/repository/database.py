@@ -32,7 +32,6 @@ from versioned_state.repository.format import FORMAT_VERSION, read_format, write
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ADDRESS, ROOT_RAW, Commit, new_commit, read_commit
 from versioned_state.repository.history.reader import CommitReader
-from versioned_state.repository.history.shallow import read_shallow
 from versioned_state.repository.refs.gc_fence import GcFence
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, after_move, batch_of, move_ref, read_ref
 from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
@@ -110,7 +109,7 @@ class Database:
         self.format_version = read_format(stored)
         if self.format_version > FORMAT_VERSION:
             raise FormatError(self.format_version, FORMAT_VERSION)
-        self.commits.shallow = read_shallow(found.get(SHALLOW))
+        self.commits.take_shallow(found.get(SHALLOW))
         self.fence.learn(found.get(GC))
 
     def _create(self) -> None:

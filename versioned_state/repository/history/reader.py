@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from threading import RLock
 from typing import Final
 
-from versioned_state.errors import MissingObjectError
+from versioned_state.errors import CorruptRefError, MissingObjectError
 from versioned_state.objects.address import Address, Kind
-from versioned_state.objects.keys import SHALLOW, object_key
+from versioned_state.objects.keys import SHALLOW
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit, read_commit
-from versioned_state.repository.history.shallow import Shallow, ShallowCommit, read_shallow
+from versioned_state.repository.history.shallow import Shallow, ShallowCommit, read_shallow, with_cuts
 
 _COMMITS_KEPT: Final = 512
 
@@ -90,17 +90,28 @@ class CommitReader:
 
     def refresh_shallow(self) -> Shallow:
         """Where history ends now. Cost: one read. A missing commit causes it, and so does whatever must not miss a prune."""
-        stored = self._objects.kv.get(SHALLOW)
-        if stored != self.shallow.stored:
-            self.shallow = read_shallow(stored)
+        return self.take_shallow(self._objects.kv.get(SHALLOW))
+
+    def take_shallow(self, stored: bytes | None) -> Shallow:
+        """Take in the record, read just now. Cost: a read for new pages, if there are any. Raises ``CorruptRefError``."""
+        kv, before = self._objects.kv, self.shallow
+        while stored != self.shallow.stored:
+            shallow = read_shallow(stored, kv.get_many, before)
+            if shallow is not None:
+                self.shallow = shallow
+                break
+            # gc has replaced the pages since the record was read.
+            again = kv.get(SHALLOW)
+            if again == stored:
+                raise CorruptRefError(SHALLOW, "a page of the record of shallow history is gone")
+            stored = again
         return self.shallow
 
-    def live_shallow(self) -> dict[bytes, ShallowCommit]:
-        """The shallow commits that gc has not collected. Cost: reads those commits."""
-        shallow = self.shallow
-        keys = {object_key(Address(address)): address for address in shallow}
-        found = self._objects.kv.get_many(keys) if keys else {}
-        return {address: shallow[address] for key, address in keys.items() if key in found}
+    def add_cuts(self, before: Shallow, made: Mapping[bytes, ShallowCommit]) -> bool:
+        """Make commits shallow, if the record is as it was read; whether that was done. Cost: a write."""
+        done = self._objects.kv.apply({SHALLOW: before.stored}, with_cuts(before, made))
+        self.refresh_shallow()
+        return done
 
     def remember(self, commit: Commit) -> None:
         """Keep a commit, as it was made, in the cache."""

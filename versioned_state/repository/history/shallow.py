@@ -1,23 +1,29 @@
 """Shallow history: the commits at which ``prune`` ended it, as git's ``shallow`` file lists them. Layer: repository.
 
 Every commit is read through this record (``graft``): a shallow commit has only the parents that were kept, and a jump that could pass
-one is hidden. So a walk along ``parents`` and ``jump`` stops there by itself. The record is read when a repository is opened.
+one is hidden. So a walk along ``parents`` and ``jump`` stops there by itself. The record is read when a repository is opened, with its
+pages: a prune adds to the record, and a record that is full becomes a page.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgpack
 
 from versioned_state.errors import CorruptRefError
 from versioned_state.objects.address import ADDRESS_SIZE
-from versioned_state.objects.keys import SHALLOW
+from versioned_state.objects.keys import SHALLOW, shallow_page_key
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.history.graph import jump_height
+
+_PER_PAGE: Final = 512
+"""Shallow commits in the record at which they go to a page of their own, 14 KB: a prune writes the record, and a page now and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +38,48 @@ class ShallowCommit:
 
 
 class Shallow(Mapping[bytes, ShallowCommit]):
-    """The shallow commits of a store, by address. ``stored`` is the bytes of the record, None if there is no record."""
+    """The shallow commits of a store, by address.
 
-    def __init__(self, commits: Mapping[bytes, ShallowCommit], stored: bytes | None = None) -> None:
-        self._commits = dict(commits)
+    Attributes:
+        stored: the bytes of the record, None if there is no record.
+        own: those that are in the record itself, which come before those of its pages.
+        pages: the names of its pages, and ``paged`` the content of all.
+    """
+
+    def __init__(
+        self,
+        own: Mapping[bytes, ShallowCommit],
+        stored: bytes | None = None,
+        pages: tuple[str, ...] = (),
+        paged: Mapping[bytes, ShallowCommit] = MappingProxyType({}),
+        heights: frozenset[int] = frozenset(),
+    ) -> None:
         self.stored = stored
+        self.own = dict(own)
+        self.pages = pages
+        self.paged = paged
+        self.paged_heights = heights
         # A jump follows first parents, so it passes a shallow commit only if that one has lost its first parent.
-        self._heights = sorted({commit.height for commit in self._commits.values() if not commit.kept})
+        self._heights = sorted(heights | _heights_of(self.own))
 
     def __getitem__(self, address: bytes) -> ShallowCommit:
-        return self._commits[address]
+        found: ShallowCommit | None = self.get(address)
+        if found is None:
+            raise KeyError(address)
+        return found
+
+    def get(self, address: bytes, default: Any = None) -> Any:
+        return self.own.get(address) or self.paged.get(address, default)
+
+    def __contains__(self, address: object) -> bool:
+        return address in self.own or address in self.paged
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._commits)
+        yield from self.own
+        yield from (address for address in self.paged if address not in self.own)
 
     def __len__(self) -> int:
-        return len(self._commits)
+        return len(self.own.keys() | self.paged.keys()) if self.paged else len(self.own)
 
     def graft(self, commit: Commit) -> Commit:
         """The commit as history reads now. Cost: a lookup; nothing if no commit is shallow.
@@ -55,9 +87,9 @@ class Shallow(Mapping[bytes, ShallowCommit]):
         A jump past the height of any shallow commit is hidden, even if that commit lies on another line: only a walk could tell. The
         walk then follows parents, for at most as many steps as there are such heights.
         """
-        if not self._commits:
+        if not self.own and not self.paged:
             return commit
-        shallow = self._commits.get(commit.address)
+        shallow = self.get(commit.address)
         if shallow is not None:
             kept = tuple(parent for index, parent in enumerate(commit.parent_addresses) if shallow.kept >> index & 1)
             commit = replace(commit, parent_addresses=kept, shallow=True)
@@ -72,29 +104,109 @@ class Shallow(Mapping[bytes, ShallowCommit]):
 
     def kept_parents(self, address: bytes, parents: Iterable[bytes]) -> list[bytes]:
         """Those of a commit's stored parents that history still has."""
-        shallow = self._commits.get(address)
+        shallow = self.get(address)
         return [parent for index, parent in enumerate(parents) if shallow is None or shallow.kept >> index & 1]
 
 
-def write_shallow(commits: Mapping[bytes, ShallowCommit]) -> bytes:
-    """The record: the addresses joined in order, then the heights, the kept parents, and a checksum."""
+def with_cuts(shallow: Shallow, made: Mapping[bytes, ShallowCommit]) -> dict[str, bytes]:
+    """The records to put so that some commits become shallow too: the record, and now and then a page. Cost: that of what is made.
+
+    A page is named by its content, so it may be put before the record that names it.
+    """
+    own = {**shallow.own, **made}
+    if len(own) < _PER_PAGE:
+        return {SHALLOW: write_shallow(own, shallow.pages)}
+    body = _packed(own)
+    page = shallow_page_key(body)
+    pages = (*(each for each in shallow.pages if each != page), page)
+    return {page: write_record(page, body), SHALLOW: write_shallow({}, pages)}
+
+
+def all_cuts(commits: Mapping[bytes, ShallowCommit]) -> dict[str, bytes]:
+    """The records to put so that these are the shallow commits."""
+    found: dict[str, bytes] = {}
+    pages = []
     ordered = sorted(commits)
-    body: bytes = msgpack.packb(
-        [b"".join(ordered), [commits[address].height for address in ordered], [commits[address].kept for address in ordered]]
-    )
-    return write_record(SHALLOW, body)
+    for start in range(0, len(ordered) - _PER_PAGE + 1, _PER_PAGE):
+        body = _packed({address: commits[address] for address in ordered[start : start + _PER_PAGE]})
+        pages.append(page := shallow_page_key(body))
+        found[page] = write_record(page, body)
+    rest = ordered[len(pages) * _PER_PAGE :]
+    return {**found, SHALLOW: write_shallow({address: commits[address] for address in rest}, tuple(pages))}
 
 
-def read_shallow(stored: bytes | None) -> Shallow:
-    """The shallow commits in a record; None: there are none. Raises ``CorruptRefError``."""
+def write_shallow(commits: Mapping[bytes, ShallowCommit], pages: tuple[str, ...] = ()) -> bytes:
+    """The record: the addresses joined in order, the heights, the kept parents, the names of the pages if there are any, a checksum."""
+    return write_record(SHALLOW, _packed(commits, list(pages)))
+
+
+def _packed(commits: Mapping[bytes, ShallowCommit], pages: list[str] | None = None) -> bytes:
+    ordered = sorted(commits)
+    fields: list[object] = [
+        b"".join(ordered),
+        [commits[address].height for address in ordered],
+        [commits[address].kept for address in ordered],
+    ]
+    if pages:
+        fields.append(pages)
+    body: bytes = msgpack.packb(fields)
+    return body
+
+
+def read_shallow(
+    stored: bytes | None,
+    get_many: Callable[[Iterable[str]], Mapping[str, bytes]] = lambda _: {},
+    before: Shallow | None = None,
+) -> Shallow | None:
+    """The shallow commits in a record, and in its pages; None as a record: there are none.
+
+    None is returned if a page is gone: the record has been replaced since, or damaged.
+
+    Args:
+        get_many: reads the pages.
+        before: shallow commits of which the pages are known.
+
+    Raises:
+        CorruptRefError: the record is damaged, or a page is.
+    """
     if stored is None:
         return Shallow({})
+    own, pages = _read(SHALLOW, stored)
+    if not pages:
+        return Shallow(own, stored)
+    if before is not None and before.pages == pages[: len(before.pages)]:
+        paged, heights, new = (
+            dict(before.paged) if pages != before.pages else before.paged,
+            before.paged_heights,
+            pages[len(before.pages) :],
+        )
+    else:
+        paged, heights, new = {}, frozenset(), pages
+    found = get_many(new) if new else {}
+    if len(found) < len(new):
+        return None
+    for page in new:
+        commits, _ = _read(page, found[page])
+        assert isinstance(paged, dict)
+        paged.update(commits)
+        heights |= _heights_of(commits)
+    return Shallow(own, stored, pages, paged, heights)
+
+
+def _heights_of(commits: Mapping[bytes, ShallowCommit]) -> frozenset[int]:
+    return frozenset(commit.height for commit in commits.values() if not commit.kept)
+
+
+def _read(key: str, stored: bytes) -> tuple[dict[bytes, ShallowCommit], tuple[str, ...]]:
     try:
-        joined, heights, kept = msgpack.unpackb(read_record(SHALLOW, stored))
+        joined, heights, kept, *rest = msgpack.unpackb(read_record(key, stored))
         addresses = [joined[i : i + ADDRESS_SIZE] for i in range(0, len(joined), ADDRESS_SIZE)]
         commits = {address: ShallowCommit(height, bits) for address, height, bits in zip(addresses, heights, kept, strict=True)}
+        pages = tuple(rest[0]) if rest else ()
         if type(joined) is not bytes or len(joined) % ADDRESS_SIZE or not all(type(number) is int for number in (*heights, *kept)):
             raise ValueError("a field of another type")
+        if not all(type(page) is str for page in pages):
+            raise ValueError("a field of another type")
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise CorruptRefError(SHALLOW, f"the record of shallow history is damaged: {error}") from error
-    return Shallow(commits, stored)
+        raise CorruptRefError(key, f"the record of shallow history is damaged: {error}") from error
+    return commits, pages

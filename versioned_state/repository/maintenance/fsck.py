@@ -42,7 +42,8 @@ from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, read_commit
 from versioned_state.repository.history.graph import jump_height
 from versioned_state.repository.history.reach import BATCH, Reference, Role, check_cells, check_order, followed
-from versioned_state.repository.history.shallow import Shallow, read_shallow
+from versioned_state.repository.history.reader import CommitReader
+from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.ledger import check_entry
 from versioned_state.repository.maintenance.fsck_report import Finding, FsckReport, Problem
 from versioned_state.repository.merging.policies import read_policies
@@ -142,7 +143,7 @@ class _Check:
     def _check_records(self) -> None:
         readers: dict[str, Callable[[bytes | None], object]] = {
             FORMAT: lambda stored: read_format(stored or b""),
-            SHALLOW: read_shallow,
+            SHALLOW: self._read_shallow,
             GC: read_gc_record,
             MERGE_POLICIES: lambda _: read_policies(self._store),
         }
@@ -164,6 +165,9 @@ class _Check:
                 self._shallow = found
             elif isinstance(found, GcRecord):
                 self._gc = found
+
+    def _read_shallow(self, stored: bytes | None) -> Shallow:
+        return CommitReader(ObjectStore(self._store)).take_shallow(stored)
 
     def _check_refs(self) -> Iterator[_Step]:
         yield _Step(Reference(ROOT_ADDRESS, Role.COMMIT), "every store", "")

@@ -25,10 +25,10 @@ from versioned_state.errors import (
     UnsafeStoreError,
 )
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import GC, KEEPERS, NOTES, OBJECTS, SHALLOW, SHARED, address_in, commit_in, ref_key
+from versioned_state.objects.keys import GC, KEEPERS, NOTES, OBJECTS, SHALLOW, SHALLOW_PAGES, SHARED, address_in, commit_in, ref_key
 from versioned_state.repository.arguments import DEFAULT_EXPIRE
 from versioned_state.repository.history.keepers import KeeperSet
-from versioned_state.repository.history.shallow import write_shallow
+from versioned_state.repository.history.shallow import all_cuts
 from versioned_state.repository.maintenance.gc_marking import Marking, Progress
 from versioned_state.repository.maintenance.gc_marks import clear_marks, load_marks, save_marks
 from versioned_state.repository.maintenance.keeper_table import KeeperTable, drop_older, drop_pages, write_pages
@@ -381,7 +381,9 @@ class _Sweep(Collector):
             live = {address: cut for address, cut in shallow.items() if address in seen or address not in before}
             if len(live) == len(shallow):
                 return
-            if self._store.apply({GC: self.record.stored, SHALLOW: shallow.stored}, {SHALLOW: write_shallow(live)}):
+            puts = all_cuts(live)
+            gone = [key for key in self._store.keys(SHALLOW_PAGES) if key not in puts]
+            if self._store.apply({GC: self.record.stored, SHALLOW: shallow.stored}, puts, gone):
                 commits.refresh_shallow()
                 return
             self.look()

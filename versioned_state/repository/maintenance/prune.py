@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import InvalidArgumentError, MissingObjectError, StoreBusyError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import SHALLOW, RefKind, ref_key
+from versioned_state.objects.keys import RefKind, ref_key
 from versioned_state.repository.arguments import DEFAULT_EXPIRE, count
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
-from versioned_state.repository.history.shallow import Shallow, ShallowCommit, write_shallow
+from versioned_state.repository.history.shallow import Shallow, ShallowCommit
 from versioned_state.repository.maintenance.gc import GcReport, collect
 from versioned_state.repository.refs.own_line import find_own_line
 from versioned_state.repository.refs.ref import Ref, iter_refs, match_refs
@@ -75,9 +75,9 @@ class PruneReport:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The shallow commits of the store after a prune, and the report of it."""
+    """The commits that a prune makes shallow, and the report of it."""
 
-    shallow: dict[bytes, ShallowCommit]
+    made: dict[bytes, ShallowCommit]
     report: PruneReport
 
 
@@ -143,8 +143,7 @@ def prune(
             continue
         if dry_run:
             return plan.report
-        if plan.shallow == dict(shallow) or database.store.apply({SHALLOW: shallow.stored}, {SHALLOW: write_shallow(plan.shallow)}):
-            database.commits.refresh_shallow()
+        if not plan.made or database.commits.add_cuts(shallow, plan.made):
             return replace(plan.report, collected=collect(database, expire=expire)) if gc else plan.report
     raise StoreBusyError("others keep pruning this store", remains="nothing was changed")
 
@@ -251,8 +250,7 @@ def plan_of_own(database: Database, retention: Retention, *, dry_run: bool) -> P
             made[floor.address] = ShallowCommit(floor.height, 0)
             pruned.append(PrunedBranch(ref.name, floor, length))
     kept += _history_of(list(bases.values()), database.commits.read)
-    shallow = {**database.commits.shallow, **made} if made else dict(database.commits.shallow)
-    return Plan(shallow, PruneReport(tuple(pruned), kept, removed, dry_run))
+    return Plan(made, PruneReport(tuple(pruned), kept, removed, dry_run))
 
 
 def _history_of(commits: list[Commit], read: graph.Read) -> int:
@@ -289,22 +287,24 @@ def plan_of_all(database: Database, retention: Retention, *, dry_run: bool) -> P
         if bits != sum(1 << index for index, parent in enumerate(parents) if parent in commit.parent_addresses):
             made[address] = ShallowCommit(commit.height, bits)
 
-    old = database.commits.live_shallow()
-    grafted = Shallow(old | made)
+    old = database.commits.shallow
+    grafted = Shallow({**old, **made})
 
     def read_then(address: Address) -> Commit:
         return grafted.graft(database.commits.read_stored(address))
 
     heads = [read_then(commit.address) for commit in (*pruned.values(), *whole, *roots.tagged)]
     after = {commit.address for commit in graph.walk(heads, read_then)}
-    shallow = old | {address: shallow for address, shallow in made.items() if address in after}
+    made = {address: shallow for address, shallow in made.items() if address in after}
     report = PruneReport(
-        branches=tuple(PrunedBranch(name, floor, length) for name, (floor, length) in floors.items() if floor.address in shallow),
+        branches=tuple(
+            PrunedBranch(name, floor, length) for name, (floor, length) in floors.items() if floor.address in made or floor.address in old
+        ),
         kept=len((before & after) - {ROOT_ADDRESS}),
         removed=len(before - after - {ROOT_ADDRESS}),
         dry_run=dry_run,
     )
-    return Plan(shallow, report)
+    return Plan({address: cut for address, cut in made.items() if old.get(address) != cut}, report)
 
 
 def _down_to(floor: Commit, head: Commit, database: Database) -> dict[Address, Commit]:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import SHALLOW, SHARED, RefKind, commit_in, lock_key, note_key, ref_key, shared_key
+from versioned_state.objects.keys import SHARED, RefKind, commit_in, lock_key, note_key, ref_key, shared_key
 from versioned_state.objects.record import replace_record
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, with_address
-from versioned_state.repository.history.shallow import ShallowCommit, write_shallow
+from versioned_state.repository.history.shallow import ShallowCommit
 from versioned_state.repository.ledger import erase_effects
 from versioned_state.repository.maintenance.gc import GcReport, collect
 from versioned_state.repository.maintenance.mentions import iter_mentions
@@ -433,9 +433,7 @@ class _Pass:
         """Make history end at a rewritten commit if it ended at the old one, before any ref leads to it."""
         database = self._database
         while not self._shallow.keys() <= database.commits.shallow.keys():
-            shallow = database.commits.refresh_shallow()
-            database.store.apply({SHALLOW: shallow.stored}, {SHALLOW: write_shallow({**shallow, **self._shallow})})
-            database.commits.refresh_shallow()
+            database.commits.add_cuts(database.commits.refresh_shallow(), self._shallow)
 
 
 def _bytes(ref: Ref) -> bytes:
