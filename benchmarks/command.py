@@ -7,27 +7,33 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from benchmarks import agents, commits, data, report, services, services_history, sessions, sides, workloads
+from benchmarks import agents, commits, data, report, services, services_history, services_http, sessions, sides, workloads
 from benchmarks.measure import environment
 from benchmarks.workloads.base import Context
 
 RESULTS = Path(__file__).parent / "results"
 
 
+_OTHERS: dict[str, Any] = {
+    "commit": commits,
+    "agents": agents,
+    "sessions": sessions,
+    "services history": services_history,
+    "services http": services_http,
+    "services": services,
+}
+"""The benchmarks with a command line of their own, by the words that name them; the longer ones first."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the workloads that ``arguments`` name (all without a name) and return the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["commit"]:
-        return commits.main(arguments[1:])
-    if arguments[:1] == ["agents"]:
-        return agents.main(arguments[1:])
-    if arguments[:1] == ["sessions"]:
-        return sessions.main(arguments[1:])
-    if arguments[:2] == ["services", "history"]:
-        return services_history.main(arguments[2:])
-    if arguments[:1] == ["services"]:
-        return services.main(arguments[1:])
+    for name, module in _OTHERS.items():
+        words = name.split()
+        if arguments[: len(words)] == words:
+            return int(module.main(arguments[len(words) :]))
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.list:
@@ -72,7 +78,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Time this library and its peers at the same work on the same data, in one run.",
         epilog="`commit [--against PATH]` measures small commits of this library alone, here and in another checkout; `agents` measures "
         "calls of tasks beside bare commits; `sessions` measures calls on one of many sessions; `services` saves "
-        "for many users beside AgentScope Runtime, and `services history` appends. Each has a `--help`.",
+        "for many users beside AgentScope Runtime, `services history` appends, and `services http` requests to `vstate serve`. Each has "
+        "a `--help`.",
     )
     parser.add_argument("workload", nargs="*", metavar="WORKLOAD", help="what to run (all without a name); --list shows them")
     parser.add_argument("--list", action="store_true", help="list the workloads and stop")

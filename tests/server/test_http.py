@@ -112,6 +112,7 @@ NEEDS_SESSION = [
     ("GET", "/v1/history/session"),
     ("DELETE", "/v1/history/session"),
     ("POST", "/v1/history/messages"),
+    ("DELETE", "/v1/memory"),
 ]
 
 

@@ -16,6 +16,7 @@ from versioned_state.server.requests import SESSION, USER, Parameter, count, int
 from versioned_state.server.tokens import Scope
 from versioned_state.services.agent_state import VersionedStateService
 from versioned_state.services.memory import VersionedMemoryService
+from versioned_state.services.memory.memories import MESSAGES, session_name
 from versioned_state.services.remote.messages import document_of, session_document
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history.session_history_service import VersionedSessionHistoryService
@@ -246,7 +247,17 @@ async def _list_memory(call: Call) -> Any:
     return [document_of(message) for message in found]
 
 
+async def _has_memory(call: Call) -> bool:
+    memory = call.services.memory
+    if not call.session_id:
+        return bool(await memory.list_memory(call.user_id, {"page_size": 1}))
+    names = (MESSAGES, session_name(call.session_id))
+    return bool(await memory._read(memory.branch(call.user_id), lambda memories: any(True for _ in memories.entries(names))))
+
+
 async def _delete_memory(call: Call) -> Any:
+    if not await _has_memory(call):
+        raise absent()
     await call.services.memory.delete_memory(call.user_id, call.session_id)
     return NOTHING
 
@@ -440,5 +451,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         summary="Delete the memory of a user, or that of one session.",
         run=_delete_memory,
         session="optional",
+        must_exist=True,
+        exists=_has_memory,
     ),
 )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
-
+from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history.messages import data_of
 
 
-def document_of(message: BaseModel | dict[str, Any]) -> dict[str, Any]:
+def document_of(message: Message | dict[str, Any]) -> dict[str, Any]:
     """A message as a dict of the fields that were set."""
-    return data_of(message) if isinstance(message, BaseModel) else message
+    return message if isinstance(message, dict) else data_of(message)
 
 
 def session_document(session: Session) -> dict[str, Any]:

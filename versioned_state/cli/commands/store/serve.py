@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from math import isnan
 from typing import Any
 
 import click
@@ -14,9 +15,21 @@ from versioned_state.cli.shared.settings import Settings, verb
 from versioned_state.errors import MissingDependencyError
 
 
+class _Seconds(click.FloatRange):
+    """A number of seconds up to a day."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True, max=86400)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if isnan(number):  # is in every range
+            self.fail("it is not a number of seconds", param, ctx)
+        return number
+
+
 def _seconds(flag: str, default: float, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    kind = click.FloatRange(min=0, min_open=True, max=86400)
-    return click.option(flag, type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
+    return click.option(flag, type=_Seconds(), default=default, show_default=True, metavar="SECONDS", help=text)
 
 
 @verb("serve", "Offer states, histories and memories over HTTP.", example="vstate --store redis://localhost serve --tokens tokens.json")
@@ -56,6 +69,7 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
         from versioned_state.server.limits import Limits
         from versioned_state.server.log import JsonLines
         from versioned_state.server.run import Options, serve as run
+        from versioned_state.server.tokens import Tokens
     except ModuleNotFoundError as error:
         raise MissingDependencyError("vstate serve", extra="server") from error
 
@@ -81,5 +95,6 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
     def ready(url: str) -> None:
         output.note(f"serving on {url}")
 
+    Tokens.read(tokens)  # before a store is created for nothing
     with store.serving(settings.store, settings.key_file) as served:
         run(served, Options(tokens, host, port, limits, options["grace"]), ready=ready)

@@ -1,0 +1,179 @@
+"""``scripts/bench services http``: ``vstate serve`` on Redis: clients at once, memory and files over many requests, idle sessions.
+
+A client is a socket that sends prepared bytes and reads the answer, so that it costs next to nothing beside the server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from benchmarks import report
+from benchmarks.measure import environment
+from benchmarks.servers import Servers
+from versioned_state.services.session_history import SessionHistoryService
+
+TOKEN: Final = "token"
+CLIENTS: Final = (1, 8, 32)
+REQUESTS: Final = 4_000
+LONG: Final = 20_000
+IDLE: Final = 10_000
+HEAD: Final = f"Host: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nAccept: application/json\r\n"
+MESSAGE: Final = {"role": "user", "content": [{"type": "text", "text": "Is there a flight to Rome on Tuesday, before noon?"}]}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, print the tables, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks services http", description="Requests to vstate serve, on Redis.")
+    parser.add_argument("--quick", action="store_true", help="few requests: to see that it works, not to quote")
+    parser.add_argument("--part", choices=("clients", "long", "idle"), help="one part only")
+    options = parser.parse_args(arguments)
+    share = 20 if options.quick else 1
+    with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
+        facts = environment(Path(name)) | {"load": f"{os.getloadavg()[0]:.1f}", "Redis": "appendonly yes, at a Unix socket"}
+        print(", ".join(f"{name} {value}" for name, value in facts.items()))
+        url = servers.redis.url
+        if options.part in (None, "clients"):
+            rows = [_clients(Path(name), f"{url}?prefix=c{count}", count, REQUESTS // share) for count in CLIENTS]
+            columns = ["appends/s", "median, ms", "p99, ms", "p99 / median", "without HTTP, appends/s"]
+            report.print_table(["clients, each with a session of its own", *columns], rows)
+        if options.part in (None, "long"):
+            rows = _long(Path(name), f"{url}?prefix=long", LONG // share)
+            report.print_table(["requests", "memory of the server, MB", "its files"], rows)
+        if options.part in (None, "idle"):
+            count = IDLE // share
+            before, after = _idle(Path(name), f"{url}?prefix=idle", count)
+            row = ["memory of the server", f"{after - before:.0f} more, {after:.0f} in all"]
+            report.print_table([f"{count:,} idle sessions", "MB"], [row])
+    return 0
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._socket = socket.create_connection((parts.hostname, parts.port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, method: str, target: str, body: Any = None) -> None:
+        """Send a request and read its answer, which must be a success."""
+        content = b"" if body is None else json.dumps(body).encode()
+        self._socket.sendall(f"{method} {target} HTTP/1.1\r\n{HEAD}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+        said = b""
+        while b"\r\n\r\n" not in said:
+            said += self._socket.recv(65536)
+        head, _, rest = said.partition(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 2"):
+            raise RuntimeError(head.decode())
+        lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        left = int(lengths[0].split()[1]) - len(rest) if lengths else 0
+        while left > 0:
+            left -= len(self._socket.recv(65536))
+
+
+@contextmanager
+def _server(folder: Path, store: str) -> Iterator[tuple[str, int]]:
+    """The URL of a server, and its process id."""
+    tokens = folder / "tokens.json"
+    tokens.write_text(json.dumps({TOKEN: {"user": "alice", "scopes": ["read", "write"]}}))
+    tokens.chmod(0o600)
+    command = [sys.executable, "-m", "versioned_state.cli.main", "--store", store, "serve", "--port", "0", "--tokens", str(tokens)]
+    with subprocess.Popen([*command, "--log-level", "error"], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        try:
+            yield line.split()[-1], process.pid
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def _clients(folder: Path, store: str, count: int, requests: int) -> list[str]:
+    with _server(folder, store) as (url, _):
+        _, times = _append(url, count, requests // 4)  # to warm up
+        seconds, times = _append(url, count, requests)
+    alone = asyncio.run(_alone(f"{store}a", count, requests))
+    median, worst = statistics.median(times), statistics.quantiles(times, n=100)[98]
+    rates = f"{requests / seconds:,.0f}", f"{median * 1000:.2f}", f"{worst * 1000:.2f}", f"{worst / median:.1f}"
+    return [str(count), *rates, f"{requests / alone:,.0f}"]
+
+
+def _append(url: str, clients: int, requests: int) -> tuple[float, list[float]]:
+    """The seconds that some appends took in all, and each of them."""
+    times: list[float] = []
+
+    def work(number: int) -> None:
+        session = f"s{number}"
+        with closing(Client(url)) as client:
+            client.ask("POST", f"/v1/history/sessions?session_id={session}&last=0")
+            for _ in range(requests // clients):
+                start = time.perf_counter()
+                client.ask("POST", f"/v1/history/messages?session_id={session}", MESSAGE)
+                times.append(time.perf_counter() - start)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(clients)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - start, times
+
+
+async def _alone(store: str, clients: int, requests: int) -> float:
+    """The seconds that as many appends take in this process."""
+    async with SessionHistoryService.over(store) as service:
+        sessions = [await service.create_session("alice", f"s{number}") for number in range(clients)]
+
+        async def work(number: int) -> None:
+            for _ in range(requests // clients):
+                await service.append_message(sessions[number], MESSAGE)
+
+        start = time.perf_counter()
+        await asyncio.gather(*(work(number) for number in range(clients)))
+        return time.perf_counter() - start
+
+
+def _megabytes(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _long(folder: Path, store: str, requests: int) -> list[list[str]]:
+    rows = []
+    with _server(folder, store) as (url, pid):
+        _append(url, 8, 400)
+        for share in range(5):
+            if share:
+                _append(url, 8, requests // 4)
+            files = len([*Path(f"/proc/{pid}/fd").iterdir()])
+            rows.append([f"{requests * share // 4:,}", f"{_megabytes(pid):.0f}", str(files)])
+    return rows
+
+
+def _idle(folder: Path, store: str, sessions: int) -> tuple[float, float]:
+    with _server(folder, store) as (url, pid), closing(Client(url)) as client:
+        client.ask("POST", "/v1/history/sessions?session_id=first")
+        before = _megabytes(pid)
+        for number in range(sessions):
+            client.ask("POST", f"/v1/history/sessions?session_id=s{number}")
+            client.ask("POST", f"/v1/history/messages?session_id=s{number}", MESSAGE)
+        return before, _megabytes(pid)
