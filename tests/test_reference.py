@@ -29,6 +29,7 @@ from versioned_state import (
     Versioned,
     Workspace,
     errors,
+    sandbox,
     storage,
 )
 from versioned_state.agents import modules
@@ -36,6 +37,7 @@ from versioned_state.agents.tasks.task import Task
 from versioned_state.cli.commands import catalog
 from versioned_state.services.agent_state import VersionedStateService
 from versioned_state.services.memory import VersionedMemoryService
+from versioned_state.services.sandbox import SandboxService
 from versioned_state.services.session_history import VersionedSessionHistoryService
 from versioned_state.storage.wrappers.counting import Counts
 
@@ -56,6 +58,7 @@ OWNERS: dict[str, list[Any]] = {
     "StateService": [VersionedStateService],
     "SessionHistoryService": [VersionedSessionHistoryService],
     "MemoryService": [VersionedMemoryService],
+    "SandboxService": [sandbox, SandboxService],
 }
 """Whose methods the tables of a section are about; elsewhere and before these, public names."""
 
@@ -130,7 +133,7 @@ def test_a_call_of_the_page_exists_with_its_parameters(call):
             continue
         assert (parameter.kind is parameter.KEYWORD_ONLY) == only_by_keyword, text
         if default:
-            value = eval(default.replace(" MiB", " * 2**20"), dict(_DEFAULTS))
+            value = eval(default.replace(" MiB", " * 2**20").replace(" GiB", " * 2**30"), dict(_DEFAULTS))
             assert parameter.default == value, text
         elif not only_by_keyword:
             assert parameter.default is parameter.empty, f"{text} of {name}() has a default"

@@ -288,6 +288,24 @@ def test_an_interrupt_stops_the_cell_and_keeps_the_names():
         assert sandbox.run_ipython_cell("x") == "1"
 
 
+def test_an_answer_that_nobody_reads_keeps_no_later_call_waiting():
+    """The first call is interrupted; its answer, and the next question, are longer than the buffers of the socket."""
+    with BaseSandbox(max_output=4 << 20) as sandbox:
+        sandbox.run_ipython_cell("1")
+        process = sandbox._process
+        assert process is not None
+        process._send({"id": -1, "kind": "cell", "text": "print('x' * 3_000_000)", "timeout": 5})
+        assert sandbox.run_ipython_cell("#" * 3_000_000 + "\n2") == "2"
+        assert sandbox._process is process
+
+
+def test_limits_beyond_those_of_the_system():
+    with BaseSandbox(timeout=1e12, max_memory=1 << 80, max_file_bytes=1 << 80, max_processes=1 << 40) as sandbox:
+        assert sandbox.run_ipython_cell("1") == "1"
+    with pytest.raises(LimitExceededError):
+        BaseSandbox(max_output=1 << 30)
+
+
 def test_the_supervisor_killed_from_outside_costs_the_names_alone():
     with BaseSandbox() as sandbox:
         sandbox.run_ipython_cell("x = 1")

@@ -26,6 +26,7 @@ from versioned_state.sandbox import FilesystemSandbox
 from versioned_state.services.agent_state import InMemoryStateService, StateService, VersionedStateService
 from versioned_state.services.sandbox import SandboxService
 from versioned_state.services.session_hooks import FILES_KEY
+from versioned_state.storage import Counting
 from versioned_state.storage.wrapper import Wrapper
 
 
@@ -295,6 +296,29 @@ async def test_a_key_of_the_state_that_is_that_of_the_files():
     await service.stop()
 
 
+@in_event_loop
+async def test_a_save_costs_the_changed_files_and_not_those_that_are_there():
+    requests = []
+    for count in (10, 300):
+        store = Counting(Memory())
+        states = StateService.over(store)
+        await states.start()
+        service = SandboxService(states)
+        (files,) = service.connect("s", "u", ["filesystem"])
+        for number in range(count):
+            files.write_file(f"d/{number}", f"{number}\n" * 200)
+        await states.save_state("u", {"n": 1}, "s")
+        files.write_file("d/1", "changed")
+        store.reset()
+        await states.save_state("u", {"n": 2}, "s")
+        counts = store.reset()
+        requests.append((counts.round_trips, counts.bytes_written))
+        await service.stop()
+    (small, small_bytes), (large, large_bytes) = requests
+    assert large <= small + 3
+    assert large_bytes <= small_bytes + 20_000
+
+
 # What can be saved
 
 
@@ -397,12 +421,12 @@ async def test_a_release_during_saves_never_saves_half_a_folder():
     states = InMemoryStateService()
     service = SandboxService(states)
     names = {f"f{number}": b"x" for number in range(30)}
-    for attempt in range(15):
+    for attempt in range(8):
         (files,) = service.connect("s", "u", ["filesystem"])
         for name in names:
             files.write_file(name, "x")
         saving = asyncio.create_task(states.save_state("u", {"attempt": attempt}, "s"))
-        await asyncio.sleep(0.0005 * attempt)
+        await asyncio.sleep(0.001 * attempt)
         service.release("s", "u")
         await saving
         assert files_in(states, "u", "s") == names if attempt else True

@@ -188,6 +188,24 @@ def test_nothing_is_left_of_a_service_that_was_forgotten():
     assert open_files() == files
 
 
+def test_sessions_that_come_and_go_leave_memory_and_descriptors_flat():
+    service = SandboxService()
+    for number in range(2):
+        service.connect(str(number), "u", ["base", "filesystem"])[0].run_ipython_cell("1")
+        service.release(str(number), "u")
+    gc.collect()
+    files, threads = open_files(), threading.active_count()
+    for number in range(60):
+        base, _ = service.connect(str(number), "u", ["base", "filesystem"])
+        if number < 3:
+            base.run_ipython_cell("1")
+        service.release(str(number), "u")
+    gc.collect()
+    assert open_files() == files
+    assert threading.active_count() == threads
+    assert service._sessions == {}
+
+
 # Limits and plug-ins
 
 

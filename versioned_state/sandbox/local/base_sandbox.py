@@ -15,6 +15,7 @@ from versioned_state.sandbox.sandbox import MAX_FILE_BYTES, MAX_MEMORY, TIMEOUT,
 
 MAX_PROCESSES: Final = 64
 MAX_OUTPUT: Final = 100_000
+_MAX_OUTPUT: Final = 8 << 20
 _MAX_SOURCE: Final = 4 << 20
 """The longest cell or command, in characters."""
 
@@ -55,6 +56,8 @@ class BaseSandbox(Sandbox):
         limits = {"max_memory": max_memory, "max_file_bytes": max_file_bytes, "max_processes": max_processes, "max_output": max_output}
         self._timeout = check_limit("timeout", timeout)
         self._options = {name: int(check_limit(name, value, whole=True)) for name, value in limits.items()}
+        if max_output > _MAX_OUTPUT:
+            raise LimitExceededError("max_output", limit=_MAX_OUTPUT)
         self._options |= {"network": bool(network), "namespaces": _namespaces, "landlock": _landlock}
         self._process: Process | None = None
         self._closed = False

@@ -128,6 +128,8 @@ def drop_capabilities() -> None:
 
 # Limits
 
+_LARGEST: Final = 1 << 62
+
 
 def set_limits(*, memory: int, file_bytes: int, processes: int | None) -> None:
     """Set the limits of this process and those that it starts. None of them is above what it has already."""
@@ -139,7 +141,7 @@ def set_limits(*, memory: int, file_bytes: int, processes: int | None) -> None:
         *([] if processes is None else [(resource.RLIMIT_NPROC, processes)]),
     ]:
         hard = resource.getrlimit(kind)[1]
-        allowed = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        allowed = min(limit, _LARGEST) if hard == resource.RLIM_INFINITY else min(limit, hard)
         with suppress(ValueError, OSError):  # macOS has no limit of memory
             resource.setrlimit(kind, (allowed, allowed))
 

@@ -15,12 +15,14 @@ from typing import Any, Final
 
 from versioned_state.errors import SandboxError
 from versioned_state.sandbox.local.protocol import FrameError, Frames, Isolation, Settings, frame
-from versioned_state.sandbox.local.temporary import TemporaryFolder
+from versioned_state.sandbox.local.temporary import TemporaryFolder, temporary_around
 
 _START_S: Final = 30.0
 _END_S: Final = 5.0
 _LATE_S: Final = 10.0
 """The time beyond its limit after which the answer to a call is given up, and all processes are killed."""
+
+_LONGEST_WAIT_S: Final = 1e6
 
 _PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv.pop(1)); from versioned_state.sandbox.local.supervisor import main; main()"  # after -I and -S
@@ -30,7 +32,7 @@ _ENDED: Final = "[the processes of the sandbox ended; names are lost]"
 
 
 class Process:
-    """A supervisor and what it supervises. One call at a time; ``close`` may come from another thread, and ends the call.
+    """A supervisor and what it supervises. One call at a time; ``end`` may come from another thread, and ends the call.
 
     Raises ``SandboxError`` if it cannot be started.
     """
@@ -38,7 +40,15 @@ class Process:
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         self.home = TemporaryFolder()
         try:
-            settings = Settings(folder=str(folder), home=str(self.home.path), python=sys.executable, readable=_readable(), **options)
+            around = temporary_around(folder)
+            settings = Settings(
+                folder=str(folder),
+                home=str(self.home.path),
+                python=sys.executable,
+                temporary=(str(self.home.path), *([] if around is None else [str(around)])),
+                readable=_readable(),
+                **options,
+            )
             self._start(settings)
         except BaseException:
             self.home.remove()
@@ -48,7 +58,8 @@ class Process:
         self._count = 0
         self._sending = False
         self._turn = Lock()  # of close
-        self.close = weakref.finalize(self, _close, self._channel, self._supervisor, self._turn, self.home, os.getpid())
+        self._pid = os.getpid()
+        self._finalizer = weakref.finalize(self, _close, self._channel, self._supervisor, self._turn, self.home, self._pid)
         _all.add(self)
 
     def _start(self, settings: Settings) -> None:
@@ -127,7 +138,7 @@ class Process:
         while True:
             answer = self._frames.take()
             if answer is None:
-                self._channel.settimeout(max(until - time.monotonic(), 0.001))
+                self._channel.settimeout(min(max(until - time.monotonic(), 0.001), _LONGEST_WAIT_S))
                 data = self._channel.recv(1 << 16)
                 if not data:
                     raise EOFError
@@ -144,7 +155,9 @@ class Process:
     def end(self) -> None:
         """End all processes of the sandbox, and wait for that. Idempotent."""
         self.is_alive = False
-        self.close()
+        if self._finalizer.alive:
+            _close(self._channel, self._supervisor, self._turn, self.home, self._pid)
+            self._finalizer.detach()  # not before: an end that was interrupted is repeated
 
 
 class _NotStartedError(Exception):
@@ -170,6 +183,9 @@ def _close(channel: socket.socket, supervisor: subprocess.Popen[bytes], turn: Lo
     if os.getpid() != pid:
         return
     with turn:
+        with suppress(OSError):
+            channel.settimeout(0.1)
+            channel.sendall(frame({"end": True}))
         with suppress(OSError):
             channel.shutdown(socket.SHUT_RDWR)  # a call that waits for an answer ends
         try:

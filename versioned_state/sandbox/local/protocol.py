@@ -37,6 +37,7 @@ class Settings:
         folder: where code runs.
         home: a folder for temporary files, which is the home directory too.
         python: the interpreter that runs cells.
+        temporary: folders to remove if the program dies.
         readable: folders and files that may be read, beside those of the system.
         namespaces: whether to try namespaces.
         landlock: whether to try Landlock.
@@ -50,6 +51,7 @@ class Settings:
     folder: str
     home: str
     python: str
+    temporary: tuple[str, ...]
     readable: tuple[str, ...]
     namespaces: bool
     landlock: bool

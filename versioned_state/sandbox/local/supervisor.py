@@ -6,9 +6,9 @@
                                  ├──────── /bin/sh: a command
                                  └─ reads the output of all of them through one pipe
 
-It is a program of its own (``main``), and imports ``protocol`` and ``confinement`` alone. It ends, with all processes of the sandbox,
-as soon as the program closes the socket or dies. Where there are namespaces, it is the first process in them, which the code in there
-cannot signal or look into.
+It is a program of its own (``main``), and imports modules beside it alone. It ends, with all processes of the
+sandbox, as soon as the program closes the socket or dies. Where there are namespaces, it is the first process in them, which the code in
+there cannot signal or look into.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import sys
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from versioned_state.sandbox.local import confinement
+from versioned_state.sandbox.local.calls import Call, Output, Worker
 from versioned_state.sandbox.local.protocol import Frames, Isolation, Settings, frame
+from versioned_state.sandbox.local.removal import remove_tree
 
 GRACE_S: Final = 1.0
 """The time that an interrupted cell has to end before its interpreter is killed."""
@@ -43,70 +44,6 @@ _SHELL: Final = "/bin/sh"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class Output:
-    """The output of a call: its beginning and its end, if it is more than the limit.
-
-    Args:
-        limit: bytes that are kept.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._half = max(limit // 2, 1)
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._left_out = 0
-
-    def add(self, data: bytes) -> None:
-        """Take in more of it."""
-        room = self._half - len(self._head)
-        self._head += data[:room] if room > 0 else b""
-        self._tail += data[max(room, 0) :]
-        over = len(self._tail) - self._half
-        if over > 0:
-            self._left_out += over
-            del self._tail[:over]
-
-    def text(self) -> str:
-        """All that was kept."""
-        head, tail = bytes(self._head), bytes(self._tail)
-        if not self._left_out:
-            return (head + tail).decode("utf-8", "replace")
-        return f"{head.decode('utf-8', 'replace')}\n[... {self._left_out} bytes left out ...]\n{tail.decode('utf-8', 'replace')}"
-
-
-@dataclass
-class Call:
-    """A call under way.
-
-    Attributes:
-        process: the shell of a command.
-        note: why it ends as it does, for the reader of its output.
-        interrupted: whether its cell was interrupted.
-    """
-
-    id: int
-    is_cell: bool
-    limit: float
-    deadline: float
-    output: Output
-    process: int = 0
-    note: str = ""
-    interrupted: bool = False
-
-
-@dataclass
-class Worker:
-    """The interpreter of cells.
-
-    Attributes:
-        unsent: the part of a cell that is still to be sent.
-    """
-
-    process: int
-    control: socket.socket
-    unsent: bytearray = field(default_factory=bytearray)
-
-
 class Supervisor:
     """Runs one call after another, and sees that the limits hold.
 
@@ -120,7 +57,9 @@ class Supervisor:
     def __init__(
         self, channel: socket.socket, settings: Settings, isolation: Isolation, rules: confinement.Landlock | None, thread_limit: int | None
     ) -> None:
+        channel.setblocking(False)
         self._channel = channel
+        self._unsent = bytearray()  # of the answers
         self._settings = settings
         self._isolation = isolation
         self._rules = rules
@@ -131,6 +70,7 @@ class Supervisor:
         self._worker: Worker | None = None
         self._note = ""  # of what happened between calls
         self._next_look = 0.0
+        self._ends = False
         self._sweeping = False
         self._last = ""  # of the call that a sweep has ended
         self._output, self._output_end = os.pipe()
@@ -149,18 +89,22 @@ class Supervisor:
             "USER": "sandbox",
         }
 
-    def serve(self) -> None:
-        """Serve until the program closes the socket."""
+    def serve(self) -> bool:
+        """Serve until the program closes the socket. Whether it had said that it would."""
         while True:
             worker = self._worker
             reads: list[Any] = [self._channel, self._output, self._wake, *([] if worker is None else [worker.control])]
-            writes = [worker.control] if worker is not None and worker.unsent else []
+            writes: list[Any] = [worker.control] if worker is not None and worker.unsent else []
+            if self._unsent:
+                writes.append(self._channel)
             ready, writable, _ = select.select(reads, writes, [], self._patience())
             if self._channel in ready and not self._receive():
-                return
+                return self._ends
             if self._output in ready:
                 self._drain(16)
-            if writable and worker is not None:
+            if self._channel in writable:
+                self._send()
+            if worker is not None and worker.control in writable:
                 self._feed(worker)
             if worker is not None and worker.control in ready:
                 self._hear(worker)
@@ -183,13 +127,17 @@ class Supervisor:
         """Take in what the program sends. False: it has closed the socket."""
         try:
             data = self._channel.recv(_PIPE)
+        except BlockingIOError:
+            return True
         except OSError:
             return False
         if not data:
             return False
         self._frames.feed(data)
         while (message := self._frames.take()) is not None:
-            if "stop" in message:
+            if "end" in message:
+                self._ends = True
+            elif "stop" in message:
                 self._stop(message["stop"])
             else:
                 self._waiting.append(message)
@@ -263,8 +211,14 @@ class Supervisor:
         for each in (call.note, note):
             if each:
                 text += ("\n" if text and not text.endswith("\n") else "") + each
+        self._unsent += frame({"id": call.id, "text": text})
+        self._send()
+
+    def _send(self) -> None:
+        """Send what the socket takes now. A program that reads no answer does not stop the rest."""
         with suppress(OSError):  # the program has gone: the next look at the socket says so
-            self._channel.sendall(frame({"id": call.id, "text": text}))
+            sent = self._channel.send(self._unsent)
+            del self._unsent[:sent]
 
     def _drain(self, times: int) -> None:
         """Read the output. A process that never stops writing is read again later."""
@@ -463,6 +417,7 @@ def main() -> NoReturn:
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
     settings = Settings.load(sys.argv[2])
+    program = os.getppid()
     with suppress(OSError):  # if memory is short, this goes first
         Path("/proc/self/oom_score_adj").write_text("500")
     thread_limit = None if os.geteuid() == 0 or not confinement.IS_LINUX else confinement.threads_of_user() + 8 * settings.max_processes
@@ -473,7 +428,8 @@ def main() -> NoReturn:
         child = os.fork()
         if child:
             channel.close()
-            os.waitpid(child, 0)
+            if os.waitpid(child, 0)[1] != 0:
+                _clear_up(settings, program)
             os._exit(0)
         confinement.end_with_parent()
         own_shm = confinement.settle_in(settings.max_memory)
@@ -486,13 +442,27 @@ def main() -> NoReturn:
             rules = confinement.Landlock(readable=settings.readable, writable=writable, scoped=not enclosed)
     confinement.give_up_privileges()
     isolation = Isolation(network=enclosed and not settings.network, processes=enclosed, files=rules is not None)
-    supervisor = Supervisor(channel, settings, isolation, rules, thread_limit)
     channel.sendall(frame(vars(isolation)))
+    supervisor = Supervisor(channel, settings, isolation, rules, thread_limit)
+    orderly = False
     try:
-        supervisor.serve()
+        orderly = supervisor.serve()
     finally:
         supervisor.sweep()
-        os._exit(0)
+        if not orderly and not enclosed:
+            _clear_up(settings, program)
+        os._exit(0 if orderly else 1)
+
+
+def _clear_up(settings: Settings, program: int) -> None:
+    """Remove the temporary folders of a program that has died. One that lives does that by itself."""
+    until = time.monotonic() + 1
+    while os.getppid() == program:
+        if time.monotonic() > until:
+            return
+        time.sleep(0.01)  # its socket is closed before its end is known
+    for each in settings.temporary:
+        remove_tree(each)
 
 
 if __name__ == "__main__":

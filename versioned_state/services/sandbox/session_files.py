@@ -23,7 +23,8 @@ from typing import Final
 from versioned_state.agents.workspace import Workspace
 from versioned_state.errors import BranchMovedError, DirtyWorkspaceError, QuotaExceededError, UnknownRevisionError
 from versioned_state.repository.history.commit import ROOT_ID
-from versioned_state.sandbox.local.temporary import TemporaryFolder, remove_tree
+from versioned_state.sandbox.local.removal import remove_tree
+from versioned_state.sandbox.local.temporary import TemporaryFolder
 from versioned_state.services.agent_state.reading import commit_of
 from versioned_state.services.agent_state.state_service import VersionedStateService
 from versioned_state.services.agent_state.writer import SessionGoneError

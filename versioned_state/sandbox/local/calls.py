@@ -1,0 +1,70 @@
+"""What a supervisor knows of a call under way: its process, its limit and its output. Layer: sandbox; runs in the supervisor."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+
+
+class Output:
+    """The output of a call: its beginning and its end, if it is more than the limit.
+
+    Args:
+        limit: bytes that are kept.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._half = max(limit // 2, 1)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._left_out = 0
+
+    def add(self, data: bytes) -> None:
+        """Take in more of it."""
+        room = self._half - len(self._head)
+        self._head += data[:room] if room > 0 else b""
+        self._tail += data[max(room, 0) :]
+        over = len(self._tail) - self._half
+        if over > 0:
+            self._left_out += over
+            del self._tail[:over]
+
+    def text(self) -> str:
+        """All that was kept."""
+        head, tail = bytes(self._head), bytes(self._tail)
+        if not self._left_out:
+            return (head + tail).decode("utf-8", "replace")
+        return f"{head.decode('utf-8', 'replace')}\n[... {self._left_out} bytes left out ...]\n{tail.decode('utf-8', 'replace')}"
+
+
+@dataclass
+class Call:
+    """A call under way.
+
+    Attributes:
+        process: the shell of a command.
+        note: why it ends as it does, for the reader of its output.
+        interrupted: whether its cell was interrupted.
+    """
+
+    id: int
+    is_cell: bool
+    limit: float
+    deadline: float
+    output: Output
+    process: int = 0
+    note: str = ""
+    interrupted: bool = False
+
+
+@dataclass
+class Worker:
+    """The interpreter of cells.
+
+    Attributes:
+        unsent: the part of a cell that is still to be sent.
+    """
+
+    process: int
+    control: socket.socket
+    unsent: bytearray = field(default_factory=bytearray)
