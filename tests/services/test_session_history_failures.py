@@ -19,7 +19,7 @@ from tests.support.event_loop import in_event_loop
 from tests.support.services.gate import Gate, until
 from tests.support.services.history_contract import text, texts
 from versioned_state import Disk, Memory, Repository, Versioned
-from versioned_state.errors import CommitInDoubtError, SessionNotFoundError, StorageError
+from versioned_state.errors import CommitInDoubtError, QuotaExceededError, SessionNotFoundError, StorageError
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history import RedisSessionHistoryService, SessionHistoryService
 from versioned_state.services.users import export_user, read_export
@@ -314,7 +314,9 @@ async def test_a_session_whose_time_is_over_is_gone_whether_or_not_it_was_remove
         await other.append_message(Session(id="default", user_id="u"), text("renewed"))
         clock.wait(50)
         assert texts(await service.get_session("u", "default")) == ["hi", "renewed"]
-        clock.wait(50)
+        await service.append_message(Session(id="default", user_id="u"), text("again"))  # its handle does not know of the renewal
+        assert texts(await other.get_session("u", "default")) == ["hi", "renewed", "again"]
+        clock.wait(70)
         assert [each.id for each in await service.list_sessions("u")] == ["ever", "long"]
         for each in (service, other):
             with pytest.raises(SessionNotFoundError):
@@ -386,6 +388,33 @@ async def test_a_user_is_erased_with_proof_and_exported_with_ids_of_any_length(t
         await service.append_message(Session(id=long, user_id="u"), text("anew"))
         assert texts(await other.get_session("u", long)) == ["anew"]
         assert texts(await other.get_session("v", "s")) == ["v said so"]
+
+
+@in_event_loop
+async def test_quotas_refuse_what_is_beyond_them_and_nothing_else() -> None:
+    async with SessionHistoryService.over(Memory(), max_message_bytes=1_000, max_messages=3, max_sessions=2) as service:
+        session = await service.create_session("u", "s")
+        with pytest.raises(QuotaExceededError, match="size of a message"):
+            await service.append_message(session, [text("small"), text("x" * 2_000)])
+        given = [[text("1")], [text("2a"), text("2b"), text("2c")], [text("3")], [text("4")], [text("5")]]
+        outcomes = await asyncio.gather(*(service.append_message(session, each) for each in given), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [type(None), QuotaExceededError, type(None), type(None), QuotaExceededError]
+        assert texts(session) == texts(await service.get_session("u", "s")) == ["1", "3", "4"]
+        async with SessionHistoryService.over(service.repository) as other:
+            await other.delete_session("u", "s")
+            await other.create_session("u", "s")
+        await service.append_message(session, text("5"))  # its handle does not know that there is room
+        await service.create_session("u", "t")
+        for call in (service.create_session("u", "v"), service.get_session("u", "v")):
+            with pytest.raises(QuotaExceededError, match="number of sessions"):
+                await call
+        await service.create_session("u", "t")
+        await service.delete_session("u", "t")
+        await service.create_session("u", "v")
+        assert [each.id for each in await service.list_sessions("u")] == ["s", "v"]
+    for name in ("max_message_bytes", "max_messages", "max_sessions"):
+        with pytest.raises(ValueError, match=name):
+            SessionHistoryService.over(Memory(), **{name: -1})
 
 
 @in_event_loop

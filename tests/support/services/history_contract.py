@@ -130,6 +130,19 @@ class SessionHistoryContract:
             assert await service.get_session("u", "never") is not None
 
     @in_event_loop
+    async def test_a_session_that_another_client_deleted_begins_anew(self, opened: Opened) -> None:
+        async with opened() as service, opened() as other:
+            session = await service.create_session("u", "s")
+            await service.append_message(session, text("hi"))
+            await other.delete_session("u", "s")
+            assert texts(await service.create_session("u", "s")) == []
+            await other.append_message(session, text("new"))
+            await other.delete_session("u", "s")
+            await other.create_session("u", "s")
+            await service.append_message(session, text("newer"))
+            assert texts(await other.get_session("u", "s")) == ["newer"]
+
+    @in_event_loop
     async def test_a_session_that_was_never_created_takes_no_message(self, opened: Opened) -> None:
         async with opened() as service:
             session = Session(id="made by hand", user_id="u")

@@ -19,7 +19,7 @@ from versioned_state.services.base import ServiceWithLifecycleManager
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history.messages import as_messages
-from versioned_state.services.session_history.stored_sessions import Append, SessionName, StoredSessions
+from versioned_state.services.session_history.stored_sessions import Append, Quotas, SessionName, StoredSessions
 from versioned_state.services.store_service import StoreService
 from versioned_state.services.users import UserErasure
 from versioned_state.storage import KVStore
@@ -90,6 +90,9 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         store: as for ``StoreService``, whose options it takes as well.
         create_missing: ``get_session`` creates a session that never was. One that was deleted is None until ``create_session`` makes it.
         ttl_seconds: new sessions end that long after their last change; None: never. ``repository.expire()`` gives back their space.
+        max_message_bytes: the size of a message, about as packed, beyond which an append is refused.
+        max_messages: the messages that a session may have.
+        max_sessions: the sessions that a user may have. Processes that create one at the same moment may pass it by one each.
     """
 
     kind = "%messages"
@@ -100,9 +103,13 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         *,
         create_missing: bool = True,
         ttl_seconds: float | None = None,
+        max_message_bytes: int | None = None,
+        max_messages: int | None = None,
+        max_sessions: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(store, **options)
+        self._quotas = Quotas(max_message_bytes, max_messages, max_sessions)
         self._create_missing = create_missing
         self._ttl = None if ttl_seconds is None else as_ttl(ttl_seconds)
 
@@ -122,6 +129,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
 
         Raises:
             InvalidArgumentError: an argument is not what it should be.
+            QuotaExceededError: the user has too many sessions.
             StorageError: the store failed; the session may have been created.
         """
         session_id = _stripped("" if session_id is None else session_id) or str(uuid4())
@@ -187,6 +195,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
 
         Raises:
             InvalidArgumentError: a message is not valid.
+            QuotaExceededError: a message is too large, or the session would have too many.
             UnserializableValueError, PickleRefusedError, LimitExceededError: a message holds what cannot be stored.
             SessionNotFoundError: there is no such session; also a ``KeyError``.
             CommitInDoubtError: the store failed and cannot be asked; the messages are stored or not. Read the session to find out.
@@ -197,6 +206,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         _check_session(session)
         branch, ttl = self.branch(session.user_id, session.id), _as_ttl(ttl_seconds)
         messages = as_messages(message)
+        self._quotas.check_sizes([stored for _, stored in messages])
         if messages:
             item = Append(branch, session, [each for each, _ in messages], [stored for _, stored in messages], ttl)
             await self._run_item(branch, item, self._append)
@@ -228,7 +238,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         """The sessions, for a call that runs on a thread."""
         assert self._repository is not None
         assert self._handles is not None
-        return StoredSessions(self._repository, self._handles)
+        return StoredSessions(self._repository, self._handles, self._quotas)
 
     def _get(self, branch: str, name: SessionName, last: int | None) -> Session | None:
         sessions = self._sessions

@@ -13,11 +13,13 @@ from versioned_state.errors import (
     LimitExceededError,
     MissingObjectError,
     PickleRefusedError,
+    QuotaExceededError,
     SessionNotFoundError,
     StateError,
     UnknownRevisionError,
     UnserializableValueError,
 )
+from versioned_state.repository.arguments import count
 from versioned_state.repository.database import backoff
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.maintenance.expire import expire_branch
@@ -31,6 +33,7 @@ from versioned_state.services.schemas.session import Session
 from versioned_state.services.users import UserErasure, delete_user
 from versioned_state.state.branch.in_doubt import GIVEN_UP
 from versioned_state.state.versioned import Versioned
+from versioned_state.values.encode.walks import exceeds
 
 MESSAGES: Final = "messages"
 """The key of a session's state under which its messages are."""
@@ -43,7 +46,7 @@ _ATTEMPTS: Final = 1000
 """Attempts to append to a session to which others append all the time. With the backoff they take most of a minute."""
 
 _OF_ONE_MESSAGE: Final = (UnserializableValueError, PickleRefusedError, LimitExceededError)
-"""The errors of one message, which do not affect the others."""
+"""The errors of some messages, which do not affect those of others."""
 
 
 class SessionName(NamedTuple):
@@ -51,6 +54,25 @@ class SessionName(NamedTuple):
 
     user_id: str
     session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """What a service allows; None is no limit. Raises ``InvalidArgumentError``."""
+
+    message_bytes: int | None
+    messages: int | None
+    sessions: int | None
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_message_bytes", self.message_bytes), ("max_messages", self.messages), ("max_sessions", self.sessions)):
+            if value is not None:
+                count(name, value)
+
+    def check_sizes(self, stored: list[dict[str, Any]]) -> None:
+        """Raise ``QuotaExceededError`` for a message that is too large."""
+        if self.message_bytes is not None and any(exceeds(message, self.message_bytes) for message in stored):
+            raise QuotaExceededError("the size of a message", limit=self.message_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +95,8 @@ class Append:
 class StoredSessions:
     """The sessions of a repository. The calls on one session come one after another; other processes may work on it as well."""
 
-    def __init__(self, repository: Repository, handles: Handles) -> None:
+    def __init__(self, repository: Repository, handles: Handles, quotas: Quotas) -> None:
+        self._quotas = quotas
         self._repository = repository
         self._database = repository.database
         self._handles = handles
@@ -131,6 +154,7 @@ class StoredSessions:
                     if ref.head is not None and not is_over(self._database, ref, state.head):
                         return self._session(name, state.head, last)
                     if ref.head is None:
+                        self._check_number(branch)
                         state[MESSAGES] = []
                         if id_of(branch.rpartition("/")[2]) != name.session_id:
                             state.namespace(_NAMESPACE)[_ID] = name.session_id
@@ -141,6 +165,12 @@ class StoredSessions:
             except BranchMovedError:  # another process has created it
                 attempt += 1
                 backoff(attempt)
+
+    def _check_number(self, branch: str) -> None:
+        """Raise ``QuotaExceededError`` if a user has so many sessions that another one is too many. Cost: that of these sessions."""
+        limit = self._quotas.sessions
+        if limit is not None and len(self.names(branch.rpartition("/")[0] + "/")) >= limit:
+            raise QuotaExceededError("the number of sessions of a user", limit=limit)
 
     def delete(self, branch: str) -> None:
         """Delete a session, if there is one."""
@@ -191,7 +221,10 @@ class StoredSessions:
             raise _StaleHandleError(SessionNotFoundError(items[0].session.id))
         stored = [message for item in items for message in item.stored]
         ttl = next((item.ttl for item in reversed(items) if item.ttl is not None), None)
-        state.sequence(MESSAGES).extend(stored)
+        messages, limit = state.sequence(MESSAGES), self._quotas.messages
+        if limit is not None and len(messages) + len(stored) > limit:
+            raise _StaleHandleError(QuotaExceededError("the number of messages of a session", limit=limit))
+        messages.extend(stored)
         try:
             _commit(state, f"messages +{len(stored)}", ttl)
         except BranchMovedError:
