@@ -1,4 +1,7 @@
-"""``scripts/bench sessions``: calls on one of many sessions, at several numbers of sessions; and small checkpoints beside other savers."""
+"""``scripts/bench sessions``: calls on one of many sessions, at several numbers of sessions; requests and checkpoints beside other savers.
+
+Appending to a list of 1,000 dataclasses or models is measured by ``scripts/bench typed``.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,20 @@ CHECKPOINTS = 3_000
 FILTERED = "u1"
 """The prefix of 11,110 of 100,000 sessions."""
 
+TOGETHER = 100
+"""Sessions that are made in one batch."""
+
+ALONE = 50
+"""Sessions that are made one by one, to see what that takes."""
+
+MESSAGES = 1_000
+LONG = 100_000
+POPPED = 10_000
+
 AIMS = {
+    "request, 1,000 messages": "1/6 of the best other",
+    "request, 100,000 messages": "as 1,000",
+    "pop of 10,000, cold": "1 ms",
     "one user's sessions": "1 ms",
     "heads by meta": "100 ms for 10,000",
     "delete one": "10 ms",
@@ -53,25 +69,31 @@ class Clock:
 def main(arguments: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks sessions", description="Calls on one of many sessions.")
-    parser.add_argument("--stores", type=lambda text: text.split(","), default=["disk", "redis"], help="of disk,redis,postgres")
+    parser.add_argument("--stores", type=lambda text: text.split(","), default=["disk", "redis", "postgres"], help="of disk,redis,postgres")
     parser.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], metavar="N,N", help="numbers of sessions")
     parser.add_argument("--quick", action="store_true", help="few sessions: to see that it works, not to quote")
-    parser.add_argument("--part", choices=("calls", "checkpoints"), help="one part only")
+    parser.add_argument("--part", choices=("calls", "requests", "checkpoints"), help="one part only")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
         folder = Path(name)
         print(", ".join(f"{name} {value}" for name, value in environment(folder).items()))
-        for kind in options.stores if options.part != "checkpoints" else ():
+        started = time.perf_counter()
+        for kind in options.stores if options.part in (None, "calls") else ():
             sizes = options.sizes or (QUICK if options.quick else SIZES[kind])
             columns = [dict(_calls(_open(kind, folder / f"{kind}-{size}", servers), size)) for size in sizes]
             rows = [[call, *(column.get(call, "") for column in columns), AIMS.get(call, "")] for call in columns[-1]]
             print()
             report.print_table([kind, *(f"{size:,} sessions" for size in sizes), "aim"], rows)
-        if options.part != "calls":
+        if options.part in (None, "requests"):
+            print()
+            rows = [row for saver in (_langgraph_requests, _openai_requests) if (row := saver(folder)) is not None]
+            report.print_table(["beside", f"request, {MESSAGES:,} messages", f"pop of {POPPED:,}, cold"], rows)
+        if options.part in (None, "checkpoints"):
             count = 200 if options.quick else CHECKPOINTS
             print()
             rows = [row for side in (_ours, _langgraph, _openai) if (row := side(folder, count)) is not None]
             report.print_table([f"{count:,} checkpoints with writes", "MB", "put", "writes", "latest"], rows)
+        print(f"\n{time.perf_counter() - started:.0f} seconds in all")
     return 0
 
 
@@ -92,13 +114,22 @@ def _calls(store: KVStore, size: int) -> Iterator[tuple[str, str]]:
     with store:
         repository = Repository(store, clock=Clock())
         before = store.size() if isinstance(store, Disk) else 0
-        seconds = timed(partial(_fill, repository, size))
-        yield "make one", _ms(seconds / size)
+        _fill(repository, range(size - ALONE))
+        alone = range(max(size - ALONE, 0), size)
+        yield "make one", _ms(timed(lambda: [_make(repository, number).commit(meta=_meta(number)) for number in alone]) / len(alone))
         if isinstance(store, Disk):
             yield "bytes of one", f"{(store.size() - before) / size:,.0f}"
         repository = Repository(store, clock=repository.database.clock)
+        for name, count in (("long", MESSAGES), ("longer", LONG), ("popped", POPPED)):
+            state = Versioned(repository, branch=name)
+            state["messages"] = _messages(count)
+            state.commit()
+            state.close()
         middle = branch_name(f"u{size // PER_USER // 2}")
         calls: dict[str, Callable[[], object]] = {
+            "request, 1,000 messages": partial(_request, repository, "long"),
+            "request, 100,000 messages": partial(_request, repository, "longer"),
+            "pop of 10,000, cold": partial(_pop, store),
             "one user's sessions": lambda: list(repository.branches.iter_info(prefix=middle + "/")),
             "page of 20": lambda: list(repository.branches.iter_info(after=middle, limit=20)),
             "newest 20": lambda: list(repository.branches.iter_info(by="changed", limit=20)),
@@ -136,11 +167,47 @@ def _name(number: int) -> str:
     return branch_name(f"u{number // PER_USER}", f"session-{number}")
 
 
-def _fill(repository: Repository, size: int) -> None:
-    for number in range(size):
-        state = Versioned(repository, branch=_name(number))
-        state["messages"] = [{"role": "user", "content": f"hello {number}"}]
-        state.commit(meta={"user": f"u{number // PER_USER}", "status": "open" if number % 100 else "closed"})
+def _fill(repository: Repository, numbers: range) -> None:
+    """Make sessions, many in a batch: the set-up is not what is measured."""
+    for start in range(0, len(numbers), TOGETHER):
+        some = numbers[start : start + TOGETHER]
+        for status in ("closed", "open"):
+            chosen = [number for number in some if _status(number) == status]
+            # A batch gives all of its commits one meta; the user is in the name.
+            repository.commit_together([_make(repository, number) for number in chosen], meta={"user": "u", "status": status})
+
+
+def _make(repository: Repository, number: int) -> Versioned:
+    state = Versioned(repository, branch=_name(number))
+    state["messages"] = [{"role": "user", "content": f"hello {number}"}]
+    return state
+
+
+def _status(number: int) -> str:
+    return "open" if number % 100 else "closed"
+
+
+def _meta(number: int) -> dict[str, str]:
+    return {"user": f"u{number // PER_USER}", "status": _status(number)}
+
+
+def _messages(count: int) -> list[dict[str, str]]:
+    return [{"role": "user" if n % 2 else "assistant", "content": f"message {n} of a session, some words long"} for n in range(count)]
+
+
+def _request(repository: Repository, name: str) -> None:
+    """What a server without state does for a message: open, read the last ones, append two, commit."""
+    state = Versioned(repository, branch=name)
+    messages = state.sequence("messages")
+    assert len(messages[-20:]) == 20
+    messages.extend(_messages(2))
+    state.commit()
+
+
+def _pop(store: KVStore) -> None:
+    state = Versioned(Repository(store), branch="popped")
+    state.sequence("messages").pop()
+    state.commit()
 
 
 def _commit(repository: Repository, size: int, *, tag: bool = False) -> None:
@@ -163,6 +230,71 @@ def _expire(repository: Repository, number: int) -> None:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms"
+
+
+# Requests, as the others serve them
+
+
+def _langgraph_requests(folder: Path) -> list[str] | None:
+    try:
+        import sqlite3
+
+        from langgraph.checkpoint.base import empty_checkpoint
+        from langgraph.checkpoint.base.id import uuid6
+        from langgraph.checkpoint.sqlite import SqliteSaver
+    except ImportError:
+        return None
+    with closing(sqlite3.connect(folder / "requests.sqlite", check_same_thread=False)) as connection:
+        saver = SqliteSaver(connection)
+        saver.setup()
+
+        def put(thread: str, messages: list[dict[str, str]]) -> None:
+            checkpoint = empty_checkpoint()
+            checkpoint["id"] = str(uuid6(clock_seq=-1))
+            checkpoint["channel_values"] = {"messages": messages}
+            saver.put({"configurable": {"thread_id": thread, "checkpoint_ns": ""}}, checkpoint, {"source": "loop"}, {})
+
+        def change(thread: str, edit: Callable[[list[dict[str, str]]], object]) -> None:
+            found = saver.get_tuple({"configurable": {"thread_id": thread, "checkpoint_ns": ""}})
+            assert found is not None
+            messages = found.checkpoint["channel_values"]["messages"]
+            edit(messages)
+            put(thread, messages)
+
+        put("long", _messages(MESSAGES))
+        put("popped", _messages(POPPED))
+        request = partial(change, "long", lambda messages: messages.extend(_messages(2)))
+        pop = partial(change, "popped", lambda messages: messages.pop())
+        return ["LangGraph SqliteSaver", *(_ms(statistics.median(timed(each) for _ in range(15))) for each in (request, pop))]
+
+
+def _openai_requests(folder: Path) -> list[str] | None:
+    try:
+        from agents.memory import SQLiteSession
+    except ImportError:
+        return None
+    path = folder / "requests-of-sessions.sqlite"
+
+    async def run() -> list[str]:
+        found = []
+        for name, count, edit in (("long", MESSAGES, request), ("popped", POPPED, SQLiteSession.pop_item)):
+            session = SQLiteSession(name, path)
+            items: Any = _messages(count)
+            await session.add_items(items)
+            times = []
+            for _ in range(15):
+                start = time.perf_counter()
+                await edit(session)
+                times.append(time.perf_counter() - start)
+            session.close()
+            found.append(_ms(statistics.median(times)))
+        return found
+
+    async def request(session: Any) -> None:
+        assert len(await session.get_items(limit=20)) == 20
+        await session.add_items(_messages(2))
+
+    return ["OpenAI Agents SQLiteSession", *asyncio.run(run())]
 
 
 # Checkpoints: a small state, its id and its step, and one pending write

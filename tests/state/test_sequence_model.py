@@ -7,8 +7,10 @@ import itertools
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import settings, strategies as st
@@ -173,7 +175,9 @@ class SequenceMachine(RuleBasedStateMachine):
     @rule(which=EITHER, call=st.sampled_from(["refresh", "refresh", "discard", "undo"]))
     def move(self, which: int, call: str) -> None:
         def moved(side: Side) -> object:
-            if call == "undo" and (side.states[which].status() or side.states[which].head.generation < 3):
+            if call == "undo" and (
+                side.states[which].status() or side.states[which].head.generation < 3 or side.states[which].head.shallow
+            ):
                 return None
             if call == "undo":
                 side.states[which].refresh()
@@ -221,7 +225,30 @@ class SequenceMachine(RuleBasedStateMachine):
     @rule()
     def gc(self) -> None:
         for side in self.sides:
-            side.repository.gc()
+            if side.repository.store.max_expected is None:
+                side.repository.gc()
+
+    @rule(keep=st.integers(1, 4))
+    def prune(self, keep: int) -> None:
+        for side in self.sides:
+            side.repository.prune(keep_last=keep, expire=timedelta(0))
+
+    @rule(which=EITHER)
+    def purge(self, which: int) -> None:
+        """The handles stand on commits that are rewritten, and go on from those that stand for them."""
+
+        def purge(side: Side) -> object:
+            if side.states[which].status() or side.repository.store.max_expected is not None:
+                return None
+            side.do(which, "refresh")
+            side.states[which]["secret"] = 1
+            conflicts = side.do(which, "commit")
+            if conflicts is None:
+                side.repository.purge("secret")
+                side.do(which, "refresh")
+            return conflicts
+
+        self.on_both(purge)
 
     @invariant()
     def they_are_equal(self) -> None:
@@ -257,7 +284,7 @@ def test_a_sequence_equals_a_list_on_a_disk(tmp_path: Path, long_run: bool):  # 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["redis", "postgres", "cache"])
+@pytest.mark.parametrize("kind", ["redis", "postgres", "s3", "cache"])
 def test_a_sequence_equals_a_list_on_any_store(kind: str, request: pytest.FixtureRequest):
     server = None if kind == "cache" else request.getfixturevalue(f"{kind}_server")
 
@@ -266,6 +293,9 @@ def test_a_sequence_equals_a_list_on_any_store(kind: str, request: pytest.Fixtur
             return Cache(Memory())
         if kind == "redis":
             return Redis(server.url, prefix=server.fresh_prefix())
+        if kind == "s3":
+            opened: KVStore = server.open(f"model-{uuid4().hex}")
+            return opened
         return Postgres(server.url, schema=server.fresh_schema(), max_connections=2)
 
     run(open_store, examples=10, steps=40)
