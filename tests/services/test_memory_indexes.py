@@ -195,6 +195,7 @@ def test_a_file_that_is_not_as_it_should_be_is_made_anew(disk: Disk, harm: Calla
             assert await search(service, "apple", **RANKED) == ["green apple", "red apple"]
             with sqlite3.connect(index_file(disk)) as connection:
                 assert connection.execute("SELECT head FROM state").fetchone() == (head_of(memories_of(service)),)
+                assert connection.execute("SELECT count(*) FROM places").fetchone() == (3,)
             connection.close()
 
     asyncio.run(run())

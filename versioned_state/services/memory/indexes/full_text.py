@@ -33,6 +33,14 @@ VERSION: Final = 1
 
 _ATTEMPTS: Final = 3
 
+_NOT_NOW: Final = frozenset(
+    {
+        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY),
+        *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM),
+    }
+)
+"""Errors of SQLite that say nothing against the file: another process has it, or the disk has no room."""
+
 # Positions say how often a word is there; of a gram it counts only that it is there. The texts themselves are not kept.
 _TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS places(number INTEGER PRIMARY KEY, place BLOB NOT NULL UNIQUE, length INTEGER NOT NULL);
@@ -114,12 +122,12 @@ class FullText(WordIndex):
                 return _ask(file, memories, ask)
             except ReplacedError:
                 continue
-            except sqlite3.OperationalError:
-                return None
-            except sqlite3.DatabaseError:
-                erase_derived(file)  # it is damaged, or of another version
             except OSError:
                 return None
+            except sqlite3.Error as error:
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF in _NOT_NOW:
+                    return None
+                erase_derived(file)  # it is damaged, or of another version
         return None
 
 
