@@ -27,6 +27,7 @@ from versioned_state.services.agent_state import RedisStateService, StateService
 from versioned_state.storage import Redis
 
 MESSAGES: Final = 200
+MORE: Final = 100
 SESSIONS: Final = (1, 8, 100)
 SIZES: Final = (10, 1_000, 100_000)
 CLIENTS: Final = 4
@@ -84,19 +85,18 @@ class _Agents:
     def __init__(self, service: Any, sessions: int) -> None:
         self._service = service
         loaded = data.load()
-        self._more = loaded.messages(400, start=MESSAGES)
-        self._messages = [loaded.messages(MESSAGES) for _ in range(sessions)]
+        count = MESSAGES + MORE
+        self._all = [loaded.messages(count, start=number * count) for number in range(sessions)]  # no two sessions share a message
         self._turn = 0
 
     async def save(self, rounds: int) -> None:
         """So many saves of each, all agents at once."""
-        await asyncio.gather(*(self._save(number, rounds) for number in range(len(self._messages))))
+        await asyncio.gather(*(self._save(number, rounds) for number in range(len(self._all))))
         self._turn += rounds
 
     async def _save(self, number: int, rounds: int) -> None:
-        messages = self._messages[number]
         for turn in range(self._turn, self._turn + rounds):
-            messages += self._more[2 * turn % 400 : 2 * turn % 400 + 2]
+            messages = self._all[number][: MESSAGES + 2 * turn]
             await self._service.save_state(f"user-{number}", _state(messages, turn), session_id="trip")
 
 

@@ -36,11 +36,14 @@ from versioned_state.values.detection.baselines import Baseline
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import ROUNDS, USER, user_key
 from versioned_state.values.trees.edit import edit_map
-from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.nodes import NodeCache, Nodes
 from versioned_state.values.trees.tree import Tree, iter_items, rank
 
 _AFTER: Final = bytes((USER[0] + 1,))
 _FLUSH_AT: Final = 1 << 21
+_CACHE_BYTES: Final = 1 << 17
+"""Of decoded nodes in memory: more than the path to the end of a list, where most states grow. A server keeps hundreds of handles."""
+
 _SAVED: Final = Resolving(remains="nothing was saved")
 
 
@@ -114,7 +117,7 @@ class SessionHandle(Versioned):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._objects = _HeldObjects(self.repository.database.objects)
-        self._nodes = Nodes(Staging(self._objects), staging=Staging(self._objects))
+        self._nodes = Nodes(Staging(self._objects), staging=Staging(self._objects), cache=NodeCache(_CACHE_BYTES))
         self._encoder = Encoder(self._nodes, self.repository.database.policy)
         self._cells: dict[bytes, tuple[bytes, Baseline | None]] = {}  # of the state that was saved last through this handle
         self._content_of: Commit | None = None  # the commit whose keys these are
@@ -206,6 +209,7 @@ class SessionHandle(Versioned):
         except BranchMovedError:
             raise SessionGoneError from None
         self._cells, self._content_of, self._rounds = encoded.cells, commit, (commit, made[0])
+        self._nodes.bind(Staging(self._objects))  # what was staged is in the store
         assert made[0].current is not None
         return made[0].current
 
