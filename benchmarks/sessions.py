@@ -145,6 +145,7 @@ def _calls(store: KVStore, size: int) -> Iterator[tuple[str, str]]:
         every = sum(1 for _ in repository.branches.iter_info(prefix=FILTERED))
         closed = partial(repository.branches.iter_info, prefix=FILTERED, where={"status": "closed"})
         yield "heads by meta", f"{_ms(min(timed(lambda: list(closed())) for _ in range(3)))} for {every:,}"
+        repeats = 5 if size >= min(QUICK[-1], 100) else 1
         once: dict[str, Callable[[int], object]] = {
             "delete one": lambda n: repository.branches.delete(_name(n), force=True),
             "delete one, checked": partial(_delete_checked, repository),
@@ -152,15 +153,21 @@ def _calls(store: KVStore, size: int) -> Iterator[tuple[str, str]]:
             "expire one": partial(_expire, repository),
         }
         for number, (name, act) in enumerate(once.items()):
-            yield name, _ms(timed(partial(act, number + 1)))
+            yield name, _ms(statistics.median(timed(partial(act, number + 1 + 10 * each)) for each in range(repeats)))
         if store.max_expected is None:
             # The gc of the night; then a day of some sessions.
             yield "gc", _ms(timed(repository.gc))
             for n in range(min(size // 2, 100)):
                 _commit(repository, size - 2 * n)
-            yield "purge one", _ms(timed(lambda: repository.purge(branches=_name(size // 3))))
-            user = branch_name(f"u{size // PER_USER // 4}")
-            yield "purge one user's", f"{_ms(timed(lambda: repository.purge(branches=f'{user}/*')))} for {PER_USER}"
+            yield (
+                "purge one",
+                _ms(statistics.median(timed(partial(repository.purge, branches=_name(size // 3 + each))) for each in range(repeats))),
+            )
+            users = [branch_name(f"u{size // PER_USER // 4 + each}") for each in range(repeats)]
+            yield (
+                "purge one user's",
+                f"{_ms(statistics.median(timed(partial(repository.purge, branches=f'{user}/*')) for user in users))} for {PER_USER}",
+            )
 
 
 def _name(number: int) -> str:
