@@ -51,7 +51,7 @@ def test_every_answer_is_in_the_document(server: Forked, label: str, mode: Any, 
 
     @seed(20261122)
     @settings(
-        max_examples=500 if long_run else 8, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+        max_examples=500 if long_run else 3, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def run(case: Any) -> None:

@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from tests.support.event_loop import in_event_loop
+from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.proxy import Fault, Proxy
 from tests.support.servers.redis import RedisServer
 from tests.support.services.balancer import Balancer
@@ -284,16 +285,25 @@ async def test_a_lost_reply_does_not_repeat_a_write(zygote: Zygote, store: str, 
 # Several instances
 
 
-def both(zygote: Zygote, redis_server: RedisServer, stack: ExitStack, count: int = 2) -> tuple[list[Forked], Balancer]:
-    url = f"{redis_server.url}?prefix={redis_server.fresh_prefix()}"
+def shared_by(request: pytest.FixtureRequest, kind: str) -> str:
+    """The URL of a new store that several servers can share."""
+    if kind == "redis":
+        redis: RedisServer = request.getfixturevalue("redis_server")
+        return f"{redis.url}?prefix={redis.fresh_prefix()}"
+    postgres: PostgresServer = request.getfixturevalue("postgres_server")
+    return postgres.url_of(options=f"&schema={postgres.fresh_schema()}")
+
+
+def both(zygote: Zygote, url: str, stack: ExitStack, count: int = 2) -> tuple[list[Forked], Balancer]:
     servers = [stack.enter_context(zygote.serve(url, "--log-level", "error")) for _ in range(count)]
     return servers, stack.enter_context(Balancer([server.port for server in servers]))
 
 
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
 @in_event_loop
-async def test_instances_behind_a_balancer_are_one_service(zygote: Zygote, redis_server: RedisServer) -> None:
+async def test_instances_behind_a_balancer_are_one_service(zygote: Zygote, request: pytest.FixtureRequest, kind: str) -> None:
     with ExitStack() as stack:
-        _, balancer = both(zygote, redis_server, stack, 3)
+        _, balancer = both(zygote, shared_by(request, kind), stack, 3)
         clients = [RemoteSessionHistoryService(balancer.url, ALICE, connections=4) for _ in range(4)]
         for client in clients:
             await client.start()
@@ -318,9 +328,9 @@ async def test_instances_behind_a_balancer_are_one_service(zygote: Zygote, redis
 
 
 @in_event_loop
-async def test_kill_9_of_an_instance_loses_nothing_and_repeats_nothing(zygote: Zygote, redis_server: RedisServer) -> None:
+async def test_kill_9_of_an_instance_loses_nothing_and_repeats_nothing(zygote: Zygote, request: pytest.FixtureRequest) -> None:
     with ExitStack() as stack:
-        servers, balancer = both(zygote, redis_server, stack)
+        servers, balancer = both(zygote, shared_by(request, "redis"), stack)
         async with RemoteSessionHistoryService(balancer.url, ALICE, attempts=10) as service:
             sessions = [await service.create_session("alice", f"s{at}") for at in range(4)]
             calls = [asyncio.ensure_future(service.append_message(sessions[n % 4], said(str(n)))) for n in range(80)]
@@ -334,10 +344,11 @@ async def test_kill_9_of_an_instance_loses_nothing_and_repeats_nothing(zygote: Z
                 assert [message.id for message in found.messages] == [str(n) for n in range(at, 80, 4)]
 
 
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
 @in_event_loop
-async def test_a_repeat_at_another_instance_finds_the_first_attempt(zygote: Zygote, redis_server: RedisServer) -> None:
+async def test_a_repeat_at_another_instance_finds_the_first_attempt(zygote: Zygote, request: pytest.FixtureRequest, kind: str) -> None:
     with ExitStack() as stack:
-        (one, other), _ = both(zygote, redis_server, stack)
+        (one, other), _ = both(zygote, shared_by(request, kind), stack)
         with one.client() as first, other.client() as second:
             key = {"Idempotency-Key": "same"}
             assert first.post("/v1/state", json={"n": 1}, headers=key).json() == {"round_id": 1}

@@ -75,22 +75,23 @@ class RepeatedError(Exception):
 
 @dataclass(slots=True)
 class _Recent:
-    """The requests of the latest commits of a branch, of all since a time."""
+    """The requests of the latest commits of a branch, of all since a time: by id, the time and the address of the commit."""
 
     since: int
-    times: dict[str, int] = field(default_factory=dict)
-    commits: dict[str, Commit] = field(default_factory=dict)
+    commits: dict[str, tuple[int, Address]] = field(default_factory=dict)
 
     def add(self, commits: Iterable[Commit]) -> None:
-        """Add newer commits, oldest first, and let go of what is older than any first attempt."""
+        """Add newer commits, oldest first, and let go of those that are older than any first attempt."""
         for commit in commits:
             for id in _ids_of(commit):
-                self.times[id] = commit.time
-                self.commits[id] = commit
+                self.commits[id] = commit.time, commit.address
         oldest = time_ns() // 1000 - 2 * _MARGIN_S * 1_000_000
-        while self.times and (first := next(iter(self.times.items())))[1] < oldest:
-            del self.times[first[0]], self.commits[first[0]]
-            self.since = max(self.since, first[1] + 1)
+        while self.commits:
+            id, (time, _) = next(iter(self.commits.items()))
+            if time >= oldest:
+                break
+            del self.commits[id]
+            self.since = max(self.since, time + 1)
 
 
 class OnceDatabase(Database):
@@ -127,9 +128,11 @@ class OnceDatabase(Database):
         """Raise ``RepeatedError`` if one of the latest commits of a branch is that of another attempt."""
         recent = self._recent_of(head, min(request.since for request in requests))
         for request in requests:
-            found = recent.commits.get(request.id)
-            if found is None and request.since < recent.since and request.age is not None:
-                found = self._find(request, head)
+            known = recent.commits.get(request.id)
+            if known is not None:
+                found: Commit | None = self.commits.read(known[1])
+            else:
+                found = self._find(request, head) if request.age is not None and request.since < recent.since else None
             if found is not None and found.address not in request.made:
                 raise RepeatedError(request, found)
 
