@@ -1,12 +1,16 @@
 """``scripts/bench sessions``: calls on one of many sessions, at several numbers of sessions; requests and checkpoints beside other savers.
 
-Appending to a list of 1,000 dataclasses or models is measured by ``scripts/bench typed``.
+``--part appends`` measures small appends to a long list. Appending to a list of 1,000 dataclasses or models is measured by
+``scripts/bench typed``.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import random
+import sqlite3
 import statistics
 import tempfile
 import time
@@ -14,10 +18,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from benchmarks import report
+from benchmarks.data import load
 from benchmarks.measure import environment, folder_bytes, timed
 from benchmarks.servers import Servers
 from versioned_state import Disk, KVStore, Repository, Versioned, branch_name
@@ -27,6 +33,8 @@ SIZES = {"disk": (10, 1_000, 100_000), "redis": (10, 1_000, 100_000), "postgres"
 QUICK = (10, 200)
 PER_USER = 10
 CHECKPOINTS = 3_000
+APPENDS = 1_000
+LENGTHS = (100, 1_000, 10_000)
 FILTERED = "u1"
 """The prefix of 11,110 of 100,000 sessions."""
 
@@ -72,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--stores", type=lambda text: text.split(","), default=["disk", "redis", "postgres"], help="of disk,redis,postgres")
     parser.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], metavar="N,N", help="numbers of sessions")
     parser.add_argument("--quick", action="store_true", help="few sessions: to see that it works, not to quote")
-    parser.add_argument("--part", choices=("calls", "requests", "checkpoints"), help="one part only")
+    parser.add_argument("--part", choices=("calls", "requests", "checkpoints", "appends"), help="one part only")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
         folder = Path(name)
@@ -84,6 +92,11 @@ def main(arguments: Sequence[str]) -> int:
             rows = [[call, *(column.get(call, "") for column in columns), AIMS.get(call, "")] for call in columns[-1]]
             print()
             report.print_table([kind, *(f"{size:,} sessions" for size in sizes), "aim"], rows)
+        if options.part in (None, "appends"):
+            rounds = 100 if options.quick else APPENDS
+            rows = [row for length in LENGTHS for row in (_append_ours(folder, length, rounds), _append_rows(folder, length, rounds))]
+            print()
+            report.print_table(["100 bytes appended to", "side", "values and keys", "file", "time", "aim"], rows)
         if options.part in (None, "requests"):
             print()
             rows = [row for saver in (_langgraph_requests, _openai_requests) if (row := saver(folder)) is not None]
@@ -392,3 +405,68 @@ def _openai(folder: Path, count: int) -> list[str] | None:
     asyncio.run(run())
     session.close()
     return _row("OpenAI Agents SQLiteSession (an item each, no checkpoints)", folder_bytes(path), put, [], latest)
+
+
+# One more element of 100 bytes, and a commit
+
+
+def _elements(data: Sequence[Sequence[dict[str, Any]]]) -> Iterator[str]:
+    """Texts of 100 characters, out of the conversations."""
+    text = json.dumps(data)
+    places = random.Random(1)
+    while True:
+        start = places.randrange(len(text) - 100)
+        yield text[start : start + 100]
+
+
+def _append_ours(folder: Path, length: int, rounds: int) -> list[str]:
+    elements = _elements(load().conversations)
+    path = folder / f"append-{length}"
+    with Versioned(Disk(path)) as state:
+        state["log"] = list(islice(elements, length))
+        state.commit()
+    seconds = []
+    with Disk(path) as store:
+        log = (state := Versioned(store)).sequence("log")
+        log.append(next(elements))
+        state.commit()
+        before = store.size(), _stored(store)
+        for _ in range(rounds):
+            log.append(next(elements))
+            seconds.append(timed(state.commit))
+        file, stored = store.size() - before[0], _stored(store) - before[1]
+    figures = (f"{stored / rounds:,.0f} B", f"{file / rounds:,.0f} B", _ms(statistics.median(seconds)))
+    return [f"{length:,}", "ours", *figures, "1,024 B"]
+
+
+def _stored(store: Disk) -> int:
+    """The bytes of all values, and of the keys as the store keeps them."""
+    return sum(len(value) + (24 if key.startswith("o/") else len(key)) for key, value in store.items())
+
+
+def _append_rows(folder: Path, length: int, rounds: int) -> list[str]:
+    """A table of rows in SQLite, which keeps no history."""
+    elements = _elements(load().conversations)
+    path = folder / f"rows-{length}.sqlite3"
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.executescript(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+            "CREATE TABLE log(id TEXT PRIMARY KEY, session TEXT, text TEXT); CREATE INDEX by_session ON log(session, id);"
+        )
+
+        def add() -> None:
+            db.execute("INSERT INTO log VALUES(?, ?, ?)", (str(uuid.uuid4()), "session", next(elements)))
+
+        db.execute("BEGIN")
+        for _ in range(length):
+            add()
+        db.execute("COMMIT")
+        before = _pages(db)
+        seconds = [timed(add) for _ in range(rounds)]
+        file = _pages(db) - before
+    return ["", "SQLite, a row and its index", "", f"{file / rounds:,.0f} B", _ms(statistics.median(seconds)), ""]
+
+
+def _pages(db: sqlite3.Connection) -> int:
+    count, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    return int(count * size)

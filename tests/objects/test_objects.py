@@ -97,6 +97,7 @@ def test_numbers_of_kinds_are_never_used_again():
         "MAP_LEAF": 0x12,
         "MAP_NODE": 0x13,
         "CHUNK": 0x14,
+        "SEGMENT": 0x15,
     }
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.histories import Clock
 from tests.support.personal_data import LONG, SECRET, agent, holds
+from tests.support.segments import own_bytes
 from versioned_state import Cache, Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import StoreBusyError
-from versioned_state.objects.envelope import unseal
 from versioned_state.repository.history.signing import Signer
 from versioned_state.repository.maintenance.purge import PurgeReport, purge
 from versioned_state.storage import DiskCache, Encrypted
@@ -37,7 +37,7 @@ def test_no_byte_of_the_store_s_files_has_it(tmp_path: Path, wrapped):
     # As text, as the values that hold it are compressed and stored, and under the addresses of those.
     planted = [SECRET.encode(), b"Chestnut"]
     for key, stored in disk.items("o/"):
-        if SECRET.encode() in unseal(stored):
+        if SECRET.encode() in own_bytes(stored):
             planted += [bytes.fromhex(key[2:]), stored[:40], stored[len(stored) // 2 :][:24], stored[-24:]]
     for commit in (*made.values(), *repository.log()):
         if commit != made["before"]:

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 
 from tests.support.codec import Codec
 from tests.support.mutations import sample
+from tests.support.segments import in_segments
 from tests.support.strategies import any_values, make_large
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, MissingObjectError
@@ -73,7 +74,8 @@ def test_references_are_what_reading_a_value_reads(value):
     cell = bench.encode(value)
     found = by_references(bench.objects, cell)
     assert found == by_decoder(bench.objects, cell)
-    assert {object_key(address) for address in found} == set(bench.kv.keys("o/")), "all that was written for the value"
+    segments = {object_key(name) for _, names in in_segments(bench.kv) for name in names}
+    assert {object_key(address) for address in found} | segments == set(bench.kv.keys("o/")), "all that was written for the value"
 
 
 class Thing:
@@ -108,8 +110,12 @@ def test_references_of_every_form():
         reader = Recording(objects)
         start = Reference(Address(bytes.fromhex(head.id)), Role.COMMIT)
         walked = [reference.address for reference, _ in walk(reader, [start], seen)]
-        assert len(walked) == len(set(walked)) == len(seen)
-        assert every < set(walked) == {address_in(key) for key in store.keys("o/")}, "all that one commit wrote is reachable from it"
+        segments = {name for _, names in in_segments(store) for name in names}
+        assert len(walked) == len(set(walked)) == len(seen) - len(segments)
+        assert every < {*walked, *segments} == {address_in(key) for key in store.keys("o/")}, (
+            "all that one commit wrote is reachable from it"
+        )
+        assert {*walked, *segments} == {address for address, _ in seen.items()}
         roles = {reference.role for reference, _ in walk(objects, [start], AddressSet())}
         assert roles == {Role.COMMIT, Role.SEQUENCE, Role.MAP, Role.BLOB, Role.CHUNK}
 

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from tests.support.histories import Clock
+from tests.support.segments import own_bytes
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.address import Address
-from versioned_state.objects.envelope import unseal
 from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history.address_set import AddressSet
@@ -50,17 +50,16 @@ def repository(real_conversations) -> Repository:
 
 def size_of(store: KVStore, addresses: set[Address]) -> Size:
     values = store.get_many(map(object_key, addresses)).values()
-    return Size(len(addresses), sum(map(len, values)), sum(len(unseal(value)) for value in values))
+    return Size(len(addresses), sum(map(len, values)), sum(len(own_bytes(value)) for value in values))
 
 
 def reach(repository: Repository, *starts: tuple[Address | None, Role]) -> set[Address]:
     """The addresses that are reachable, by the walk of gc without its jumps and batches."""
     references = [Reference(address, role) for address, role in starts if address is not None]
     with AddressSet() as seen:
-        return {
-            reference.address
-            for reference, _ in walk(repository.database.objects, references, seen, shallow=repository.database.commits.shallow)
-        }
+        for _ in walk(repository.database.objects, references, seen, shallow=repository.database.commits.shallow):
+            pass
+        return {Address(address) for address, _ in seen.items()}
 
 
 def naive(repository: Repository) -> dict[str, set[Address]]:

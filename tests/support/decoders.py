@@ -31,7 +31,7 @@ with instrumented:
     from versioned_state import Memory, Repository, StateError, Versioned
     from versioned_state.objects.address import address_of
     from versioned_state.objects.envelope import seal, unseal
-    from versioned_state.objects.keys import object_key
+    from versioned_state.objects.keys import address_in, object_key
     from versioned_state.repository.format import read_format
     from versioned_state.repository.refs.ref import parse_ref
     from versioned_state.repository.refs.reflog import read_entry
@@ -63,7 +63,7 @@ def _nodes() -> Decoder:
     for kind in ("list", "dict", "text"):
         bench.encode(make_large(kind, 300, 1))
     shapes = list(Shape)
-    raws = [unseal(value) for _, value in bench.kv.items("o/")][:12]
+    raws = [bytes(bench.objects.read(address_in(key))) for key in bench.kv.keys("o/")][:12]
 
     def decode(data: bytes) -> Any:
         return read_node(shapes[data[0] % len(shapes)], data[1:]) if data else None

@@ -30,6 +30,7 @@ class Kind(IntEnum):
     MAP_LEAF = 0x12
     MAP_NODE = 0x13
     CHUNK = 0x14
+    SEGMENT = 0x15
 
 
 def address_of(raw: bytes) -> Address:

@@ -1,29 +1,47 @@
 """The stored form of an object: compressed if that helps, as a zstd frame that says its raw length. Layer: objects.
 
-The envelope is outside the address, so it may change (another level, another algorithm) and no hash with it.
+The envelope is outside the address, so it may change (another level, another algorithm) and no hash with it. An object may be stored *in
+segments*: its envelope names other objects, each with a part of the raw bytes, and has the rest of them. So a leaf that grows by an
+element does not store the others again. A segment is never in segments itself, and which segments an object has follows from its raw bytes.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Mapping
+from typing import Final, Self
 
 from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
 
 from versioned_state.errors import LimitExceededError
-from versioned_state.objects.address import Kind
+from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind
 
 MAX_OBJECT = 1 << 20
 """Raw bytes of the largest object. Nodes and chunks end at 64 KiB and below; the rest is room for long keys and messages."""
 
+MAX_SEGMENTS: Final = 255
+"""Segments of the largest object; their number takes one byte."""
+
+MAX_HEAD: Final = 255
+"""Raw bytes that may precede the first segment, for the same reason."""
+
+MAX_SEGMENT: Final = 1 << 13
+"""Raw bytes of the largest segment: cells of less than 512 bytes together and one more, of 4,096 at most."""
+
 _PLAIN = 0
 _ZSTD = 1
+_SEGMENTS = 2
+"""Added to the form of the rest of an object that is in segments."""
 
 _WORTH_COMPRESSING = 100
 """Bytes from which zstd gains more than its frame costs, measured on leaves of real conversations."""
 
-_CONTENT = frozenset({Kind.SEQUENCE_LEAF, Kind.MAP_LEAF, Kind.CHUNK})
+_CONTENT = frozenset({Kind.SEQUENCE_LEAF, Kind.MAP_LEAF, Kind.CHUNK, Kind.SEGMENT})
 """The kinds that hold values. The others are mostly addresses, which hardly compress: over 5,308 real commits it would make the store
 1.2 % smaller, and compress twice as often."""
+
+_GROWING = frozenset({Kind.SEQUENCE_LEAF, Kind.SEQUENCE_NODE})
+"""The kinds that may be in segments."""
 
 _LEVEL = 1
 """Level 3 saves 2 % more and takes 10 to 30 % longer; a higher one is several times dearer."""
@@ -41,11 +59,52 @@ class _Codecs(threading.local):
 _codecs = _Codecs()
 
 
+IN_SEGMENTS: Final = frozenset({bytes((_SEGMENTS + _PLAIN,)), bytes((_SEGMENTS + _ZSTD,))})
+"""The first byte of an envelope that names segments."""
+
+
+Segment = tuple[Address, int]
+"""A segment of an object: the address of the segment, and how many of the object's raw bytes it has."""
+
+
+class Segmented(bytes):
+    """Raw bytes of an object that is stored in segments.
+
+    Attributes:
+        head: how many bytes precede the first segment.
+        segments: they follow each other.
+        tail: where the last one ends. The bytes behind it are in the envelope, as those of the head are.
+    """
+
+    head: int
+    segments: tuple[Segment, ...]
+    tail: int
+
+    def __new__(cls, raw: bytes, head: int, segments: tuple[Segment, ...], tail: int) -> Self:
+        made = bytes.__new__(cls, raw)
+        made.head, made.segments, made.tail = head, segments, tail
+        return made
+
+    def parts(self) -> Iterator[tuple[Address, bytes]]:
+        """Each segment as an object of its own: its address and its raw bytes, kind first."""
+        start = self.head
+        for address, size in self.segments:
+            yield address, segment_of(self[start : start + size])
+            start += size
+
+
+def segment_of(content: bytes) -> bytes:
+    """The raw bytes of a segment with this content."""
+    return b"\x15" + content
+
+
 def seal(raw: bytes) -> bytes:
     """Raw bytes to stored bytes. Raises ``LimitExceededError`` above ``MAX_OBJECT``."""
     size = len(raw)
     if size > MAX_OBJECT:
         raise LimitExceededError(f"an object of {size} bytes", limit=MAX_OBJECT)
+    if type(raw) is Segmented:
+        return _seal_rest(raw)
     if size >= _WORTH_COMPRESSING and raw[0] in _CONTENT:
         packed = _codecs.compress(raw)
         if len(packed) < size:
@@ -53,8 +112,60 @@ def seal(raw: bytes) -> bytes:
     return b"\0" + raw
 
 
-def unseal(stored: bytes) -> bytes:
-    """Stored bytes to raw bytes.
+def _seal_rest(raw: Segmented) -> bytes:
+    rest = raw[: raw.head] + raw[raw.tail :]
+    form = _SEGMENTS
+    if len(rest) >= _WORTH_COMPRESSING:
+        sealed = seal(rest)
+        form, rest = _SEGMENTS + sealed[0], sealed[1:]
+    return b"".join([bytes((form, len(raw.segments), raw.head)), *[address for address, _ in raw.segments], rest])
+
+
+def segments_in(stored: bytes) -> list[Address]:
+    """The addresses of the segments that an envelope names; none if the object is stored whole. Raises ``ValueError``."""
+    if stored[:1] not in IN_SEGMENTS:
+        return []
+    count = stored[1] if len(stored) > 1 else 0
+    end = 3 + count * ADDRESS_SIZE
+    if not count or len(stored) < end:
+        raise ValueError("it does not name its segments")
+    return [Address(stored[start : start + ADDRESS_SIZE]) for start in range(3, end, ADDRESS_SIZE)]
+
+
+def join(stored: bytes, names: list[Address], segments: Mapping[Address, bytes]) -> Segmented:
+    """The raw bytes of an object that is stored in segments.
+
+    Args:
+        names: those that the envelope names.
+        segments: the raw bytes of each, as ``unseal_segment`` gives them.
+
+    Raises:
+        ValueError: the envelope is damaged, or an object of another kind is named as a segment; the message says how.
+    """
+    head = stored[2]
+    rest = unseal(bytes((stored[0] - _SEGMENTS,)) + stored[3 + len(names) * ADDRESS_SIZE :])
+    if not 0 < head <= len(rest) or rest[0] not in _GROWING:
+        raise ValueError("an object of its kind is not stored in segments")
+    parts = [rest[:head]]
+    for name in names:
+        raw = segments[name]
+        if raw[:1] != b"\x15":
+            raise ValueError(f"{name.hex()} is not a segment")
+        parts.append(raw[1:])
+    parts.append(rest[head:])
+    whole = b"".join(parts)
+    if len(whole) > MAX_OBJECT:
+        raise ValueError(f"{len(whole)} bytes are beyond the limit of {MAX_OBJECT}")
+    return Segmented(whole, head, tuple(zip(names, map(len, parts[1:-1]), strict=True)), len(whole) - len(parts[-1]))
+
+
+def unseal_segment(stored: bytes) -> bytes:
+    """Stored bytes of a segment to raw bytes. Raises ``ValueError``, also for bytes that are too many for a segment."""
+    return unseal(stored, limit=MAX_SEGMENT)
+
+
+def unseal(stored: bytes, *, limit: int = MAX_OBJECT) -> bytes:
+    """Stored bytes to raw bytes, of an object that is stored whole.
 
     The length is checked before memory is taken.
 
@@ -69,13 +180,15 @@ def unseal(stored: bytes) -> bytes:
         try:
             # Memory is taken by the size that the frame gives, so it must give one, and within the limit.
             size = frame_content_size(frame)
-            if not 0 <= size <= MAX_OBJECT:
-                raise ValueError(f"it says that it has {size} raw bytes; the limit is {MAX_OBJECT}")
+            if not 0 <= size <= limit:
+                raise ValueError(f"it says that it has {size} raw bytes; the limit is {limit}")
             return _codecs.decompress(frame)
         except ZstdError as error:
             raise ValueError(f"it does not decompress: {error}") from error
     if form != _PLAIN:
-        raise ValueError(f"unknown envelope {form}")
-    if len(stored) > MAX_OBJECT + 1:
-        raise ValueError(f"{len(stored)} bytes are beyond the limit of {MAX_OBJECT}")
+        if stored[:1] in IN_SEGMENTS:
+            raise ValueError("it is in segments, and a segment, or another object that is read by itself, cannot be")
+        raise ValueError(f"this release does not know envelopes of form {form}")
+    if len(stored) > limit + 1:
+        raise ValueError(f"{len(stored)} bytes are beyond the limit of {limit}")
     return stored[1:]

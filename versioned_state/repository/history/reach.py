@@ -17,6 +17,7 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError, StateError
 from versioned_state.objects.address import Address, Kind
+from versioned_state.objects.envelope import Segmented
 from versioned_state.objects.store import Reader
 from versioned_state.repository.history.commit import Commit, read_commit
 from versioned_state.repository.history.shallow import Shallow
@@ -48,9 +49,11 @@ class Role(Enum):
     BLOB = frozenset({Kind.CHUNK, Kind.SEQUENCE_NODE})
     CHUNK = frozenset({Kind.CHUNK})
     """A child of a blob's node of level 1. It refers to nothing, so a walk need not read it."""
+    SEGMENT = frozenset({Kind.SEGMENT})
+    """A part of the raw bytes of a leaf. It refers to nothing; whoever reads the leaf reads it too."""
 
 
-UNREAD: Final = frozenset({Role.CHUNK})
+UNREAD: Final = frozenset({Role.CHUNK, Role.SEGMENT})
 """The roles of objects that refer to nothing, so that a walk need not read them."""
 
 
@@ -96,7 +99,7 @@ def references(address: Address, raw: bytes, role: Role) -> list[Reference]:
     kind = raw[0] if raw else None
     if kind not in role.value:
         raise CorruptObjectError(address.hex(), f"expected a {role.name.lower().replace('_', ' ')}, found kind {kind}")
-    if kind == Kind.CHUNK:
+    if kind in (Kind.CHUNK, Kind.SEGMENT):
         return []
     if kind == Kind.COMMIT:
         return _of_commit(read_commit(address, raw))
@@ -224,7 +227,7 @@ def walk(
     unread: Callable[[Reference], None] = lambda _: None,
     pending: list[Reference] | None = None,
 ) -> Iterator[tuple[Reference, bytes]]:
-    """Every reachable object with its raw bytes, each once.
+    """Every reachable object with its raw bytes, each once. Segments are added to ``seen``, and not given: their leaf has their bytes.
 
     Objects in ``seen`` are not walked again, and every object found is added to it. At most ``BATCH`` objects are read at once, the last
     found first, which keeps the list of objects still to read short. Jumps of commits are followed too, so a long line of commits is read
@@ -248,6 +251,8 @@ def walk(
         del pending[-BATCH:]
         for reference in batch:
             raw = raws[reference.address]
+            for address in segments_of(raw):
+                seen.add(address, Role.SEGMENT)
             yield reference, raw
             for found in followed(reference, raw, shallow=shallow, expired=expired):
                 if not seen.add(found.address, found.role):
@@ -256,6 +261,11 @@ def walk(
                     pending.append(found)
                 else:
                     unread(found)
+
+
+def segments_of(raw: bytes) -> list[Address]:
+    """The segments that an object was read from. They are objects too, and it needs them."""
+    return [address for address, _ in raw.segments] if isinstance(raw, Segmented) else []
 
 
 def followed(reference: Reference, raw: bytes, *, shallow: Shallow = _WHOLE, expired: int | None = None) -> list[Reference]:

@@ -7,17 +7,19 @@ order; the references between objects are then followed in memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from versioned_state.errors import CorruptObjectError, InvalidArgumentError, LimitExceededError
+from versioned_state.errors import CorruptObjectError, InvalidArgumentError, LimitExceededError, MissingObjectError
 from versioned_state.objects.address import Address, Kind
+from versioned_state.objects.envelope import IN_SEGMENTS, Segmented
 from versioned_state.objects.keys import OBJECTS, RefKind, address_in
-from versioned_state.objects.store import verified
+from versioned_state.objects.store import joined, verified
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
-from versioned_state.repository.history.reach import Role, references, references_of_cell
+from versioned_state.repository.history.reach import BATCH, Role, references, references_of_cell, segments_of
 from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.names.resolve import resolve
 from versioned_state.repository.refs.ref import iter_refs
@@ -30,6 +32,7 @@ from versioned_state.values.trees.tree import find, iter_cells, iter_items
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
+    from versioned_state.storage import KVStore
 
 _SHARED: Final = -1
 _MAX_PATHS: Final = 1 << 20
@@ -44,6 +47,7 @@ _KIND_NAMES: Final = {
     Kind.MAP_LEAF: "map leaves",
     Kind.MAP_NODE: "map nodes",
     Kind.CHUNK: "chunks",
+    Kind.SEGMENT: "list segments",
 }
 _ROLES: Final = {
     Kind.COMMIT: Role.COMMIT,
@@ -53,6 +57,7 @@ _ROLES: Final = {
     Kind.MAP_LEAF: Role.MAP,
     Kind.MAP_NODE: Role.MAP,
     Kind.CHUNK: Role.CHUNK,
+    Kind.SEGMENT: Role.SEGMENT,
 }
 
 
@@ -172,15 +177,23 @@ class _Census:
         self._raw: list[int] = []
         self._below: list[tuple[bytes, ...]] = []
         shallow = database.commits.shallow
-        for key, stored in database.store.items(OBJECTS):
-            address = address_in(key)
-            raw = verified(address, stored)
-            kind = Kind(raw[0])
-            self._numbers[address] = len(self._stored)
-            self._kinds.append(kind)
-            self._stored.append(len(stored))
-            self._raw.append(len(raw))
-            self._below.append(tuple(_below(address, raw, kind, shallow)))
+        items = database.store.items(OBJECTS)
+        while page := {address_in(key): stored for key, stored in islice(items, BATCH)}:
+            leaves = _leaves_in_segments(page, database.store)
+            for address, stored in page.items():
+                raw = leaves[address] if address in leaves else verified(address, stored)
+                self._numbers[address] = len(self._stored)
+                self._stored.append(len(stored))
+                if raw is None:  # garbage
+                    self._kinds.append(Kind.SEQUENCE_LEAF)
+                    self._raw.append(len(stored))
+                    self._below.append(())
+                    continue
+                kind = Kind(raw[0])
+                self._kinds.append(kind)
+                # Segments are objects, and count by themselves.
+                self._raw.append(len(raw) - (raw.tail - raw.head) if isinstance(raw, Segmented) else len(raw))
+                self._below.append((*_below(address, raw, kind, shallow), *segments_of(raw)))
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -231,6 +244,18 @@ class _Census:
         for number, kind in enumerate(self._kinds):
             numbers.setdefault(kind, []).append(number)
         return {_KIND_NAMES[Kind(kind)]: self.size(numbers[kind]) for kind in sorted(numbers)}
+
+
+def _leaves_in_segments(page: Mapping[Address, bytes], store: KVStore) -> dict[Address, bytes | None]:
+    """The raw bytes of those objects that are in segments. Garbage may lack some of these, and is None then."""
+    found = {address: stored for address, stored in page.items() if stored[:1] in IN_SEGMENTS}
+    with suppress(MissingObjectError):
+        return {**joined(found, store.get_many)} if found else {}
+    raws: dict[Address, bytes | None] = dict.fromkeys(found)
+    for address, stored in found.items():
+        with suppress(MissingObjectError):
+            raws.update(joined({address: stored}, store.get_many))
+    return raws
 
 
 def _below(address: Address, raw: bytes, kind: Kind, shallow: Shallow) -> Iterator[bytes]:

@@ -6,17 +6,17 @@ It reads each object once, unpickles nothing and writes nothing. Damage is repor
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple
 
 from versioned_state.errors import (
     CorruptObjectError,
-    CorruptRefError,
-    CorruptStoreError,
     FormatError,
     InvalidArgumentError,
     LimitExceededError,
+    MissingObjectError,
     StateError,
 )
 from versioned_state.objects.address import Address, Kind
@@ -33,15 +33,15 @@ from versioned_state.objects.keys import (
     address_in,
     birth_key,
     is_record,
-    object_key,
     ref_key,
 )
-from versioned_state.objects.store import ObjectStore, verified
+from versioned_state.objects.reading import DAMAGE, Reading
+from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.format import FORMAT_VERSION, read_format
 from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, read_commit
 from versioned_state.repository.history.graph import jump_height
-from versioned_state.repository.history.reach import BATCH, Reference, Role, check_cells, check_order, followed
+from versioned_state.repository.history.reach import BATCH, Reference, Role, check_cells, check_order, followed, segments_of
 from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.ledger import check_entry
@@ -58,8 +58,6 @@ from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node
 MAX_FINDINGS: Final = 1000
 _ATTEMPTS: Final = 3
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
-_DAMAGE: Final = (CorruptStoreError, CorruptObjectError, CorruptRefError)
-
 _OWN_ROLE: Final[dict[int, Role]] = {
     Kind.COMMIT: Role.COMMIT,
     Kind.LOG_ENTRY: Role.LOG_ENTRY,
@@ -68,6 +66,7 @@ _OWN_ROLE: Final[dict[int, Role]] = {
     Kind.MAP_LEAF: Role.MAP,
     Kind.MAP_NODE: Role.MAP,
     Kind.CHUNK: Role.CHUNK,
+    Kind.SEGMENT: Role.SEGMENT,
 }
 
 
@@ -109,6 +108,7 @@ class _Check:
         self._progress = progress
         self._total: int | None = None
         self._decoder = Decoder(Nodes(ObjectStore(store)))
+        self._reading = Reading(store)
         self._shallow = Shallow({})
         self._gc = GcRecord()
         self.findings: list[Finding] = []
@@ -125,7 +125,7 @@ class _Check:
         """Whether gc has deleted anything since the check began."""
         try:
             return read_gc_record(self._store.get(GC)).sweeps != self._gc.sweeps
-        except _DAMAGE:
+        except DAMAGE:
             return False
 
     def _find(self, problem: Problem, what: str, id: str, error: str, *, named_by: str = "", commit: str = "") -> None:
@@ -155,7 +155,7 @@ class _Check:
                     continue
                 found = read(stored)
             except StateError as error:
-                if not isinstance(error, _DAMAGE) and key != FORMAT:
+                if not isinstance(error, DAMAGE) and key != FORMAT:
                     raise
                 self._find("corrupt", "record", key, str(error))
                 continue
@@ -188,7 +188,7 @@ class _Check:
         start = birth_key(kind, "")
         keys = self._keys(start)
         while page := list(islice(keys, BATCH)):
-            for key, stored in self._values(page).items():
+            for key, stored in self._reading.values(page).items():
                 name = key[len(start) :]
                 if stored != BORN:
                     reason = str(stored) if isinstance(stored, StateError) else f"its value is {stored[:8]!r}, not {BORN!r}"
@@ -198,7 +198,7 @@ class _Check:
     def _get(self, kind: RefKind, name: str) -> bytes | None:
         try:
             return self._store.get(ref_key(kind, name))
-        except _DAMAGE:
+        except DAMAGE:
             return None
 
     def _check_ref(self, kind: RefKind, name: str, *, born: bool) -> Iterator[_Step]:
@@ -213,7 +213,7 @@ class _Check:
                 self._find("missing", "record", birth_key(kind, name), f"{kind} {name!r} is there, and the record of its creation is gone")
         except InvalidArgumentError as error:
             self._find("misplaced", kind, name, str(error))
-        except _DAMAGE as error:
+        except DAMAGE as error:
             self._find("corrupt", kind, name, str(error))
             return
         if ref.head is not None:
@@ -230,16 +230,16 @@ class _Check:
     def _keys(self, prefix: str) -> Iterator[str]:
         try:
             yield from self._store.keys(prefix)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             self._find("corrupt", "record", prefix, f"the keys cannot be listed: {error}")
 
     def _check_each(self, what: str, keys: list[str], check: Callable[[str, bytes], object]) -> None:
-        for key, stored in self._values(keys).items():
+        for key, stored in self._reading.values(keys).items():
             try:
                 if isinstance(stored, StateError):
                     raise stored
                 check(key, stored)
-            except (*_DAMAGE, LimitExceededError) as error:
+            except (*DAMAGE, LimitExceededError) as error:
                 self._find("corrupt", what, key, str(error))
             except StateError:
                 pass  # the result is of a type that this machine does not know: no damage
@@ -297,41 +297,23 @@ class _Check:
 
     def _read(self, addresses: list[Address], steps: list[_Step]) -> dict[Address, bytes]:
         """The raw bytes of the objects that are there and sound; a finding for each of the others."""
-        stored = self._get_many(addresses)
-        raws = {}
+        raws, errors = self._reading.objects(addresses)
         for step in steps:
             address = step.reference.address
-            found = stored.get(address)
-            if found is None:
-                self._find_at(step, "missing", "it is not in the store")
-            elif isinstance(found, StateError):
-                self._find_at(step, "corrupt", str(found))
-            else:
-                try:
-                    raws[address] = verified(address, found)
-                except CorruptObjectError as error:
-                    self._find_at(step, "corrupt", error.reason)
+            for error in errors.get(address, ()):
+                at = step
+                if isinstance(error, MissingObjectError | CorruptObjectError) and error.id not in ("", address.hex()):
+                    segment = Address(bytes.fromhex(error.id))
+                    if not self._seen.add(segment, Role.SEGMENT):  # another version of the leaf has it too
+                        continue
+                    at = _Step(Reference(segment, Role.SEGMENT), address.hex(), step.commit)
+                if isinstance(error, MissingObjectError):
+                    self._find_at(at, "missing", "it is not in the store")
+                else:
+                    self._find_at(at, "corrupt", error.reason if isinstance(error, CorruptObjectError) else str(error))
+            if address in raws:
+                self._tell(sum(self._seen.add(segment, Role.SEGMENT) for segment in segments_of(raws[address])))
         return raws
-
-    def _get_many(self, addresses: Iterable[Address]) -> dict[Address, bytes | StateError]:
-        keys = {object_key(address): address for address in addresses}
-        return {keys[key]: value for key, value in self._values(keys).items()}
-
-    def _values(self, keys: Collection[str]) -> dict[str, bytes | StateError]:
-        """The values of the keys that exist; the error of a value that the store cannot read."""
-        try:
-            return {**self._store.get_many(keys)}
-        except _DAMAGE:
-            pass
-        found: dict[str, bytes | StateError] = {}
-        for key in keys:  # one by one, to see which
-            try:
-                value = self._store.get(key)
-                if value is not None:
-                    found[key] = value
-            except _DAMAGE as error:
-                found[key] = error
-        return found
 
     def _check_place(self, step: _Step, raw: bytes) -> None:
         """Raise ``CorruptObjectError`` if an object is not what the reference to it says, or does not fit together."""
@@ -426,12 +408,9 @@ class _Check:
     def _commits_at(self, addresses: set[Address]) -> dict[Address, Commit]:
         """The commits among these that are there and sound."""
         found = {}
-        for address, stored in self._get_many(addresses).items():
-            try:
-                if isinstance(stored, bytes):
-                    found[address] = read_commit(address, verified(address, stored))
-            except CorruptObjectError:
-                continue
+        for address, raw in self._reading.objects(addresses)[0].items():
+            with suppress(CorruptObjectError):
+                found[address] = read_commit(address, raw)
         return found
 
     # What is not reachable
@@ -455,16 +434,17 @@ class _Check:
                     continue
                 if address not in self._seen:
                     rest.append(address)
-            for address, stored in self._get_many(rest).items():
+            raws, errors = self._reading.objects(rest)
+            for address, raw in raws.items():
+                if not _decodes(raw):
+                    self._find("corrupt", "object", address.hex(), "it does not decode as what it claims to be")
                 self.dangling += 1
-                try:
-                    if isinstance(stored, StateError):
-                        raise CorruptObjectError(address.hex(), str(stored))
-                    raw = verified(address, stored)
-                    if not _decodes(raw):
-                        raise CorruptObjectError(address.hex(), "it does not decode as what it claims to be")
-                except CorruptObjectError as error:
-                    self._find("corrupt", "object", address.hex(), error.reason)
+            for address, found in errors.items():
+                for error in found:
+                    if not isinstance(error, MissingObjectError):  # garbage may be gone by now, or a segment of it
+                        reason = error.reason if isinstance(error, CorruptObjectError) else str(error)
+                        self._find("corrupt", "object", address.hex(), reason)
+                self.dangling += any(not isinstance(error, MissingObjectError) or error.id != address.hex() for error in found)
             self._tell(len(rest))
 
 

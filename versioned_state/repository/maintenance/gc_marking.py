@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import CorruptObjectError, MissingObjectError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import RefKind, object_key
-from versioned_state.objects.store import verified
+from versioned_state.objects.keys import RefKind
+from versioned_state.objects.store import read_objects
 from versioned_state.repository.history import reach as reach_module
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.keepers import EVERYONE, KeeperSet
-from versioned_state.repository.history.reach import UNREAD, Reference, Role, followed
+from versioned_state.repository.history.reach import UNREAD, Reference, Role, followed, segments_of
 from versioned_state.repository.maintenance.gc_marks import Pending
 from versioned_state.repository.refs.ref import Ref, iter_refs
 
@@ -61,13 +61,10 @@ class Marking:
         if not self._aside and self._has_read:  # each slice marks something, however little time it has
             self.check_time()
         self._has_read = True
-        keys = {object_key(address): address for address in addresses}
-        found = self.store.get_many(keys)
-        if len(found) < len(keys):
-            raise MissingObjectError(next(address for key, address in keys.items() if key not in found).hex())
+        raws = read_objects(self.store.get_many, addresses)
         if self.progress is not None:
             self.progress(len(self.seen), None)
-        return {keys[key]: verified(keys[key], stored) for key, stored in found.items()}
+        return raws
 
     def _mark(self, starts: Iterable[tuple[Reference, int]], pending: Pending) -> None:
         """``reach.walk``, with a keeper for each reference."""
@@ -81,6 +78,8 @@ class Marking:
             raws = self.read_many({each.address for each, _ in batch})
             del pending[-reach_module.BATCH :]
             for each, keeper in batch:
+                for segment in segments_of(raws[each.address]):
+                    reach(segment, Role.SEGMENT, keeper)
                 for found in followed(each, raws[each.address], shallow=shallow, expired=self.expired):
                     whose = reach(found.address, found.role, keeper)
                     if whose is not None and found.role not in UNREAD:

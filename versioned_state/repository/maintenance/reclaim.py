@@ -30,7 +30,7 @@ from versioned_state.objects.keys import (
 )
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.keepers import groups_of
-from versioned_state.repository.history.reach import BATCH, UNREAD, Reference, Role, followed
+from versioned_state.repository.history.reach import BATCH, UNREAD, Reference, Role, followed, segments_of
 from versioned_state.repository.maintenance.gc import Collector, GcReport
 from versioned_state.repository.maintenance.keeper_table import KeeperTable, read_table
 from versioned_state.repository.refs.gc_fence import GcRecord
@@ -143,6 +143,7 @@ class _Plan:
                 if each.role in UNREAD or each.address in raws:
                     self.objects[each.address] = each.role
                 if raw := raws.get(each.address):
+                    pending += [Reference(segment, Role.SEGMENT) for segment in segments_of(raw)]
                     with suppress(CorruptObjectError):
                         pending += followed(each, raw)
 
@@ -180,6 +181,7 @@ class _Plan:
             raws = self._database.objects.read_many({each.address for each in reached if each.role not in UNREAD})
             for each in reached:
                 if each.address in raws:
+                    pending += [Reference(segment, Role.SEGMENT) for segment in segments_of(raws[each.address])]
                     pending += followed(each, raws[each.address], shallow=shallow, expired=record.expired)
 
     def _moved(self) -> list[Ref]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from versioned_state.objects.address import Address
-from versioned_state.objects.envelope import seal
+from versioned_state.objects.envelope import Segmented, seal
 from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import ObjectStore, Reader, Staging
 from versioned_state.repository.history import graph
@@ -31,6 +31,10 @@ class _Uploader:
         self._size = 0
 
     def add(self, address: Address, raw: bytes) -> None:
+        if isinstance(raw, Segmented):
+            # All of them: the object may be there already, from a batch that failed, without some of its segments.
+            for part_address, part in raw.parts():
+                self.add(part_address, part)
         sealed = seal(raw)
         self._batch[object_key(address)] = sealed
         self._size += len(sealed)

@@ -22,6 +22,7 @@ from versioned_state.values.trees.chunker import (
 )
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, write_node
 from versioned_state.values.trees.prefetch import fetch_paths
+from versioned_state.values.trees.segments import NO_CUTS, Cuts, cuts_before
 from versioned_state.values.trees.tree import Tree, empty, iter_cells, locate, top_of
 
 INLINE_TOP: Final = 512
@@ -71,20 +72,21 @@ def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> T
         items[edit.start : edit.end] = edit.items
         if keys is not None and edit.keys is not None:
             keys[edit.start : edit.end] = edit.keys
-    return _of_leaf(nodes, shape, items, keys)
+    return _of_leaf(nodes, shape, items, keys, cuts_before(leaf.cuts, edits[0].start))
 
 
-def _of_leaf(nodes: Nodes, shape: Shape, items: list[bytes], keys: list[bytes] | None) -> Tree:
-    """The tree of these elements, which may be more than one leaf."""
+def _of_leaf(nodes: Nodes, shape: Shape, items: list[bytes], keys: list[bytes] | None, cuts: Cuts = NO_CUTS) -> Tree:
+    """The tree of these elements, which may be more than one leaf. ``cuts`` has known segments of the first one."""
     if not items:
         return empty(shape)
     if len(items) < NODE_LEAST if keys is not None else sum(map(len, items)) < LEAF_LEAST:
-        return _with_top(nodes, shape, len(items), Node(0, items, None, keys))  # too few for a boundary
+        node = Node(0, items, None, keys)  # too few for a boundary
+        node.is_open, node.cuts = True, cuts
+        return _with_top(nodes, shape, len(items), node)
     chunker = _chunker(shape, 0)
-    sizes = chunker.feed(items, keys)
-    if not sizes or sizes[0] == len(items):
-        return grow(nodes, shape, [Node(0, items, None, keys)])
-    return grow(nodes, shape, _split(0, [*sizes, chunker.pending] if chunker.pending else sizes, items, None, keys))
+    row = _split(0, chunker.feed(items, keys), items, None, keys, open_at_end=chunker.pending)
+    row[0].cuts = cuts
+    return grow(nodes, shape, row)
 
 
 def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[Node] | None:
@@ -117,6 +119,8 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
         items = [*node.items[:start], *edit.items, *node.items[end:]]
         keys = None if node.keys is None or edit.keys is None else [*node.keys[:start], *edit.keys, *node.keys[end:]]
         row = _split_at_boundaries(shape, 0, items, None, keys, at_end=at_end)
+        if row:
+            row[0].cuts = cuts_before(node.cuts, start)
     for parent, index, is_last in reversed(path):
         if not row:
             return None
@@ -127,6 +131,8 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
         if parent.keys is not None:
             keys = [*parent.keys[:index], *[each.keys[0] for each in row if each.keys], *parent.keys[index + 1 :]]
         row = _split_at_boundaries(shape, parent.level, items, counts, keys, at_end=is_last)
+        if row:
+            row[0].cuts = parent.cuts
     return row or None
 
 
@@ -138,13 +144,14 @@ def _appended(shape: Shape, node: Node, items: list[bytes], counts: list[int] | 
     chunker = _chunker(shape, node.level)
     is_open = chunker.resume(node.items, node.keys)
     sizes = chunker.feed(items, keys)
-    if chunker.pending:
-        sizes.append(chunker.pending)
     if is_open:
         items = [*node.items, *items]
         counts = None if node.counts is None or counts is None else [*node.counts, *counts]
         keys = None if node.keys is None or keys is None else [*node.keys, *keys]
-    return not is_open, _split(node.level, sizes, items, counts, keys)
+    row = _split(node.level, sizes, items, counts, keys, open_at_end=chunker.pending)
+    if is_open and row:
+        row[0].cuts = node.cuts
+    return not is_open, row
 
 
 def _append_row(nodes: Nodes, shape: Shape, path: list[Node], row: list[Node]) -> list[Node]:
@@ -160,7 +167,9 @@ def _append_row(nodes: Nodes, shape: Shape, path: list[Node], row: list[Node]) -
         keys = None if parent.keys is None else [each.keys[0] for each in row if each.keys]
         if not stays:  # the last child of the parent was replaced
             assert parent.counts is not None
+            cuts = parent.cuts
             parent = Node(parent.level, parent.items[:-1], parent.counts[:-1], parent.keys and parent.keys[:-1])  # noqa: PLW2901
+            parent.cuts = cuts
         stays, row = _appended(shape, parent, items, counts, keys)
     return [*path[:1], *row] if stays else row
 
@@ -184,27 +193,35 @@ def _split_at_boundaries(
 ) -> list[Node]:
     """The nodes of these items; none if the last one does not end in a boundary and is not at the end of its level."""
     if level and len(items) < NODE_LEAST:
-        return [Node(level, items, counts, keys)] if at_end else []  # too few for a boundary
+        return [_open(Node(level, items, counts, keys))] if at_end else []  # too few for a boundary
     chunker = _chunker(shape, level)
     sizes = chunker.feed(items, keys)
-    if chunker.pending:
-        if not at_end:
-            return []
-        if not sizes:
-            return [Node(level, items, counts, keys)]
-        sizes.append(chunker.pending)
-    return _split(level, sizes, items, counts, keys)
+    if chunker.pending and not at_end:
+        return []
+    return _split(level, sizes, items, counts, keys, open_at_end=chunker.pending)
 
 
-def _split(level: int, sizes: list[int], items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> list[Node]:
-    """Nodes of these many items each."""
+def _split(
+    level: int, sizes: list[int], items: list[bytes], counts: list[int] | None, keys: list[bytes] | None, *, open_at_end: int
+) -> list[Node]:
+    """Nodes of these many items each, and an open one of the items behind them."""
+    if not sizes and open_at_end:
+        return [_open(Node(level, items, counts, keys))]
     nodes = []
     start = 0
-    for size in sizes:
+    for size in (*sizes, open_at_end) if open_at_end else sizes:
         end = start + size
         nodes.append(Node(level, items[start:end], counts and counts[start:end], None if keys is None else keys[start:end]))
         start = end
+    if open_at_end:
+        _open(nodes[-1])
     return nodes
+
+
+def _open(node: Node, cuts: Cuts = NO_CUTS) -> Node:
+    """Mark a node as one that has no boundary at its end."""
+    node.is_open, node.cuts = True, cuts
+    return node
 
 
 def build(nodes: Nodes, shape: Shape, level: int, edit: Edit) -> Tree:
@@ -329,8 +346,7 @@ class _Gathered:
         """The nodes of all items fed; the last node ends with the last item."""
         if self._chunked < len(self._items):
             self._chunk()
-        sizes = [*self._sizes, self._chunker.pending] if self._chunker.pending else self._sizes
-        return _split(self._level, sizes, self._items, self._counts, self._keys)
+        return _split(self._level, self._sizes, self._items, self._counts, self._keys, open_at_end=self._chunker.pending)
 
 
 def _rechunk(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits: list[Edit]) -> list[_Run]:

@@ -16,8 +16,10 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of
+from versioned_state.objects.envelope import Segmented
 from versioned_state.objects.store import KeptObjects, Reader, Staging
 from versioned_state.values.cells import array_header, map_header, pack
+from versioned_state.values.trees.segments import NO_CUTS, NODE_IN_SEGMENTS, cuts_of, cuts_of_node, leaf_in_segments, node_in_segments
 
 
 class Shape(Enum):
@@ -50,9 +52,11 @@ class Node:
         items: of a leaf, the cells of its elements or values (of a blob, its one chunk); above, the children's addresses.
         counts: how many elements lie under each item, in bytes for a blob; None in a leaf, each of whose items is one element.
         keys: of a map, the key of each item: in a leaf its own, above the first one under it. None otherwise.
+        is_open: whether a node, new or in segments, is the last one of its level and has no boundary at its end.
+        cuts: of an open node, the segments that are stored or staged, as far as they are known.
     """
 
-    __slots__ = ("count", "counts", "items", "keys", "level", "raw", "size")
+    __slots__ = ("count", "counts", "cuts", "is_open", "items", "keys", "level", "raw", "size")
 
     def __init__(self, level: int, items: list[bytes], counts: list[int] | None = None, keys: list[bytes] | None = None) -> None:
         self.level = level
@@ -62,6 +66,8 @@ class Node:
         self.count = len(items) if counts is None else sum(counts)
         self.raw: bytes | None = None
         self.size = 0  # in a cache
+        self.is_open = False
+        self.cuts = NO_CUTS
 
 
 def write_node(shape: Shape, node: Node) -> bytes:
@@ -142,7 +148,10 @@ def _read_leaf(shape: Shape, raw: bytes) -> Node:
         raise ValueError("bytes after its end")
     if keys is not None and not _are_sorted(keys):
         raise ValueError("its keys are not in order")
-    return Node(0, cells, None, keys)
+    node = Node(0, cells, None, keys)
+    if type(raw) is Segmented:
+        node.is_open, node.cuts = True, cuts_of(raw, cells)
+    return node
 
 
 def _read_inner(shape: Shape, raw: bytes) -> Node:
@@ -158,7 +167,10 @@ def _read_inner(shape: Shape, raw: bytes) -> Node:
             raise ValueError("its keys do not match its children")
         if not _are_sorted(keys):
             raise ValueError("its keys are not in order")
-    return Node(level, [joined[i : i + ADDRESS_SIZE] for i in range(0, len(joined), ADDRESS_SIZE)], counts, keys)
+    node = Node(level, [joined[i : i + ADDRESS_SIZE] for i in range(0, len(joined), ADDRESS_SIZE)], counts, keys)
+    if type(raw) is Segmented:
+        node.is_open, node.cuts = True, cuts_of_node(raw, node.items)
+    return node
 
 
 def _are_sorted(keys: list[bytes]) -> bool:
@@ -269,9 +281,17 @@ class Nodes:
                 self._cache.keep(address, read_node(shape, raw), len(raw))
 
     def add(self, shape: Shape, node: Node) -> Address:
-        """Stage a new node; its address."""
+        """Stage a new node; its address. An open node of a sequence goes to the store in segments."""
         raw = write_node(shape, node)
-        address = self.staging.add(raw)
+        staging = self.staging
+        if node.is_open and node.keys is None and len(raw) >= NODE_IN_SEGMENTS:
+            cut = node_in_segments if node.level else leaf_in_segments
+            raw, node.cuts, segments = cut(raw, node.items, node.cuts)
+            for segment, part in segments:
+                staging.add(part, segment)
+        else:
+            node.cuts = NO_CUTS  # those of the node that it was before
+        address = staging.add(raw)
         self._cache.keep(address, node, len(raw))
         return address
 

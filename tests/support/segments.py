@@ -1,0 +1,74 @@
+"""Leaves in segments, as ``docs/format.md`` has them, without the code that writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xxhash import xxh3_64_intdigest
+
+from versioned_state import KVStore
+from versioned_state.objects.address import Address, Kind, address_of
+from versioned_state.objects.envelope import segments_in, unseal
+from versioned_state.objects.keys import address_in
+from versioned_state.objects.store import ObjectStore
+from versioned_state.values.cells import weights_of
+from versioned_state.values.trees.nodes import Shape, read_node
+
+
+def own_bytes(stored: bytes) -> bytes:
+    """The raw bytes that an envelope has itself: all of them, or those that its segments do not have."""
+    names = segments_in(stored)
+    return unseal(bytes((stored[0] - 2,)) + stored[3 + 24 * len(names) :]) if names else unseal(stored)
+
+
+def runs_of(cells: list[bytes]) -> list[bytes]:
+    """The contents of the segments of an open leaf with these cells."""
+    small, run = [], b""
+    for cell in cells:
+        run += cell
+        if len(run) >= 384:
+            small.append(run)
+            run = b""
+    found = []
+    for start in range(0, len(small), 4):
+        four = small[start : start + 4]
+        found += [b"".join(four)] if len(four) == 4 and sum(map(len, four)) <= 2560 else four
+    return found
+
+
+def is_open(cells: list[bytes]) -> bool:
+    """Whether a leaf of a sequence has no boundary at its end."""
+    weights = list(weights_of(cells))
+    total = sum(weights)
+    return total < 3072 or (total < 16384 and xxh3_64_intdigest(cells[-1]) >= weights[-1] << 53)
+
+
+def segments_due(raw: bytes) -> list[Address]:
+    """The segments that an object with these raw bytes is to be stored in."""
+    if raw[0] == Kind.SEQUENCE_NODE and len(raw) >= 256:
+        node = read_node(Shape.SEQUENCE, raw)
+        is_last = len(node.items) < 6 or (len(node.items) < 44 and node.items[-1][0] >= 42)
+        return [address_of(b"\x15" + b"".join(node.items[:-1]))] if is_last else []
+    if raw[0] != Kind.SEQUENCE_LEAF or len(raw) < 768:
+        return []
+    cells = read_node(Shape.SEQUENCE, raw).items
+    return [address_of(b"\x15" + run) for run in runs_of(cells)] if is_open(cells) else []
+
+
+def in_segments(store: KVStore) -> Iterator[tuple[str, list[Address]]]:
+    """The keys of all objects that are in segments, and their segments."""
+    for key, stored in store.items("o/"):
+        if names := segments_in(stored):
+            yield key, names
+
+
+def assert_forms(store: KVStore) -> int:
+    """Every leaf is stored in the form that its content asks for; how many are in segments."""
+    objects = ObjectStore(store)
+    count = 0
+    for key, stored in list(store.items("o/")):
+        raw = objects.read(address_in(key))
+        names = segments_in(stored)
+        assert names == segments_due(raw), key
+        count += bool(names)
+    return count
