@@ -48,14 +48,14 @@ ADD_AND_SEARCH = """
 def test_processes_add_and_search_beside_each_other(tmp_path: Path) -> None:
     path = tmp_path / "store"
     Disk(path).close()
-    running = [processes.start(ADD_AND_SEARCH, path, name, 15) for name in ("a", "b", "c")]
+    running = [processes.start(ADD_AND_SEARCH, path, name, 8) for name in ("a", "b", "c")]
     for each in running:
         _, errors = each.communicate(timeout=60)
         assert each.returncode == 0, errors
 
     async def run() -> None:
         async with MemoryService.over(path) as service:
-            assert len(await search(service, "apple")) == len(await search(service, "apple", **RANKED)) == 45
+            assert len(await search(service, "apple")) == len(await search(service, "apple", **RANKED)) == 24
 
     asyncio.run(run())
 

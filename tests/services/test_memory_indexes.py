@@ -101,7 +101,7 @@ async def test_an_addition_costs_its_messages_and_one_batch(tmp_path: Path) -> N
     for store in (Counting(Memory()), Counting(Disk(tmp_path / "store"))):
         written, trips = [], []
         async with MemoryService.over(store) as service:
-            for size in (64, 1024):
+            for size in (64, 512):
                 while len(await service.list_memory("u", {"page_size": 10_000})) < size:
                     await service.add_memory("u", [said(f"word{number} and others") for number in range(32)])
                 store.reset()
