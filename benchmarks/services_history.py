@@ -14,6 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,8 +78,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def _messages(count: int, *, start: int = 0) -> list[dict[str, Any]]:
     """Messages of about 250 characters, as people and models write them."""
-    source = data.load().messages(count, start=start)
-    return [{"role": each["role"], "content": [{"type": "text", "text": (each["content"] or "")[:250]}]} for each in source]
+    return [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in _texts(count, start)]
+
+
+@cache
+def _texts(count: int, start: int) -> list[tuple[str, str]]:
+    return [(each["role"], (each["content"] or "")[:250]) for each in data.load().messages(count, start=start)]
 
 
 async def _filled(service: Any, user: str, session_id: str, count: int) -> Any:
