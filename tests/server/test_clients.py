@@ -77,7 +77,8 @@ async def test_what_cannot_be_sent_is_refused_here(server: Forked) -> None:
         with pytest.raises(PickleRefusedError, match=r"^tools\[0\] of type"):
             await states.save_state("alice", {"tools": [lambda: 1]}, "refused")
         session = Session(id="none", user_id="alice")
-        for message in ({"role": "nobody"}, 7, "text"):
+        wrong: list[Any] = [{"role": "nobody"}, 7, "text"]
+        for message in wrong:
             with pytest.raises(InvalidArgumentError, match="not valid"):
                 await history.append_message(session, message)
         with pytest.raises(KeyError):
