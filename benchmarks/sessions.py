@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--stores", type=lambda text: text.split(","), default=["disk", "redis", "postgres"], help="of disk,redis,postgres")
     parser.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], metavar="N,N", help="numbers of sessions")
     parser.add_argument("--quick", action="store_true", help="few sessions: to see that it works, not to quote")
-    parser.add_argument("--part", choices=("calls", "requests", "checkpoints", "appends"), help="one part only")
+    parser.add_argument("--part", choices=("calls", "bytes", "appends", "requests", "checkpoints"), help="one part only")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
         folder = Path(name)
@@ -92,6 +92,9 @@ def main(arguments: Sequence[str]) -> int:
             rows = [[call, *(column.get(call, "") for column in columns), AIMS.get(call, "")] for call in columns[-1]]
             print()
             report.print_table([kind, *(f"{size:,} sessions" for size in sizes), "aim"], rows)
+        if options.part in (None, "bytes"):
+            print()
+            report.print_table(["what stays on a disk", "bytes"], list(_bytes(folder / "bytes", 100 if options.quick else 2_000)))
         if options.part in (None, "appends"):
             rounds = 100 if options.quick else APPENDS
             rows = [row for length in LENGTHS for row in (_append_ours(folder, length, rounds), _append_rows(folder, length, rounds))]
@@ -250,6 +253,54 @@ def _expire(repository: Repository, number: int) -> None:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms"
+
+
+# Bytes, of small values and names of some 20 characters
+
+
+def _bytes(folder: Path, count: int) -> Iterator[list[str]]:
+    """What each of many like calls adds to a store."""
+    with Disk(folder) as store:
+        repository = Repository(store)
+        state = Versioned(repository, branch=branch_name("alice@example.com", "1"))
+        state["messages"] = []
+        state.commit()
+        messages = state.sequence("messages")
+
+        def first(number: int) -> None:
+            one = _make(repository, number)
+            one.commit(meta=_meta(number))
+            one.close()
+
+        def commit(number: int, *, tag: bool = False) -> None:
+            state["turn"] = number
+            state.commit(meta={"turn": number}, tag=f"checkpoint/{number:08}" if tag else None)
+
+        def append(number: int) -> None:
+            messages.append({"role": "user", "content": f"{number} " + uuid.uuid4().hex * 2})  # 100 bytes
+            state.commit()
+
+        commits = list(range(count))
+        calls: dict[str, Callable[[int], object]] = {
+            "a session's first commit": first,
+            "a commit": commit,
+            "a commit with a tag": partial(commit, tag=True),
+            "100 bytes appended to a sequence, committed": append,
+        }
+        for name, call in calls.items():
+            before = store.size()
+            for number in commits:
+                call(number)
+            yield [name, f"{(store.size() - before) / count:,.0f}"]
+        heads = list(repository.log(state.branch, limit=count))
+        before = store.size()
+        for head in heads:
+            repository.notes.update(head, {"score": 0.5})
+        yield ["a note of one number", f"{(store.size() - before) / len(heads):,.0f}"]
+        before = store.size()
+        for number in commits:
+            repository.branches.delete(_name(number), force=True)
+        yield ["a session deleted, until gc", f"{(store.size() - before) / count:,.0f}"]
 
 
 # Requests, as the others serve them

@@ -245,7 +245,8 @@ class SequenceMachine(RuleBasedStateMachine):
             conflicts = side.do(which, "commit")
             if conflicts is None:
                 side.repository.purge("secret")
-                side.do(which, "refresh")
+                for handle in (0, 1, 0, 1):  # again: a conflict drops the changes, and the handle is where it was
+                    conflicts = side.do(handle, "refresh") or conflicts
             return conflicts
 
         self.on_both(purge)
