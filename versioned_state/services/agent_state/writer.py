@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from threading import local
 from typing import Any, Final
 
 from versioned_state.errors import BranchMovedError, QuotaExceededError, UnknownRevisionError, UnserializableValueError
@@ -32,6 +33,7 @@ from versioned_state.state.branch.summary import summary_of
 from versioned_state.state.versioned import Versioned
 from versioned_state.state.worktree.entries import UNSTORABLE, Repacking, Staged
 from versioned_state.storage import KVStore
+from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.detection.baselines import Baseline
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import ROUNDS, USER, user_key
@@ -111,6 +113,23 @@ class _HeldObjects(ObjectStore):
         return self._objects.read_many(wanted)
 
 
+class _Encoders(local):
+    """The encoder of each thread: its buffers are as large as the largest state, and a server keeps hundreds of handles."""
+
+    def __init__(self) -> None:
+        self._encoder: Encoder | None = None
+
+    def of(self, policy: PicklePolicy, nodes: Nodes) -> Encoder:
+        """The encoder, for these nodes."""
+        if self._encoder is None or self._encoder.policy is not policy:
+            self._encoder = Encoder(nodes, policy)
+        self._encoder.nodes = nodes
+        return self._encoder
+
+
+_encoders: Final = _Encoders()
+
+
 class SessionHandle(Versioned):
     """A handle on a session's branch, for one call at a time. No value is loaded in it."""
 
@@ -118,7 +137,6 @@ class SessionHandle(Versioned):
         super().__init__(*args, **options)
         self._objects = _HeldObjects(self.repository.database.objects)
         self._nodes = Nodes(Staging(self._objects), staging=Staging(self._objects), cache=NodeCache(_CACHE_BYTES))
-        self._encoder = Encoder(self._nodes, self.repository.database.policy)
         self._cells: dict[bytes, tuple[bytes, Baseline | None]] = {}  # of the state that was saved last through this handle
         self._content_of: Commit | None = None  # the commit whose keys these are
         self._rounds: tuple[Commit, Rounds] | None = None
@@ -143,6 +161,7 @@ class SessionHandle(Versioned):
             staging.distrust()
         self._nodes.bind(staging)
         self._objects.is_sealed = sealed
+        encoder = _encoders.of(self.repository.database.policy, self._nodes)
         before = {} if anew else self._cells
         cells: dict[bytes, tuple[bytes, Baseline | None]] = {}
         changed = []
@@ -151,8 +170,8 @@ class SessionHandle(Versioned):
                 key = user_key(name)
                 known = before.get(key)
                 old, base = (None, None) if known is None else known
-                small = self._encoder.encode_small(value) if base is None else None
-                cells[key] = (small, None) if small is not None else self._encoder.encode(value, base, key)
+                small = encoder.encode_small(value) if base is None else None
+                cells[key] = (small, None) if small is not None else encoder.encode(value, base, key)
                 if cells[key][0] != old:
                     changed.append(key)
         except UNSTORABLE as error:
