@@ -209,7 +209,7 @@ def test_no_data_needs_a_pickle():
 
 
 def test_nothing_else_in_the_package_unpickles():
-    """The one call of ``pickle.loads`` is behind the policy."""
+    """The one call of ``pickle.loads`` is behind the policy, and code is run in sandboxes only."""
     package = Path(versioned_state.__file__).parent
     words = ("pickle.load", "Unpickler", "cloudpickle.load", "marshal.load", "shelve", "eval(", "exec(")
     found = [
@@ -218,4 +218,7 @@ def test_nothing_else_in_the_package_unpickles():
         for line in path.read_text().splitlines()
         if any(word in line.replace("literal_eval(", "") for word in words)
     ]
-    assert [line.partition("  #")[0] for line in found] == ["values/codec/pickles.py: return pickle.loads(data, buffers=buffers)"]
+    assert sorted(line.partition("  #")[0] for line in found) == [
+        "sandbox/local/worker.py: result = eval(code, self._names)",  # runs cells: the program of a sandbox's own process
+        "values/codec/pickles.py: return pickle.loads(data, buffers=buffers)",
+    ]

@@ -24,10 +24,10 @@ from versioned_state.services.base import ServiceWithLifecycleManager
 from versioned_state.services.calls.handles import Handles
 from versioned_state.services.calls.lanes import Lanes, LanesClosedError
 from versioned_state.services.calls.telemetry import measure_calls
-from versioned_state.state.open import CACHE_BYTES
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Cache, KVStore, Memory, open_store
 from versioned_state.storage.url import is_remote
+from versioned_state.storage.wrappers.cache import CACHE_BYTES
 
 T = TypeVar("T")
 Item = TypeVar("Item")

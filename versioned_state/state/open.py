@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from versioned_state.repository.history.signing import Signer
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Cache, open_store
 from versioned_state.storage.url import is_remote
+from versioned_state.storage.wrappers.cache import CACHE_BYTES
 from versioned_state.values.codec.pickles import PickleMode
 
 if TYPE_CHECKING:
     from versioned_state.state.shape.migrations import Migrations
-
-CACHE_BYTES: Final = 64 * 1024 * 1024
 
 
 def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is; each is an option of its own

@@ -16,10 +16,10 @@ from versioned_state.errors import InvalidArgumentError, NotAStoreError, StoreNo
 from versioned_state.repository.database import Database
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
-from versioned_state.state.open import CACHE_BYTES
 from versioned_state.storage import Cache, KVStore, open_store
 from versioned_state.storage.local.sqlite_file import DISK
 from versioned_state.storage.url import is_remote
+from versioned_state.storage.wrappers.cache import CACHE_BYTES
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.signing import Signer

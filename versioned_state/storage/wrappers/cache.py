@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.storage.backend import check_keys
@@ -20,6 +21,10 @@ from versioned_state.storage.wrapper import Wrapper
 _ENTRY_BYTES = 250
 
 
+CACHE_BYTES: Final = 64 * 1024 * 1024
+"""The size of a cache, if nobody says otherwise."""
+
+
 class Cache(Wrapper):
     """Keeps the most recently used objects of ``store``, up to ``max_bytes`` in all.
 
@@ -27,7 +32,7 @@ class Cache(Wrapper):
     objects.
     """
 
-    def __init__(self, store: KVStore, max_bytes: int = 64 * 1024 * 1024) -> None:
+    def __init__(self, store: KVStore, max_bytes: int = CACHE_BYTES) -> None:
         if max_bytes < 0:
             raise InvalidArgumentError(f"max_bytes must not be negative: {max_bytes}")
         super().__init__(store)
