@@ -476,11 +476,12 @@ def test_tasks_that_change_values_at_any_time_lose_nothing():
     seed = random.randrange(10**6)
     chance = random.Random(seed)
 
+    # The elements differ: among equal ones, an insertion at the front may as well be a change of the first and an insertion behind it.
     async def main() -> None:
         store = Stopped(Memory())
         repository = Repository(store)
         state = Versioned(repository)
-        state.update(small=[], large=[{"pad": "x" * 40, "n": -1} for _ in range(400)], nested={"deep": [[]]}, note=Note("", []))
+        state.update(small=[], large=[{"pad": "x" * 40, "n": -1 - at} for at in range(400)], nested={"deep": [[]]}, note=Note("", []))
         state.commit()
         sent: list[int] = []
 
