@@ -18,10 +18,12 @@ from typing import Any, ClassVar, Final, Self, TypeVar
 from versioned_state.errors import InvalidArgumentError, ServiceNotStartedError
 from versioned_state.objects.keys import FORMAT
 from versioned_state.off_loop import off_loop, result_of, running_loop
+from versioned_state.repository.arguments import count
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
 from versioned_state.services.base import ServiceWithLifecycleManager
 from versioned_state.services.calls.handles import Handles
+from versioned_state.services.calls.ids import as_id
 from versioned_state.services.calls.lanes import Lanes, LanesClosedError
 from versioned_state.services.calls.telemetry import measure_calls
 from versioned_state.state.versioned import Versioned
@@ -72,6 +74,9 @@ class StoreService(ServiceWithLifecycleManager):
     ) -> None:
         if not isinstance(store, KVStore | Repository | str | os.PathLike | None):
             raise InvalidArgumentError(f"{type(store).__name__} is not a store, a Repository or a URL", remains="nothing was opened")
+        count("threads", threads, least=1)
+        count("handles", handles)
+        count("cache_bytes", cache_bytes)
         self._place = store
         self._threads = threads
         self._limit = handles
@@ -91,6 +96,11 @@ class StoreService(ServiceWithLifecycleManager):
     @classmethod
     def over(cls, store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> Self:
         """The service over a store, a ``Repository`` or a URL. A store that was handed in is not closed. Options are the constructor's."""
+        if store is None:
+            # A setting that is missing, most likely: in memory everything would be lost in the end.
+            raise InvalidArgumentError(
+                "None is not a store, a Repository or a URL", remains="nothing was opened", hint="memory is 'memory:'"
+            )
         return cls(store, **options)
 
     # Beginning and end
@@ -186,7 +196,7 @@ class StoreService(ServiceWithLifecycleManager):
 
     def branch(self, user_id: str, session_id: str) -> str:
         """The name of a session's branch. Raises ``InvalidArgumentError`` if an id is not a string."""
-        name = branch_name(user_id, session_id)
+        name = branch_name(as_id("user_id", user_id), as_id("session_id", session_id))
         return f"{self.kind}/{name}" if self.kind else name
 
     async def _run(self, lane: str, function: Callable[[], T]) -> T:

@@ -23,6 +23,7 @@ from versioned_state.services.agent_state.writer import Encoded, Session, Sessio
 from versioned_state.services.base import ServiceWithLifecycleManager
 from versioned_state.services.calls.handles import close_handle
 from versioned_state.services.calls.heads import at_head, head_of
+from versioned_state.services.calls.ids import as_id
 from versioned_state.services.session_hooks import SessionHooks
 from versioned_state.services.store_service import StoreService
 from versioned_state.services.users import UserErasure
@@ -53,7 +54,7 @@ class StateService(ServiceWithLifecycleManager):
     @staticmethod
     def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedStateService:
         """The service over a store, a ``Repository`` or a URL; see ``VersionedStateService``, whose options these are."""
-        return VersionedStateService(store, **options)
+        return VersionedStateService.over(store, **options)
 
     async def start(self) -> None:
         """Get ready. By default there is nothing to do."""
@@ -127,7 +128,7 @@ class VersionedStateService(StoreService, StateService):
 
     def branch(self, user_id: str, session_id: str | None = None) -> str:
         """The name of a session's branch. Raises ``InvalidArgumentError`` if an id is not a string."""
-        return super().branch(_id("user_id", user_id), _session(session_id))
+        return super().branch(as_id("user_id", user_id), _session(session_id))
 
     # Calls
 
@@ -189,7 +190,7 @@ class VersionedStateService(StoreService, StateService):
 
     async def list_sessions(self, user_id: str) -> list[str]:
         """The ids of a user's sessions that have a round, in order. Cost: that of these sessions."""
-        prefix = branch_name(_id("user_id", user_id)) + "/"
+        prefix = branch_name(as_id("user_id", user_id)) + "/"
 
         def listed() -> list[str]:
             repository = self._accepted_repository()
@@ -267,6 +268,8 @@ class VersionedStateService(StoreService, StateService):
             raise InvalidArgumentError("retain needs keep_last or older_than", remains="nothing was deleted")
         if keep_last is not None:
             count("keep_last", keep_last, least=1)
+        if not isinstance(older_than, timedelta | None):
+            raise InvalidArgumentError(f"older_than is a timedelta, not {type(older_than).__name__}", remains="nothing was deleted")
         branch, session = self._session_of(user_id, session_id)
 
         def retain() -> int:
@@ -290,7 +293,7 @@ class VersionedStateService(StoreService, StateService):
             UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
             StoreBusyError, StorageError: it did not finish. Run it again.
         """
-        user = _id("user_id", user_id)
+        user = as_id("user_id", user_id)
 
         def erase() -> UserErasure:
             report = users.delete_user(self._accepted_repository(), user)
@@ -309,13 +312,13 @@ class VersionedStateService(StoreService, StateService):
             OSError: the file cannot be written.
             StorageError: the store failed. There is no file then.
         """
-        user = _id("user_id", user_id)
+        user = as_id("user_id", user_id)
         return await self._run(_USERS, lambda: users.export_user(self._accepted_repository(), user, path))
 
     # Sessions
 
     def _session_of(self, user_id: str, session_id: str | None) -> tuple[str, Session]:
-        user, session = _id("user_id", user_id), _session(session_id)
+        user, session = as_id("user_id", user_id), _session(session_id)
         branch = self.branch(user, session)
         return branch, Session(user, session, id_of(branch.rpartition("/")[2]) == session)
 
@@ -456,14 +459,8 @@ class RedisStateService(VersionedStateService):
         super().__init__(_REDIS if redis_url is None else redis_url, **options)
 
 
-def _id(name: str, id: object) -> str:
-    if not isinstance(id, str):
-        raise InvalidArgumentError(f"{name} is a string, not {type(id).__name__}", remains="nothing was read or saved")
-    return str.__str__(id)
-
-
 def _session(session_id: object) -> str:
-    return _id("session_id", session_id) if session_id else DEFAULT_SESSION
+    return as_id("session_id", session_id) if session_id else DEFAULT_SESSION
 
 
 def _check_read(round_id: object) -> None:

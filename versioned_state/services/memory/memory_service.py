@@ -15,6 +15,7 @@ from versioned_state.repository.maintenance.purge import PurgeReport
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
 from versioned_state.services.base import ServiceWithLifecycleManager
+from versioned_state.services.calls.ids import as_id
 from versioned_state.services.memory import searching, vectors
 from versioned_state.services.memory.embedder import Embedder, embedded
 from versioned_state.services.memory.filters import ListFilters, SearchFilters
@@ -43,7 +44,7 @@ class MemoryService(ServiceWithLifecycleManager):
     @staticmethod
     def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedMemoryService:
         """The service over a store, a ``Repository`` or a URL; see ``VersionedMemoryService``, whose options these are."""
-        return VersionedMemoryService(store, **options)
+        return VersionedMemoryService.over(store, **options)
 
     async def start(self) -> None:
         """Get ready. By default there is nothing to do."""
@@ -105,7 +106,7 @@ class VersionedMemoryService(StoreService, MemoryService):
     def branch(self, user_id: str, session_id: str | None = None) -> str:
         """The name of a user's branch, on which all sessions of the user are. Raises ``InvalidArgumentError`` if an id is not a string."""
         _session(session_id)
-        return f"{self.kind}/{branch_name(_id('user_id', user_id))}"
+        return f"{self.kind}/{branch_name(as_id('user_id', user_id))}"
 
     # Calls
 
@@ -332,12 +333,6 @@ def _query(messages: object) -> str:
     return text_of(given[-1][1]) if given else ""
 
 
-def _id(name: str, id: object) -> str:
-    if not isinstance(id, str):
-        raise InvalidArgumentError(f"{name} is a string, not {type(id).__name__}", remains="nothing was read or changed")
-    return str.__str__(id)
-
-
 def _session(session_id: object) -> None:
     if session_id:
-        _id("session_id", session_id)
+        as_id("session_id", session_id)

@@ -32,6 +32,7 @@ from versioned_state.errors import (
 from versioned_state.off_loop import off_loop, result_of, running_loop
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.services.base import ServiceWithLifecycleManager
+from versioned_state.services.calls.ids import as_id
 from versioned_state.services.calls.lanes import Lanes, LanesClosedError
 from versioned_state.services.remote import bodies
 from versioned_state.services.remote.errors import error_of
@@ -179,9 +180,8 @@ class RemoteService(ServiceWithLifecycleManager):
             parameters: of the query; None: it is left out.
         """
         running_loop()
-        for name, id in (("user_id", user_id), ("session_id", session_id or "")):
-            if not isinstance(id, str):
-                raise InvalidArgumentError(f"{name} is a string, not {type(id).__name__}", remains="nothing was read or changed")
+        as_id("user_id", user_id)
+        as_id("session_id", session_id or "")
         lane = f"{self.lane_of}/{branch_name(user_id, session_id or '')}"
         query = _query({"user_id": user_id, "session_id": session_id, **parameters})
         content = bodies.encode(body) if has_body else None

@@ -54,7 +54,9 @@ def _invalid(what: str, error: ValidationError) -> InvalidArgumentError:
         for each in error.errors(include_url=False, include_input=False, include_context=False)
     ]
     shown = "; ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-    return InvalidArgumentError(f"{what} is not valid: {shown}", remains="nothing was appended")
+    plain = any(each["loc"] == ("content",) and each["type"] == "list_type" for each in error.errors(include_url=False))
+    hint = "Message.from_openai_message(message) takes a message of chat completions, whose content is a text" if plain else ""
+    return InvalidArgumentError(f"{what} is not valid: {shown}", remains="nothing was appended", hint=hint)
 
 
 def data_of(model: BaseModel) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from versioned_state.repository.arguments import as_ttl, count
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
 from versioned_state.services.base import ServiceWithLifecycleManager
+from versioned_state.services.calls.ids import as_id
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history.messages import as_messages
@@ -44,7 +45,7 @@ class SessionHistoryService(ServiceWithLifecycleManager):
     @staticmethod
     def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedSessionHistoryService:
         """The service over a store, a ``Repository`` or a URL; see ``VersionedSessionHistoryService``, whose options these are."""
-        return VersionedSessionHistoryService(store, **options)
+        return VersionedSessionHistoryService.over(store, **options)
 
     @abstractmethod
     async def create_session(self, user_id: str, session_id: str | None = None) -> Session:
@@ -261,7 +262,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
 
     def _prefix(self, user_id: str) -> str:
         """The beginning of the names of a user's branches. Raises ``InvalidArgumentError`` if the id is not a string."""
-        return f"{self.kind}/{branch_name(user_id)}/"
+        return f"{self.kind}/{branch_name(as_id('user_id', user_id))}/"
 
 
 class InMemorySessionHistoryService(VersionedSessionHistoryService):
