@@ -7,6 +7,7 @@ from threading import Event
 
 import pytest
 
+from tests.support import processes
 from versioned_state.services.calls.lanes import Lanes, LanesClosedError
 
 
@@ -91,4 +92,19 @@ def test_a_function_that_forgets_a_result_fails():
 
     with pytest.raises(AssertionError, match="a result for each item"):
         lanes.submit_item("a", 1, forgets).result(20)
+    lanes.close()
+
+
+def test_a_forked_process_has_threads_of_its_own_and_none_of_the_calls():
+    lanes = Lanes(2)
+    let_go, busy = held(lanes, "a")
+
+    def child() -> None:
+        assert lanes.submit("a", lambda: 1).result(20) == 1
+        lanes.close()
+
+    processes.join(processes.fork(child))
+    let_go.set()
+    assert busy.result(20)
+    assert lanes.submit("a", lambda: 2).result(20) == 2
     lanes.close()

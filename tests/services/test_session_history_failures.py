@@ -364,6 +364,10 @@ async def test_the_history_of_a_session_is_that_of_its_branch() -> None:
         await service.append_message(Session(id="what if", user_id="alice"), text("Tromsø?"))
         assert texts(await service.get_session("alice", "what if"))[-1] == "Tromsø?"
         assert [each.id for each in await service.list_sessions("alice")] == ["trip", "what if"]
+        long = await service.create_session("alice", "x" * 300)
+        for fork in ("z", "y" * 300):  # the session with the longer id does not know it
+            repository.branches.create(service.branch("alice", fork), at=service.branch("alice", long.id))
+        assert sorted(each.id for each in await service.list_sessions("alice")) == ["trip", "what if", long.id, "z"]
 
 
 @in_event_loop

@@ -96,6 +96,18 @@ async def test_a_fork_is_a_session_with_the_rounds_before_it() -> None:
 
 
 @in_event_loop
+async def test_a_fork_of_a_session_with_a_long_id_is_listed() -> None:
+    async with InMemoryStateService() as service:
+        long = "x" * 300
+        await service.save_state("u", {"n": 1}, long)
+        for fork in ("short", "y" * 300):
+            service.repository.branches.create(service.branch("u", fork), at=service.branch("u", long))
+        assert await service.list_sessions("u") == ["short", long]
+        await service.save_state("u", {"n": 2}, "y" * 300)  # which keeps its id
+        assert await service.list_sessions("u") == ["short", long, "y" * 300]
+
+
+@in_event_loop
 async def test_rounds_survive_squash_rebase_revert_and_purge() -> None:
     async with InMemoryStateService() as service:
         for number in range(1, 7):

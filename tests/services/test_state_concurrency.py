@@ -16,7 +16,7 @@ import pytest
 from tests.support.event_loop import in_event_loop
 from tests.support.servers.redis import RedisServer
 from versioned_state import Memory
-from versioned_state.errors import ServiceNotStartedError, StorageError, UnreachableStoreError
+from versioned_state.errors import BranchMovedError, ServiceNotStartedError, StorageError, UnreachableStoreError
 from versioned_state.services.agent_state import InMemoryStateService, StateService
 from versioned_state.storage import KVStore
 from versioned_state.storage.wrapper import Wrapper
@@ -215,6 +215,28 @@ async def test_stop_finishes_the_accepted_saves_and_refuses_others() -> None:
     assert await asyncio.gather(*saves) == [2, 3, 4, 5]
     async with service:
         assert await service.export_state("u") == {"n": 4}
+
+
+@in_event_loop
+async def test_a_state_that_changes_while_its_session_is_erased_is_not_saved_with_the_change() -> None:
+    gate = Gate(Memory())
+    async with StateService.over(gate) as one, StateService.over(gate.store) as other:
+        state: dict[str, Any] = {"messages": [f"message {n} " * 30 for n in range(100)]}
+        for number in (1, 2):
+            state["round"] = number
+            await one.save_state("u", state)
+        await other.delete_user("u")  # with what the next save would share
+        state["round"] = 3
+        gate.open.clear()
+        saving = asyncio.ensure_future(one.save_state("u", state))
+        await asyncio.sleep(0.01)
+        state["round"] = "after the call"
+        gate.open.set()
+        with pytest.raises(BranchMovedError, match="nothing was saved"):
+            await saving
+        assert await other.export_state("u") is None
+        assert await one.save_state("u", state) == 1
+        assert await other.export_state("u") == state
 
 
 @in_event_loop

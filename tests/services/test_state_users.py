@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,10 @@ from tests.support.event_loop import in_event_loop
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError, QuotaExceededError
 from versioned_state.services.agent_state import InMemoryStateService, StateService
+from versioned_state.services.session_history import SessionHistoryService
 from versioned_state.services.users import ExportedRecord, read_export
+from versioned_state.storage import KVStore
+from versioned_state.storage.wrapper import Wrapper
 
 
 class Clock:
@@ -71,6 +76,42 @@ async def test_a_quota_is_of_the_rounds_that_the_store_has_now() -> None:
         await one.save_state("u", {"n": 2})
         await other.delete_state("u", None, 1)
         assert await one.save_state("u", {"n": 3}) == 3
+
+
+@in_event_loop
+async def test_sessions_that_are_over_leave_room_for_others() -> None:
+    clock = Clock()
+    async with StateService.over(Repository(Memory(), clock=clock), max_sessions=1, ttl_seconds=60) as service:
+        await service.save_state("u", {"n": 1}, "a")
+        with pytest.raises(QuotaExceededError):
+            await service.save_state("u", {"n": 1}, "b")
+        clock.sleep(61)
+        assert await service.save_state("u", {"n": 1}, "b") == 1
+        with pytest.raises(QuotaExceededError):
+            await service.save_state("u", {"n": 2}, "a")
+        assert await service.list_sessions("u") == ["b"]
+
+
+class Slow(Wrapper):
+    """A store that takes long enough for calls to meet."""
+
+    def apply(self, *args: Any, **options: Any) -> bool:
+        time.sleep(0.01)
+        return super().apply(*args, **options)
+
+
+@in_event_loop
+async def test_sessions_that_begin_at_once_do_not_pass_the_quota() -> None:
+    async with StateService.over(Slow(Memory()), max_sessions=2) as service:
+        saves = [service.save_state(user, {"n": 1}, f"s{n}") for n in range(6) for user in ("u", "v")]
+        outcomes = await asyncio.gather(*saves, return_exceptions=True)
+        assert [type(each) for each in outcomes].count(QuotaExceededError) == 8
+        assert [len(await service.list_sessions(user)) for user in ("u", "v")] == [2, 2]
+    async with SessionHistoryService.over(Slow(Memory()), max_sessions=2) as history:
+        begun = [history.create_session("u", f"s{n}") for n in range(6)]
+        created = await asyncio.gather(*begun, return_exceptions=True)
+        assert [type(each) for each in created].count(QuotaExceededError) == 4
+        assert len(await history.list_sessions("u")) == 2
 
 
 @pytest.mark.parametrize("options", [{"max_state_bytes": -1}, {"max_sessions": "1"}, {"max_rounds": 1.5}, {"ttl_seconds": -1}], ids=repr)
@@ -216,13 +257,49 @@ async def test_delete_user_says_what_others_share() -> None:
         assert len(report.left) == 1
 
 
+class Intruder(Wrapper):
+    """A store on which a writer saves the state of a user as soon as it is gone."""
+
+    def __init__(self, store: KVStore) -> None:
+        super().__init__(store)
+        self.waits_for: str | None = None
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        branch, self.waits_for = self.waits_for, None
+        if branch is not None:
+            repository = Repository(self.store)
+            if branch in repository.branches:
+                self.waits_for = branch
+            else:
+                with Versioned(repository, branch=branch) as state:
+                    state["card"] = "again"
+                    state.commit()
+        return super().get_many(keys)
+
+
+@in_event_loop
+async def test_delete_user_is_no_proof_beside_a_writer() -> None:
+    store = Intruder(Memory())
+    async with StateService.over(store) as service:
+        await service.save_state("alice", {"card": 1})
+        store.waits_for = service.branch("alice")
+        report = await service.delete_user("alice")
+        assert report.branches == report.again == (service.branch("alice"),)
+        assert report.left == ()
+        assert not report.is_complete
+        report = await service.delete_user("alice")
+        assert report.branches == (service.branch("alice"),)
+        assert report.again == ()
+        assert report.is_complete
+
+
 # Export
 
 
 @in_event_loop
 async def test_an_exported_user_reads_back_as_it_was(tmp_path: Path) -> None:
     async with InMemoryStateService() as service:
-        first = {"n": 1, "text": "é\udcff"}
+        first = {"n": 1, "text": "é\udcff", "pair": "\ud83d\ude00"}
         second = {"t": (1, 2), "set": {4}}
         await service.save_state("alice", first, "s")
         await service.save_state("alice", second, "s", round_id=7)
@@ -249,6 +326,10 @@ async def test_an_exported_user_reads_back_as_it_was(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgumentError, match="exists"):
             await service.export_user("alice", path)
         assert names_in(tmp_path) == ["alice.jsonl"]
+        damaged = path.read_text().replace('"exact": "', '"exact": "AAAA')
+        path.write_text(damaged)
+        with pytest.raises(InvalidArgumentError, match="is not the export of a user"):
+            list(read_export(path))
         path.write_text("{}\n")
         with pytest.raises(InvalidArgumentError, match="is not the export of a user"):
             list(read_export(path))

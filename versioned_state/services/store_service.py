@@ -190,6 +190,8 @@ class StoreService(ServiceWithLifecycleManager):
         if self._stopped or not self._in_memory:
             raise ServiceNotStartedError(type(self).__name__, stopped=self._stopped)
         with self._turn:
+            if self._stopped:  # since the check
+                raise ServiceNotStartedError(type(self).__name__, stopped=True)
             self._open()  # a service in memory needs no start
 
     # Calls

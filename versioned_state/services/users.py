@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from versioned_state.errors import InvalidArgumentError, PickleRefusedError, UnserializableValueError
+from versioned_state.errors import CorruptObjectError, InvalidArgumentError, PickleRefusedError, UnserializableValueError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import object_key
 from versioned_state.repository.history import graph
@@ -45,6 +45,7 @@ class UserErasure:
         branches: the erased branches: sessions of all services, deleted ones too.
         commits: how many commits they led to.
         left: the ids of those that are still in the store: all of them are in ``purge.shared``, unless a writer was at work.
+        again: the branches that the user has again, since writers were at work meanwhile. Erase the user again, once they are not.
         purge: the report of the purge: what it collected, ``shared`` commits that branches of others lead to, ``mentions``, and the
             places that it cannot reach, such as backups.
     """
@@ -52,12 +53,13 @@ class UserErasure:
     branches: tuple[str, ...]
     commits: int
     left: tuple[str, ...]
+    again: tuple[str, ...]
     purge: PurgeReport
 
     @property
     def is_complete(self) -> bool:
         """Whether the store was looked through afterwards, and has nothing of the user."""
-        return not self.left
+        return not self.left and not self.again
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def delete_user(repository: Repository, user_id: str) -> UserErasure:
     report = repository.purge(branches=patterns)
     left = tuple(address.hex() for address in _in_store(repository, commits))
     again = tuple(ref.name for _, ref in branches_of(repository, user_id))
-    return UserErasure(tuple(sorted({*report.branches, *again})), len(commits), left, report)
+    return UserErasure(tuple(sorted(report.branches)), len(commits), left, again, report)
 
 
 def _in_store(repository: Repository, commits: list[Address]) -> Iterator[Address]:
@@ -189,7 +191,7 @@ def _line(kind: str, session: str | None, number: int | None, commit: Commit, co
     shown = json_value(content)
     time = datetime.fromtimestamp(commit.time / 1e6, UTC).isoformat()
     line = {"kind": kind, "session_id": session, "round_id": number, "commit": commit.id, "time": time, "content": shown}
-    if shown != content:
+    if json.loads(json.dumps(shown)) != content:  # JSON makes one character of two surrogates that are a pair
         with suppress(PickleRefusedError, UnserializableValueError):  # an object of a class that is no data is shown only
             line["exact"] = b64encode(InlineEncoder().encode_inline(content)).decode()
     return line
@@ -213,5 +215,5 @@ def read_export(path: str | os.PathLike[str]) -> Iterator[ExportedRecord]:
                 content = line["content"] if exact is None else decode_inline(b64decode(exact, validate=True))
                 time = datetime.fromisoformat(line["time"])
                 yield ExportedRecord(line["kind"], line["session_id"], line["round_id"], line["commit"], time, content)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, CorruptObjectError) as error:
             raise InvalidArgumentError(f"{os.fspath(path)!r} is not the export of a user: {error}") from error

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from versioned_state.agents.modules.containers import copied
-from versioned_state.errors import InvalidArgumentError, MissingObjectError, QuotaExceededError, StateError, UnknownRevisionError
+from versioned_state.errors import (
+    BranchMovedError,
+    InvalidArgumentError,
+    MissingObjectError,
+    QuotaExceededError,
+    StateError,
+    UnknownRevisionError,
+)
 from versioned_state.repository.arguments import as_ttl, count
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branch_name import branch_name, id_of
@@ -22,8 +29,9 @@ from versioned_state.services.agent_state.rounds import check_number
 from versioned_state.services.agent_state.writer import Encoded, Session, SessionGoneError, SessionHandle, StoreNeededError
 from versioned_state.services.base import ServiceWithLifecycleManager
 from versioned_state.services.calls.handles import close_handle
-from versioned_state.services.calls.heads import at_head, head_of
+from versioned_state.services.calls.heads import at_head, head_of, iter_sessions
 from versioned_state.services.calls.ids import as_id
+from versioned_state.services.calls.locks import Locks
 from versioned_state.services.session_hooks import SessionHooks
 from versioned_state.services.store_service import StoreService
 from versioned_state.services.users import UserErasure
@@ -101,7 +109,7 @@ class VersionedStateService(StoreService, StateService):
         store: a ``KVStore``, a ``Repository`` or a URL; memory if there is none.
         ttl_seconds: sessions expire that long after their last save. They are then gone; ``repository.expire()`` deletes them.
         max_state_bytes: the size of a state, about as packed, beyond which a save is refused.
-        max_sessions: the sessions that a user may have. Two processes that create one at the same moment may pass it by one.
+        max_sessions: the sessions that a user may have. Processes that create one at the same moment may pass it by one each.
         max_rounds: the rounds that a session may have.
         options: as for ``StoreService``.
     """
@@ -124,6 +132,7 @@ class VersionedStateService(StoreService, StateService):
         self._max_state_bytes = max_state_bytes
         self._max_sessions = max_sessions
         self._max_rounds = max_rounds
+        self._creations = Locks()
         self.session_hooks = SessionHooks()
 
     def branch(self, user_id: str, session_id: str | None = None) -> str:
@@ -156,6 +165,7 @@ class VersionedStateService(StoreService, StateService):
             QuotaExceededError: the state is too large, or the user has too many sessions, or the session too many rounds.
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names its path.
             CommitInDoubtError: the store failed, and cannot tell whether it has the round.
+            BranchMovedError: the session was erased elsewhere, and the dict changed during this call; nothing was saved.
             StorageError: the store failed, and nothing was saved.
         """
         number = check_number(round_id)
@@ -194,14 +204,12 @@ class VersionedStateService(StoreService, StateService):
 
         def listed() -> list[str]:
             repository = self._accepted_repository()
-            database = repository.database
             found = []
-            now = database.now()
-            for info in repository.branches.iter_info(prefix=prefix):
-                if info.expires is not None and info.expires <= now:
-                    continue
-                rounds = rounds_at(database, info.head)
-                id = id_of(info.name.removeprefix(prefix)) if rounds.session_id is None else rounds.session_id
+            for info in iter_sessions(repository, prefix):
+                rounds = rounds_at(repository.database, info.head)
+                id = id_of(info.name.removeprefix(prefix))
+                if id is None:
+                    id = rounds.session_id  # on a fork, until a save, it is that of the other session
                 if rounds.runs and id is not None and self.branch(user_id, id) == info.name:
                     found.append(id)
             return sorted(found)
@@ -287,7 +295,7 @@ class VersionedStateService(StoreService, StateService):
     async def delete_user(self, user_id: str) -> UserErasure:
         """Erase all that a user has in the store, that of the other services too, with its history; a report that is the proof.
 
-        Cost: as of ``purge``. A call on the user's sessions that is made meanwhile begins a new session.
+        Cost: as of ``purge``. A call on the user's sessions that is made meanwhile begins a new session, which the report names.
 
         Raises:
             UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
@@ -370,10 +378,12 @@ class VersionedStateService(StoreService, StateService):
             try:
                 if encoded is None:
                     encoded = taken.encoded(content, anew=anew)
-                if taken.head.id == ROOT_ID:
-                    self._check_sessions(session, branch)
+                    if ready is not None and not encoded.equals(ready[1]):  # the content is the caller's, who has changed it since
+                        was = ready[0].head.id
+                        raise BranchMovedError(branch, expected=was, actual=None, remains="nothing was saved", hint="save again")
                 taken._handle.ttl = ttl
-                saved = taken.save(session, encoded, number, max_rounds=self._max_rounds)
+                with self._creation(taken, session):
+                    saved = taken.save(session, encoded, number, max_rounds=self._max_rounds)
             except BaseException as error:
                 close_handle(taken)
                 if isinstance(error, SessionGoneError):
@@ -389,10 +399,9 @@ class VersionedStateService(StoreService, StateService):
         """Save a state together with what joins the saves of the session."""
 
         def save(state: Versioned) -> int:
-            if state.head.id == ROOT_ID:
-                self._check_sessions(session, branch)
             state._handle.ttl = ttl
-            return saving.save(state, session, content, number, max_rounds=self._max_rounds)
+            with self._creation(state, session):
+                return saving.save(state, session, content, number, max_rounds=self._max_rounds)
 
         return self._joined(branch, save)
 
@@ -410,14 +419,18 @@ class VersionedStateService(StoreService, StateService):
     def _open_handle(self, branch: str) -> SessionHandle:
         return SessionHandle(self._accepted_repository(), branch=branch)
 
-    def _check_sessions(self, session: Session, branch: str) -> None:
-        """Raise ``QuotaExceededError`` if a user has so many sessions that another one is too many. Cost: that of these sessions."""
-        if self._max_sessions is None:
+    @contextmanager
+    def _creation(self, state: Versioned, session: Session) -> Iterator[None]:
+        """The block of a save, which may create a session. Raises ``QuotaExceededError`` if the user has too many. Cost: theirs."""
+        if self._max_sessions is None or state.head.id != ROOT_ID:
+            yield
             return
         prefix = branch_name(session.user_id) + "/"
-        others = sum(1 for info in self._accepted_repository().branches.iter_info(prefix=prefix) if info.name != branch)
-        if others >= self._max_sessions:
-            raise QuotaExceededError("the number of sessions of a user", limit=self._max_sessions)
+        with self._creations.held(prefix):  # those who create one at the same moment must not all find room for it
+            others = sum(1 for info in iter_sessions(self._accepted_repository(), prefix) if info.name != state.branch)
+            if others >= self._max_sessions:
+                raise QuotaExceededError("the number of sessions of a user", limit=self._max_sessions)
+            yield
 
     def _accepted_repository(self) -> Repository:
         """The repository, for a call that was accepted: also while the service stops."""

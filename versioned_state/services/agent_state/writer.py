@@ -89,6 +89,10 @@ class Encoded:
     changed: list[bytes]
     staging: Staging
 
+    def equals(self, other: Encoded) -> bool:
+        """Whether the other one is of the same state."""
+        return {key: cell for key, (cell, _) in self.cells.items()} == {key: cell for key, (cell, _) in other.cells.items()}
+
 
 class _HeldObjects(ObjectStore):
     """Reads that raise ``StoreNeededError`` while ``sealed``."""

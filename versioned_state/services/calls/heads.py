@@ -1,14 +1,16 @@
-"""The head of a session's branch, read without a handle. Layer: services."""
+"""The heads of sessions' branches, read without a handle. Layer: services."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from versioned_state.errors import MissingObjectError
 from versioned_state.repository.database import Database
 from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.names.branches import BranchInfo
 from versioned_state.repository.refs.ref import Ref
+from versioned_state.repository.repository import Repository
 
 T = TypeVar("T")
 
@@ -25,6 +27,14 @@ def head_of(database: Database, branch: str) -> Commit | None:
 def is_over(database: Database, ref: Ref, head: Commit) -> bool:
     """Whether the time to live of a session is over. ``expire`` may not have deleted it yet."""
     return bool(ref.ttl) and ref.changed(head) + ref.ttl <= database.now()
+
+
+def iter_sessions(repository: Repository, prefix: str, *, after: str | None = None) -> Iterator[BranchInfo]:
+    """The branches of the sessions whose names begin so, and whose time to live is not over, after one name. Cost: what it lists."""
+    now = repository.database.now()
+    for info in repository.branches.iter_info(prefix=prefix, after=after):
+        if "/" not in info.name[len(prefix) :] and (info.expires is None or info.expires > now):
+            yield info
 
 
 def at_head(database: Database, branch: str, function: Callable[[Commit], T], absent: T) -> T:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,7 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from threading import Condition
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -83,11 +85,17 @@ class Lanes:
     """
 
     def __init__(self, threads: int) -> None:
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="versioned-state-service")
+        self._threads = threads
+        self._closed = False
+        self.renew()
+        _all.add(self)
+
+    def renew(self) -> None:
+        """Begin again in a forked process, which has neither the threads of its parent nor their calls."""
+        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="versioned-state-service")
         self._waiting: dict[str, deque[_Call]] = {}  # a lane is here as long as a thread works on it
         self._open = 0
         self._changed = Condition()
-        self._closed = False
 
     def submit(self, lane: str, function: Callable[[], T]) -> Future[T]:
         """Run a function on a thread, in the context of the caller, after the calls that the lane has already.
@@ -143,3 +151,15 @@ class Lanes:
                     if not self._open:
                         self._changed.notify_all()
         self._executor.submit(self._work, lane)
+
+
+_all: Final[WeakSet[Lanes]] = WeakSet()
+
+
+def _renew() -> None:
+    for lanes in list(_all):
+        lanes.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)

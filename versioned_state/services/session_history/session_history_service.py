@@ -17,6 +17,7 @@ from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
 from versioned_state.services.base import ServiceWithLifecycleManager
 from versioned_state.services.calls.ids import as_id
+from versioned_state.services.calls.locks import Locks
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history.messages import as_messages
@@ -111,6 +112,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
     ) -> None:
         super().__init__(store, **options)
         self._quotas = Quotas(max_message_bytes, max_messages, max_sessions)
+        self._creations = Locks()
         self._create_missing = create_missing
         self._ttl = None if ttl_seconds is None else as_ttl(ttl_seconds)
 
@@ -239,7 +241,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         """The sessions, for a call that runs on a thread."""
         assert self._repository is not None
         assert self._handles is not None
-        return StoredSessions(self._repository, self._handles, self._quotas)
+        return StoredSessions(self._repository, self._handles, self._quotas, self._creations)
 
     def _get(self, branch: str, name: SessionName, last: int | None) -> Session | None:
         sessions = self._sessions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -23,11 +24,12 @@ from versioned_state.repository.arguments import count
 from versioned_state.repository.database import backoff
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.maintenance.expire import expire_branch
-from versioned_state.repository.names.branch_name import id_of
+from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import Handles
-from versioned_state.services.calls.heads import at_head, is_over
+from versioned_state.services.calls.heads import at_head, is_over, iter_sessions
+from versioned_state.services.calls.locks import Locks
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.users import UserErasure, delete_user
@@ -95,8 +97,9 @@ class Append:
 class StoredSessions:
     """The sessions of a repository. The calls on one session come one after another; other processes may work on it as well."""
 
-    def __init__(self, repository: Repository, handles: Handles, quotas: Quotas) -> None:
+    def __init__(self, repository: Repository, handles: Handles, quotas: Quotas, creations: Locks) -> None:
         self._quotas = quotas
+        self._creations = creations
         self._repository = repository
         self._database = repository.database
         self._handles = handles
@@ -115,26 +118,22 @@ class StoredSessions:
 
     def names(self, prefix: str) -> list[str]:
         """The branches of the sessions whose names begin so."""
-        return [each for each, _, _ in self._listed(prefix, None)]
+        return [info.name for info in iter_sessions(self._repository, prefix)]
 
     def listing(self, user_id: str, prefix: str, after: str | None, limit: int | None) -> list[Session]:
         """The sessions whose branches' names begin so, without messages, after one name, at most ``limit``."""
         sessions: list[Session] = []
-        for _, id, head in self._listed(prefix, after) if limit != 0 else ():
-            known = self._repository.snapshot(head).namespace(_NAMESPACE).get(_ID) if id is None else id
+        for info in iter_sessions(self._repository, prefix, after=after) if limit != 0 else ():
+            known = id_of(info.name.removeprefix(prefix))
+            if known is None:
+                known = self._repository.snapshot(info.head).namespace(_NAMESPACE).get(_ID)
+                if type(known) is str and not info.name.endswith(f"/{branch_name(user_id, known)}"):
+                    known = None  # a fork has that of the other session
             if type(known) is str:
                 sessions.append(Session(id=known, user_id=user_id))
                 if len(sessions) == limit:
                     break
         return sessions
-
-    def _listed(self, prefix: str, after: str | None) -> Iterator[tuple[str, str | None, Commit]]:
-        """The branch, the id as far as the name shows it, and the head of each session that is not over."""
-        now = self._database.now()
-        for info in self._repository.branches.iter_info(prefix=prefix, after=after):
-            part = info.name.removeprefix(prefix)
-            if "/" not in part and (info.expires is None or info.expires > now):
-                yield info.name, id_of(part), info.head
 
     def _session(self, name: SessionName, head: Commit, last: int | None) -> Session:
         snapshot = self._repository.snapshot(head)
@@ -154,11 +153,11 @@ class StoredSessions:
                     if ref.head is not None and not is_over(self._database, ref, state.head):
                         return self._session(name, state.head, last)
                     if ref.head is None:
-                        self._check_number(branch)
-                        state[MESSAGES] = []
-                        if id_of(branch.rpartition("/")[2]) != name.session_id:
-                            state.namespace(_NAMESPACE)[_ID] = name.session_id
-                        _commit(state, "session created", ttl)
+                        with self._creation(branch):
+                            state[MESSAGES] = []
+                            if id_of(branch.rpartition("/")[2]) != name.session_id:
+                                state.namespace(_NAMESPACE)[_ID] = name.session_id
+                            _commit(state, "session created", ttl)
                         state.release(MESSAGES)  # appends must not load the list
                         return Session(id=name.session_id, user_id=name.user_id)
                 expire_branch(self._repository.branches, branch, self._database.now())
@@ -166,11 +165,18 @@ class StoredSessions:
                 attempt += 1
                 backoff(attempt)
 
-    def _check_number(self, branch: str) -> None:
-        """Raise ``QuotaExceededError`` if a user has so many sessions that another one is too many. Cost: that of these sessions."""
+    @contextmanager
+    def _creation(self, branch: str) -> Iterator[None]:
+        """The block that creates a session. Raises ``QuotaExceededError`` if the user has too many. Cost: that of these sessions."""
         limit = self._quotas.sessions
-        if limit is not None and len(self.names(branch.rpartition("/")[0] + "/")) >= limit:
-            raise QuotaExceededError("the number of sessions of a user", limit=limit)
+        if limit is None:
+            yield
+            return
+        prefix = branch.rpartition("/")[0] + "/"
+        with self._creations.held(prefix):  # those who create one at the same moment must not all find room for it
+            if len(self.names(prefix)) >= limit:
+                raise QuotaExceededError("the number of sessions of a user", limit=limit)
+            yield
 
     def delete(self, branch: str) -> None:
         """Delete a session, if there is one."""
