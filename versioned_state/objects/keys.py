@@ -151,14 +151,14 @@ def read_moved_key(key: str) -> tuple[int, str]:
     return int(digits, 16), REFS + ref
 
 
-def keeper_page_key(marking: int, page: int) -> str:
-    """The key of a page of the keepers of objects."""
-    return f"{KEEPER_PAGES}{marking:0{_DIGITS}x}/{page:04x}"
+def keeper_page_key(salt: bytes, page: int) -> str:
+    """The key of a page of the keepers of objects, in the table with this salt."""
+    return f"{KEEPER_PAGES}{salt.hex()}/{page:04x}"
 
 
-def read_keeper_page_key(key: str) -> int:
-    """The marking in the key of such a page. Raises ``ValueError`` for any other key."""
-    return int(key.split("/", 2)[1], 16)
+def read_keeper_page_key(key: str) -> bytes:
+    """The salt in the key of such a page. Raises ``ValueError`` for any other key."""
+    return bytes.fromhex(key.split("/", 2)[1])
 
 
 def shallow_page_key(body: bytes) -> str:

@@ -31,7 +31,7 @@ from versioned_state.repository.history.keepers import KeeperSet
 from versioned_state.repository.history.shallow import all_cuts
 from versioned_state.repository.maintenance.gc_marking import Marking, Progress
 from versioned_state.repository.maintenance.gc_marks import clear_marks, load_marks, save_marks
-from versioned_state.repository.maintenance.keeper_table import KeeperTable, drop_older, drop_pages, write_pages
+from versioned_state.repository.maintenance.keeper_table import drop_older, drop_pages, new_salt, read_table, write_pages
 from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.lock_record import remove_unused_locks
@@ -257,7 +257,8 @@ class Collector:
                 published=(),
                 marking=record.generation + 1 if marks else record.marking,
             )
-            if self.put(stored, mine):
+            # Refs have moved in silence if the record was lost, so no table of keepers outlives it.
+            if self.put(stored, mine, () if record.marking else (KEEPERS,)):
                 return
 
     def _read(self, stored: bytes | None) -> GcRecord:
@@ -334,6 +335,8 @@ class _Sweep(Collector):
             if marks is not None:
                 self._marking.pending, self._since = marks
             self._marking.check_time = self._check_time
+        if self._since != self.record.marking and self._is_overtaken():
+            self._since = None
         self._cuts = self._database.commits.refresh_shallow()  # a later entry is of a commit that was reachable since
         try:
             self._marking.mark_refs()
@@ -357,20 +360,24 @@ class _Sweep(Collector):
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise _TimeOverError
 
+    def _is_overtaken(self) -> bool:
+        """Whether another gc left its table after the first slice of this one: the refs that moved before that are not known any more."""
+        with suppress(CorruptObjectError):
+            table = read_table(self._store)
+            return table is not None and self._since is not None and self._since <= table.marking
+        return True
+
     def _keep_keepers(self, marking: int) -> None:
         """Keep the keeper of each object, for reclaiming single branches later; not if the store has no room for that."""
-        before = self._store.get(KEEPERS)
-        with suppress(CorruptObjectError):
-            if before is not None and marking <= KeeperTable(self._store, before).marking <= self.record.marking:
-                return  # the marks were saved before that one, and the refs that moved since then are not known any more
+        salt = new_salt()
         try:
-            top = write_pages(self._store, self._marking.seen, marking, self._beat)
-            while not self._store.apply({GC: self.record.stored, KEEPERS: before}, {KEEPERS: top}):
+            top = write_pages(self._store, self._marking.seen, marking, salt, self._beat)
+            while not self._store.apply({GC: self.record.stored}, {KEEPERS: top}):
                 self.look()
         except StorageFullError:
-            drop_pages(self._store, of=marking)
+            drop_pages(self._store, of=salt)
         else:
-            drop_older(self._store, marking)
+            drop_older(self._store, marking, salt)
 
     def _drop_cuts(self) -> None:
         """Drop the deleted commits from the record of shallow history, on the condition that no writer has put one of them to use."""
@@ -436,7 +443,9 @@ class _Sweep(Collector):
             after = record.but(sweeps=record.sweeps + 1, beat=self._database.now(), hold=False, published=())
             if not batch:
                 return 0
-            if self.put(record.stored, after, batch):
+            # An object may come back and refer to others than it did, in segments or with more of its history, so what an earlier gc
+            # knew of its keepers must not outlive it. Should this gc die before it leaves a table of its own, there is none.
+            if self.put(record.stored, after, [*batch, KEEPERS]):
                 return len(batch)
             attempt += 1
             record = self.look()

@@ -69,7 +69,7 @@ class KeeperTable:
         Cost: one call of the store for all pages that were not read yet.
         """
         wanted = {address: self._page_of(address) for address in addresses}
-        keys = {keeper_page_key(self.marking, page): page for page in set(wanted.values()) if page not in self._pages}
+        keys = {keeper_page_key(self._salt, page): page for page in set(wanted.values()) if page not in self._pages}
         if keys:
             found = self._store.get_many(keys)
             for key, page in keys.items():
@@ -95,25 +95,29 @@ def read_table(store: KVStore) -> KeeperTable | None:
     return None if stored is None else KeeperTable(store, stored)
 
 
-def write_pages(store: KVStore, seen: KeeperSet, marking: int, beat: Callable[[], None]) -> bytes:
-    """Write the pages of a new table; the record at the top, which makes it valid once it is written, too."""
+def new_salt() -> bytes:
+    """The salt of a new table. Its pages lie under it, so that a gc that was delayed does not write over those of another one."""
+    return secrets.token_bytes(_SALT_SIZE)
+
+
+def write_pages(store: KVStore, seen: KeeperSet, marking: int, salt: bytes, beat: Callable[[], None]) -> bytes:
+    """Write the pages of a new table. Returns the record at the top, which makes it valid once that is written too."""
     bits = min(max(len(seen) // _PER_PAGE, 1).bit_length() - 1, _MAX_BITS)
-    salt = secrets.token_bytes(_SALT_SIZE)
     ids = _ids_of(salt, seen.keepers.names)
     pages = _pages(seen, ids, bits)
     while some := list(islice(pages, _PAGES_AT_ONCE)):
         beat()
-        store.apply({}, {key: write_record(key, body) for key, body in ((keeper_page_key(marking, page), body) for page, body in some)})
+        store.apply({}, {key: write_record(key, body) for key, body in ((keeper_page_key(salt, page), body) for page, body in some)})
     return _top(marking, bits, salt, [])
 
 
-def drop_older(store: KVStore, marking: int) -> None:
+def drop_older(store: KVStore, marking: int, salt: bytes) -> None:
     """Remove the pages of other tables, and what is known of refs that moved before this marking, once its table is valid."""
-    keys = [key for key in store.keys(KEEPER_PAGES) if read_keeper_page_key(key) != marking]
+    keys = [key for key in store.keys(KEEPER_PAGES) if read_keeper_page_key(key) != salt]
     _delete(store, [*keys, *(key for key in store.keys(MOVED) if read_moved_key(key)[0] < marking)])
 
 
-def drop_pages(store: KVStore, *, of: int) -> None:
+def drop_pages(store: KVStore, *, of: bytes) -> None:
     """Remove the pages of a table that has not become valid."""
     _delete(store, [key for key in store.keys(KEEPER_PAGES) if read_keeper_page_key(key) == of])
 
