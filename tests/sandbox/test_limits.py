@@ -61,6 +61,11 @@ def test_one_that_does_not_let_itself_be_interrupted_is_killed():
         assert marked(known) == []
 
 
+def test_an_interrupt_of_its_own_ends_a_command():
+    with BaseSandbox() as sandbox:
+        assert sandbox.run_shell_command("kill -2 $$; echo alive") == "[ended by SIGINT]"
+
+
 def test_a_command_that_takes_too_long_is_killed_with_its_children():
     known = mark()
     with BaseSandbox(timeout=0.3) as sandbox:
@@ -182,7 +187,10 @@ def test_isolation_is_what_it_says(make: Callable[..., BaseSandbox], tmp_path: P
         if isolation.processes:
             assert sandbox.run_ipython_cell("import os; len([n for n in os.listdir('/proc') if n.isdigit()])") == "2"
             assert "No such process" in sandbox.run_ipython_cell(f"os.kill({os.getpid()}, 0)") or os.getpid() < 10
-            assert sandbox.run_ipython_cell("os.kill(1, 9)") == ""  # the first process of a namespace gets no signal from within
+            assert (
+                sandbox.run_ipython_cell("kept = [os.kill(1, each) for each in (2, 9, 15, 17)]") == ""
+            )  # the first process of a namespace
+            assert sandbox.run_ipython_cell("len(kept)") == "4"  # gets no signal from within that ends it
         assert sandbox.run_ipython_cell("1") == "1"
     assert outside.read_text() == "secret"
     assert [each.name for each in tmp_path.iterdir()] == ["outside.txt"]

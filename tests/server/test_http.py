@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 from urllib.parse import quote_from_bytes
@@ -389,6 +390,36 @@ def test_a_message_that_is_not_valid_appends_nothing_and_shows_no_value(client: 
     assert answer.status_code == 422
     assert "nobody" not in answer.text
     assert len(client.get("/v1/history/session?session_id=mine").json()["messages"]) == 1
+
+
+def test_the_key_of_a_write_says_nothing_of_other_writes(client: httpx.Client):
+    ids, key = {"session_id": "keys"}, {"Idempotency-Key": "one"}
+    assert client.post("/v1/state", params=ids, json={"n": 1}, headers=key).json() == {"round_id": 1}
+    assert client.delete("/v1/state", params={**ids, "round_id": 1}, headers=key).status_code == 204
+    assert client.get("/v1/state", params=ids).status_code == 404
+    assert client.post("/v1/state", params=ids, json={"n": 2}, headers={"Idempotency-Key": "two"}).json()["round_id"] in (1, 2)
+    for session in ("keys a", "keys b"):
+        assert client.post("/v1/memory", params={"session_id": session}, json=[HELLO], headers=key).status_code == 204
+        assert client.delete("/v1/memory", params={"session_id": session}).status_code == 204
+
+
+def test_writes_to_two_sessions_with_one_key_are_both_done(client: httpx.Client):
+    big = {"text": "x" * (LIMIT // 2)}
+
+    def save(session: str, key: str) -> int:
+        return client.post("/v1/state", params={"session_id": session}, json=big, headers={"Idempotency-Key": key}).status_code
+
+    with ThreadPoolExecutor(2) as threads:
+        for number in range(5):
+            sessions = [f"both {number} {each}" for each in "ab"]
+            assert [*threads.map(save, sessions, [f"b{number}"] * 2)] == [200, 200]
+            for session in sessions:
+                assert client.get("/v1/state", params={"session_id": session}).status_code == 200
+
+
+def test_a_session_without_an_id_is_created_once(client: httpx.Client):
+    made = [client.post("/v1/history/sessions", headers={"Idempotency-Key": key}).json()["id"] for key in ("s1", "s1", "s2")]
+    assert made[0] == made[1] != made[2]
 
 
 def test_the_last_messages_alone(client: httpx.Client):

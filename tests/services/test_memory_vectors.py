@@ -46,6 +46,15 @@ class AsyncLetters(Letters):
         return answer
 
 
+class FewerLetters(Letters):
+    """Another model that has the same name."""
+
+    dimension = 3
+
+    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        return [[float(text.count(letter)) for letter in "abc"] for text in texts]
+
+
 class Failing(Letters):
     """Answers as ``answer`` says, or raises it."""
 
@@ -68,7 +77,7 @@ async def nearest(service: MemoryService, query: str, **filters: Any) -> list[st
 
 def kept(service: VersionedMemoryService, embedder: str) -> int:
     branch = service.branch("u")
-    return Memories(service.repository, branch, service.repository.branches[branch]).count(("vectors", escaped(embedder)))
+    return Memories(service.repository, branch, service.repository.branches[branch]).count(("vectors", escaped(f"{embedder}/26")))
 
 
 @pytest.mark.parametrize("library", ["numpy", "none"])
@@ -205,6 +214,18 @@ async def test_a_search_reads_the_new_vectors_only(tmp_path: Path) -> None:
         assert await nearest(service, "q", top_k=1) == ["qqq"]
         assert store.reset().bytes_read < 30_000
     store.close()
+
+
+@in_event_loop
+async def test_a_model_of_another_dimension_embeds_all_anew() -> None:
+    store = Memory()
+    async with MemoryService.over(store, embedder=Letters()) as service:
+        await service.add_memory("u", [said("abb")])
+        assert len(await service.search_memory("u", [said("abb")], VECTOR)) == kept(service, "letters-1") == 1
+    async with MemoryService.over(store, embedder=FewerLetters()) as service:
+        await service.add_memory("u", [said("acc")])
+        assert len(await service.search_memory("u", [said("abb")], VECTOR)) == 2
+        assert kept(service, "letters-1") == 0
 
 
 @in_event_loop

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from blake3 import blake3
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -65,7 +66,7 @@ class Server:
     limits: Limits = field(default_factory=Limits)
     under_way: set[asyncio.Task[Any]] = field(default_factory=set)
     requests: int = 0
-    _writes: dict[tuple[str, str, str], asyncio.Task[Any]] = field(default_factory=dict)
+    _writes: dict[tuple[str, str], asyncio.Task[Any]] = field(default_factory=dict)
 
     def application(self) -> Starlette:
         """The ASGI application. Its lifespan starts and stops the services."""
@@ -142,8 +143,8 @@ class Server:
 
     async def _call(self, operation: Operation, call: Call, headers: Headers) -> Any:
         """The result of an operation, which goes on if its client does not wait for it. Raises ``RefusalError``."""
-        request = _written(operation, headers)
-        name = None if request is None else (call.user_id, operation.name, request.id)
+        request = _written(operation, call, headers)
+        name = None if request is None else (call.user_id, request.id)
         task = None if name is None else self._writes.get(name)
         if task is None:
             task = asyncio.ensure_future(_run(operation, call, request))
@@ -179,8 +180,11 @@ def _ignore(task: asyncio.Task[Any]) -> None:
         task.exception()  # it was answered already
 
 
-def _written(operation: Operation, headers: Headers) -> exactly_once.Request | None:
-    """The identity of a write, if its client gave it one. Raises ``RefusalError``."""
+def _written(operation: Operation, call: Call, headers: Headers) -> exactly_once.Request | None:
+    """The identity of a write, if its client gave it one. With the same key, a write of another kind or session is another write.
+
+    Raises ``RefusalError``.
+    """
     key, age = headers.get(KEY_HEADER), headers.get(AGE_HEADER)
     if key is None or operation.scope != "write":
         return None
@@ -188,7 +192,9 @@ def _written(operation: Operation, headers: Headers) -> exactly_once.Request | N
         raise malformed("the Idempotency-Key is 1 to 128 characters of ASCII", 400)
     if age is not None and not (age.isascii() and age.isdecimal() and len(age) <= 6):
         raise malformed("the Idempotency-Age is a number of seconds", 400)
-    return exactly_once.Request(key, None if age is None else float(age))
+    parts = "\0".join((operation.name, key, call.session_id or ""))
+    id = blake3(parts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return exactly_once.Request(id, None if age is None else float(age))
 
 
 def _body_of(operation: Operation, headers: Headers, body: bytes) -> Any:

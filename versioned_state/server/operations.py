@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Literal, Self
+from uuid import UUID
 
 from versioned_state.repository.history.commit import Commit
 from versioned_state.server.answers import NOTHING, absent, malformed
+from versioned_state.server.exactly_once import REQUEST
 from versioned_state.server.requests import SESSION, USER, Parameter, count, integer, number, text
 from versioned_state.server.tokens import Scope
 from versioned_state.services.agent_state import VersionedStateService
@@ -184,7 +186,10 @@ async def _has_session(call: Call) -> bool:
 
 
 async def _create_session(call: Call) -> Any:
-    return session_document(await call.services.history.create_session(call.user_id, call.session_id, **call.arguments))
+    session_id, request = call.session_id, REQUEST.get()
+    if request is not None and not (session_id or "").strip():
+        session_id = str(UUID(request.id))  # so that a repeated request finds the session of the first one
+    return session_document(await call.services.history.create_session(call.user_id, session_id, **call.arguments))
 
 
 async def _open_session(call: Call) -> Any:

@@ -197,6 +197,9 @@ class MemoryServiceContract:
                 {"rank": "best"},
                 {"rank": None},
                 {"rank": ["bm25"]},
+                {"rank": 10**5000},
+                {"top_k": -(10**5000)},
+                {10**5000: 1},
                 {"topk": 1},
                 {"page_num": 1},
                 [],
@@ -217,7 +220,8 @@ class MemoryServiceContract:
             for filters in pages:
                 with pytest.raises(InvalidArgumentError):
                     await service.list_memory("u", filters)
-            assert len(await service.search_memory("u", [said("hello")], {"top_k": None})) == 1
+            for most in (None, 2**63, 10**5000):
+                assert len(await service.search_memory("u", [said("hello")], {"top_k": most})) == 1
 
     @in_event_loop
     async def test_bad_messages_and_ids_add_nothing(self, opened: Opened) -> None:

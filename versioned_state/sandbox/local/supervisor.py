@@ -80,6 +80,7 @@ class Supervisor:
         os.set_blocking(wake_end, False)
         signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process of a namespace gets what it has a handler for
         self._environment = {
             "HOME": settings.home,
             "LANG": "C.UTF-8",
@@ -239,7 +240,7 @@ class Supervisor:
             return process
         try:
             signal.set_wakeup_fd(-1)
-            for each in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+            for each in (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(each, signal.SIG_DFL)
             os.setsid()
             os.chdir(self._settings.folder)

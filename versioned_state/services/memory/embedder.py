@@ -17,8 +17,8 @@ class Embedder(Protocol):
     """Turns texts into vectors: a model of yours, here or behind a network. This library has none.
 
     Attributes:
-        name: says which model it is, with its version. Vectors are kept under it; with another name, all texts are embedded anew.
-        dimension: the length of every vector.
+        name: says which model it is, with its version. With another name, all texts are embedded anew.
+        dimension: the length of every vector. With another one, all texts are embedded anew, too.
     """
 
     name: str

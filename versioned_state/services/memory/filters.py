@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self, cast, get_args
@@ -26,7 +27,7 @@ class SearchFilters:
         given = _known(filters, cls)
         rank = given.get("rank", "keyword")
         if not isinstance(rank, str) or rank not in get_args(Rank):
-            raise InvalidArgumentError(f"rank is 'keyword', 'bm25' or 'vector', not {rank!r:.80}", remains=_NOTHING_DONE)
+            raise InvalidArgumentError(f"rank is 'keyword', 'bm25' or 'vector', not {_shown(rank)}", remains=_NOTHING_DONE)
         return cls(cast("Rank", rank), _number(given, "top_k", least=0))
 
 
@@ -53,7 +54,7 @@ def _known(filters: Mapping[str, Any] | None, kind: type[SearchFilters | ListFil
     known = [field.name for field in fields(kind)]
     for name in filters:
         if name not in known:
-            raise InvalidArgumentError(f"there is no filter {name!r:.80}", remains=_NOTHING_DONE, hint=f"there are {' and '.join(known)}")
+            raise InvalidArgumentError(f"there is no filter {_shown(name)}", remains=_NOTHING_DONE, hint=f"there are {' and '.join(known)}")
     return filters
 
 
@@ -62,5 +63,12 @@ def _number(filters: Mapping[str, Any], name: str, *, least: int) -> int | None:
     if number is None:
         return None
     if type(number) is not int or number < least:
-        raise InvalidArgumentError(f"{name} is a whole number of {least} or more, not {number!r:.80}", remains=_NOTHING_DONE)
-    return number
+        raise InvalidArgumentError(f"{name} is a whole number of {least} or more, not {_shown(number)}", remains=_NOTHING_DONE)
+    return min(number, sys.maxsize)
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.80}"
+    except ValueError:  # an int with more digits than Python writes
+        return f"that {type(value).__name__}"

@@ -134,7 +134,7 @@ class VersionedMemoryService(StoreService, MemoryService):
             return
         texts = [text_of(data) for data in given]
         made = await self._embedded_if_it_works(texts)
-        name = "" if self._embedder is None else self._embedder.name
+        name = "" if self._embedder is None else _model(self._embedder)
         await self._run_item(branch, Addition(branch, user_id, session_name(session_id), given, texts, made, name), self._add_all)
 
     async def search_memory(
@@ -249,7 +249,7 @@ class VersionedMemoryService(StoreService, MemoryService):
             )
         if not query.strip() or top_k == 0:
             return []
-        name = embedder.name
+        name = _model(embedder)
         missing = await self._read(branch, lambda memories: vectors.without_vector(memories, name)) or {}
         places = list(missing)
         for start in range(0, len(places), _EMBEDDED_AT_ONCE):
@@ -317,6 +317,11 @@ class RedisMemoryService(VersionedMemoryService):
 
 def _messages(found: list[dict[str, Any]] | None) -> list[Message]:
     return [Message.model_validate(data) for data in found or ()]
+
+
+def _model(embedder: Embedder) -> str:
+    """The name under which its vectors are kept. Those of another length do not compare."""
+    return f"{embedder.name}/{embedder.dimension}"
 
 
 async def _embedded(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 ::
 
-    @vectors.@<embedder>["<id><session>"]   the 32-bit floats of a message's text, little-endian; none if it has no text
+    @vectors.@<name>/<dimension>["<id><session>"]   the 32-bit floats of a message's text, little-endian; none if it has no text
 """
 
 from __future__ import annotations
