@@ -125,8 +125,24 @@ async def test_a_second_copy_adds_what_is_new_and_replaces_nothing(url: str, the
 
         trip = json.loads(theirs.get("session:alice:empty") or "")
         theirs.set("session:alice:empty", json.dumps(trip | {"messages": [*trip["messages"], said("newest")]}))
-        assert (await copy_from_redis(url, store)).messages == 1
+        theirs.hset("user_memory:alice", "wednesday", theirs.hget("user_memory:alice", "monday") or "")
+        report = await copy_from_redis(url, store)
+        assert (report.messages, report.memories) == (1, 3), "the messages of one session are in another one as well"
+        assert (await copy_from_redis(url, store)).memories == 0
         assert texts((await histories.create_session("alice", "empty")).messages) == ["new", "newer", "newest"]
+
+
+@in_event_loop
+async def test_the_target_may_be_the_same_database(url: str, theirs: redis.Redis) -> None:
+    before = set(theirs.scan_iter())
+    first = await copy_from_redis(url, url)
+    assert (first.rounds, first.messages, first.memories) == (5, 5, 4)
+    again = await copy_from_redis(url, url)
+    assert (again.rounds, again.messages, again.memories) == (0, 0, 0)
+    assert list(again.left_out) == ["user_state:who:is:it"]
+    assert before < set(theirs.scan_iter())
+    async with StateService.over(url) as states:
+        assert await states.list_rounds("alice", "trip") == [1, 2, 10]
 
 
 @in_event_loop

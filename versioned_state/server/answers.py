@@ -44,7 +44,9 @@ class RefusalError(Exception):
 
 def unauthorized() -> RefusalError:
     """No token, or one that is not known."""
-    error = AccessDeniedError("the request has no token that this server knows", remains="nothing was changed")
+    error = AccessDeniedError(
+        "the request has no token that this server knows", remains="nothing was changed", hint="send the header Authorization: Bearer TOKEN"
+    )
     return RefusalError(401, error, www_authenticate="Bearer")
 
 
