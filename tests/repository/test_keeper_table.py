@@ -48,7 +48,7 @@ def has_no_room() -> None:
     raise StorageFullError("no room", limit=1)
 
 
-def pruned(store: KVStore) -> tuple[Repository, list[Any]]:
+def pruned(store: KVStore, *, reset: bool = True) -> tuple[Repository, list[Any]]:
     """A branch whose older commits are gone, at the last gc; its commits; and a repository whose cache still has all of them."""
     repository = Repository(store, clock=Clock())
     other = Versioned(repository, branch="other")
@@ -66,7 +66,8 @@ def pruned(store: KVStore) -> tuple[Repository, list[Any]]:
     repository.prune(keep_last=2, branches="bob", expire=NOW)
     repository.gc(expire=NOW)
     assert store.get(KEEPERS)
-    bob.reset("other")
+    if reset:
+        bob.reset("other")
     return cached, made
 
 
@@ -145,3 +146,29 @@ def test_only_one_table_is_kept():
         cached.branches.create(f"b{n}", "other")
         Repository(store, clock=Clock(1_770_000_000_000_000 + n * 10**12)).gc()
         assert len(keys_of_tables(store.keys(KEEPER_PAGES))) == 1
+
+
+def test_the_marks_of_slices_do_not_outlive_objects_that_a_whole_gc_deleted(monkeypatch):
+    """They say that the references of a commit are marked, which then came back with more of its history."""
+    monkeypatch.setattr("versioned_state.repository.history.reach.BATCH", 2)
+    store = Memory()
+    repository = Repository(store, clock=Clock())
+    cached, made = pruned(store, reset=False)
+    garbage = Versioned(repository, branch="garbage")
+    garbage["n"] = list(range(1000))
+    garbage.commit()
+    repository.branches.delete("garbage", force=True)
+    count = sum(1 for _ in store.keys("o/"))
+    while sum(1 for _ in store.keys("o/")) == count:  # until everything is marked, and some garbage is gone
+        assert not repository.gc(expire=NOW, time_limit=1e-9).finished
+    Versioned(repository, branch="bob").reset("other")
+    with suppress(StorageError):
+        Repository(BeforePages(store, dies), clock=Clock(1_760_000_000_000_000)).gc(expire=NOW)
+    Versioned(cached, branch="bob").reset(made[-1])
+    assert_whole(store)
+    before_it = contents(store)
+    assert len(before_it["bob"]) == 5
+    while not Repository(store, clock=Clock(1_770_000_000_000_000)).gc(time_limit=1000).finished:
+        pass
+    assert_whole(store)
+    assert contents(store) == before_it

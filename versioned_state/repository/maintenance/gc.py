@@ -330,7 +330,10 @@ class _Sweep(Collector):
         self._since = self.record.marking
         self._marking.beat = self._beat
         self._marking.drop = self._drop
-        if self.deadline is not None:
+        if self.deadline is None:
+            # First, lest this gc die: it may delete objects that have marks, and they may come back with references that have none.
+            clear_marks(self._store)
+        else:
             marks = load_marks(self._store, self._marking.seen, self.record.sweeps)
             if marks is not None:
                 self._marking.pending, self._since = marks

@@ -1,7 +1,8 @@
 """The marks of a gc whose time was over, kept in the store for the next one. Layer: repository.
 
 A mark says that an object is reachable, or was, and that what it refers to is marked too, or waits to be. Objects never change, so that
-stays true whatever happens between two gcs; an object that became garbage meanwhile is only kept until the next whole gc.
+stays true whatever writers do between two gcs; an object that became garbage meanwhile is only kept until the next whole gc. That
+one removes the marks before it deletes anything, since a commit may come back with parents that were cut off when it was marked.
 """
 
 from __future__ import annotations
