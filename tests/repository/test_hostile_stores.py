@@ -42,7 +42,9 @@ for name, make in HOSTILE.items():
             work(Repository(craft(make)))
         except (StateError, KeyError):
             pass
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 500 << 10, (name, call)
+        # Not ru_maxrss, which begins with that of the process that started this one.
+        peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+        assert int(peak.split()[1]) < 500 << 10, (name, call)
 """
 
 

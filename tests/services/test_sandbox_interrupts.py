@@ -68,7 +68,7 @@ def test_an_interrupted_connect_or_release(
     scene.end()
     assert trace.count > 5
     lines = range(1, trace.count + 1)
-    for line in sorted(random.sample(lines, min(200 if long_run else 6, len(lines)))):
+    for line in sorted(random.sample(lines, min(200 if long_run else 3, len(lines)))):
         scene = Scene()
         trace = Trace(at=line)
         with suppress(Interrupt):
@@ -101,7 +101,7 @@ def test_an_interrupted_base_sandbox(step: str, long_run: bool, tmp_path: Path, 
     trace = Trace()
     run(trace, mark())
     lines = range(1, trace.count + 1)
-    for line in sorted(random.sample(lines, min(60 if long_run else 3, len(lines)))):
+    for line in sorted(random.sample(lines, min(60 if long_run else 1, len(lines)))):
         known = mark()
         trace = Trace(at=line)
         run(trace, known)

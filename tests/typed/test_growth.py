@@ -81,7 +81,7 @@ def test_one_instance_of_many(make):
         costs[-1].append(cost(state, store, partial(setattr, many[size // 2], name, "tool")))
     for few, more in zip(*costs, strict=True):
         assert more[0] < 8_000
-        assert more[1] <= few[1] + 4
+        assert more[1] <= few[1] + 6  # a level more, and the segments of its last nodes
         assert more[2] <= 12
 
 
@@ -93,7 +93,7 @@ def test_instances_take_little_more_than_equal_dicts():
         state["many"] = [make(role="user", content=f"message {n} " + "word " * (n % 20)) for n in range(1_000)]
         state.commit()
         sizes.append(sum(len(value) for key, value in store.items() if key.startswith("o/")))
-    assert sizes[1] <= 1.2 * sizes[0]
+    assert sizes[1] <= 1.25 * sizes[0]  # each segment of the last leaf has the name of the type
 
 
 def test_a_field_is_read_by_path_without_the_rest():

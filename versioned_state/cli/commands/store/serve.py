@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from math import isnan
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -14,22 +13,22 @@ from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.settings import Settings, verb
 from versioned_state.errors import MissingDependencyError
 
+_LONGEST: Final = 86400
 
-class _Seconds(click.FloatRange):
+
+def _duration(text: str | float) -> float:
     """A number of seconds up to a day."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0, min_open=True, max=86400)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number: float = super().convert(value, param, ctx)
-        if isnan(number):  # is in every range
-            self.fail("it is not a number of seconds", param, ctx)
-        return number
+    try:
+        number = float(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a number of seconds") from None
+    if not 0 < number <= _LONGEST:  # nan is in no range
+        raise click.BadParameter(f"{text} is not in the range 0<x<={_LONGEST}")
+    return number
 
 
 def _seconds(flag: str, default: float, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(flag, type=_Seconds(), default=default, show_default=True, metavar="SECONDS", help=text)
+    return click.option(flag, type=_duration, default=default, show_default=True, metavar="SECONDS", help=text)
 
 
 @verb("serve", "Offer states, histories and memories over HTTP.", example="vstate --store redis://localhost serve --tokens tokens.json")
