@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from versioned_state.errors import RefExistsError, StorageError, UnknownOutcomeError, UnknownRevisionError, UnsupportedByStoreError
+from versioned_state.errors import (
+    MissingObjectError,
+    RefExistsError,
+    StorageError,
+    UnknownOutcomeError,
+    UnknownRevisionError,
+    UnsupportedByStoreError,
+)
 from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.keys import RefKind
 from versioned_state.repository.history.commit import Commit
@@ -117,7 +124,12 @@ class Refs(Mapping[str, Commit]):
             if doubt is not None and self._done_before(ref, None, action):
                 return self._database.commits.read(self._head(doubt.ref))
             ref = self._live(name)
-            head = self._database.commits.read(self._head(ref))
+            try:
+                head = self._database.commits.read(self._head(ref))
+            except MissingObjectError:
+                if self._database.ref(self._kind, name) == ref:
+                    raise
+                continue  # it was erased meanwhile
             check(ref, head)
             if self._move(ref, None, action=action) is not None:
                 return head

@@ -25,11 +25,11 @@ from versioned_state.repository.repository import Repository
 from versioned_state.services import users
 from versioned_state.services.agent_state import saving
 from versioned_state.services.agent_state.reading import commit_of, content_of, rounds_at
-from versioned_state.services.agent_state.rounds import check_number
+from versioned_state.services.agent_state.rounds import NO_ROUNDS, check_number
 from versioned_state.services.agent_state.writer import Encoded, Session, SessionGoneError, SessionHandle, StoreNeededError
 from versioned_state.services.base import ServiceWithLifecycleManager
 from versioned_state.services.calls.handles import close_handle
-from versioned_state.services.calls.heads import at_head, head_of, iter_sessions
+from versioned_state.services.calls.heads import ERASURES, at_head, at_listed, head_of, iter_sessions
 from versioned_state.services.calls.ids import as_id
 from versioned_state.services.calls.locks import Locks
 from versioned_state.services.session_hooks import SessionHooks
@@ -206,7 +206,7 @@ class VersionedStateService(StoreService, StateService):
             repository = self._accepted_repository()
             found = []
             for info in iter_sessions(repository, prefix):
-                rounds = rounds_at(repository.database, info.head)
+                rounds = at_listed(repository.database, info, lambda head: rounds_at(repository.database, head), NO_ROUNDS)
                 id = id_of(info.name.removeprefix(prefix))
                 if id is None:
                     id = rounds.session_id  # on a fork, until a save, it is that of the other session
@@ -370,14 +370,15 @@ class VersionedStateService(StoreService, StateService):
         handles = self._handles
         assert handles is not None
         handle, encoded = (None, None) if ready is None else ready
-        anew = False
+        erasures = 0
         while True:
-            taken = handle or handles.take(branch) or self._open_handle(branch)
-            assert isinstance(taken, SessionHandle)
-            handle = None
+            taken = None
             try:
+                taken = handle or handles.take(branch) or self._open_handle(branch)
+                handle = None
+                assert isinstance(taken, SessionHandle)
                 if encoded is None:
-                    encoded = taken.encoded(content, anew=anew)
+                    encoded = taken.encoded(content, anew=bool(erasures))
                     if ready is not None and not encoded.equals(ready[1]):  # the content is the caller's, who has changed it since
                         was = ready[0].head.id
                         raise BranchMovedError(branch, expected=was, actual=None, remains="nothing was saved", hint="save again")
@@ -385,11 +386,13 @@ class VersionedStateService(StoreService, StateService):
                 with self._creation(taken, session):
                     saved = taken.save(session, encoded, number, max_rounds=self._max_rounds)
             except BaseException as error:
-                close_handle(taken)
+                if taken is not None:
+                    close_handle(taken)
                 if isinstance(error, SessionGoneError):
                     continue
-                if isinstance(error, MissingObjectError) and not anew:  # gc collected what the state before had, after it was gone
-                    encoded, anew = None, True
+                if isinstance(error, MissingObjectError) and erasures < ERASURES:
+                    erasures += 1  # gc collected what the state before had, or the head of the handle, after it was gone
+                    encoded = None
                     continue
                 raise
             handles.give(branch, taken)
@@ -407,13 +410,19 @@ class VersionedStateService(StoreService, StateService):
 
     def _joined(self, branch: str, function: Callable[[Versioned], T]) -> T:
         """The result of a function of a handle of its own, which the hooks of the session have joined."""
+        erasures = 0
         while True:
-            with suppress(SessionGoneError), Versioned(self._accepted_repository(), branch=branch) as state:
-                try:
-                    with self.session_hooks.joined(branch, state):
-                        return function(state)
-                except BaseException:
-                    close_handle(state)
+            try:
+                with suppress(SessionGoneError), Versioned(self._accepted_repository(), branch=branch) as state:
+                    try:
+                        with self.session_hooks.joined(branch, state):
+                            return function(state)
+                    except BaseException:
+                        close_handle(state)
+                        raise
+            except MissingObjectError:  # perhaps the session was erased since the handle was opened
+                erasures += 1
+                if erasures > ERASURES:
                     raise
 
     def _open_handle(self, branch: str) -> SessionHandle:

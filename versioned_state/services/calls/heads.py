@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from versioned_state.errors import MissingObjectError
 from versioned_state.repository.database import Database
@@ -14,14 +14,23 @@ from versioned_state.repository.repository import Repository
 
 T = TypeVar("T")
 
+ERASURES: Final = 10
+"""Attempts of a call whose session is erased again and again while it works on it, before it takes the store to be damaged."""
+
 
 def head_of(database: Database, branch: str) -> Commit | None:
     """The head of a session, as the store has it now; None if there is no session, or its time to live is over. Cost: a read or two."""
     ref = database.ref("branch", branch)
-    if ref.head is None:
-        return None
-    head = database.commits.read(ref.head)
-    return None if is_over(database, ref, head) else head
+    while ref.head is not None:
+        try:
+            head = database.commits.read(ref.head)
+        except MissingObjectError:
+            before, ref = ref, database.ref("branch", branch)
+            if ref.head == before.head:
+                raise
+            continue  # the session was erased meanwhile
+        return None if is_over(database, ref, head) else head
+    return None
 
 
 def is_over(database: Database, ref: Ref, head: Commit) -> bool:
@@ -49,3 +58,11 @@ def at_head(database: Database, branch: str, function: Callable[[Commit], T], ab
                 raise
             # The session was deleted or rewritten meanwhile, and the old head collected.
     return absent
+
+
+def at_listed(database: Database, info: BranchInfo, function: Callable[[Commit], T], absent: T) -> T:
+    """``at_head`` for a session that was just listed, with its head."""
+    try:
+        return function(info.head)
+    except MissingObjectError:
+        return at_head(database, info.name, function, absent)

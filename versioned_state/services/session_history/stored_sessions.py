@@ -28,7 +28,7 @@ from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import Handles
-from versioned_state.services.calls.heads import at_head, is_over, iter_sessions
+from versioned_state.services.calls.heads import ERASURES, at_head, at_listed, is_over, iter_sessions
 from versioned_state.services.calls.locks import Locks
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
@@ -126,7 +126,7 @@ class StoredSessions:
         for info in iter_sessions(self._repository, prefix, after=after) if limit != 0 else ():
             known = id_of(info.name.removeprefix(prefix))
             if known is None:
-                known = self._repository.snapshot(info.head).namespace(_NAMESPACE).get(_ID)
+                known = at_listed(self._database, info, self._kept_id, None)
                 if type(known) is str and not info.name.endswith(f"/{branch_name(user_id, known)}"):
                     known = None  # a fork has that of the other session
             if type(known) is str:
@@ -134,6 +134,9 @@ class StoredSessions:
                 if len(sessions) == limit:
                     break
         return sessions
+
+    def _kept_id(self, head: Commit) -> Any:
+        return self._repository.snapshot(head).namespace(_NAMESPACE).get(_ID)
 
     def _session(self, name: SessionName, head: Commit, last: int | None) -> Session:
         snapshot = self._repository.snapshot(head)
@@ -144,7 +147,7 @@ class StoredSessions:
 
     def create(self, branch: str, name: SessionName, ttl: int | None, last: int | None) -> Session:
         """Create a session. One that exists is given with its messages."""
-        attempt = 0
+        attempt = erasures = 0
         while True:
             self._handles.forget(branch)  # its handle may stand on a head from before a deletion
             try:
@@ -164,6 +167,10 @@ class StoredSessions:
             except BranchMovedError:  # another process has created it
                 attempt += 1
                 backoff(attempt)
+            except MissingObjectError:  # perhaps it was erased since the handle was opened
+                erasures += 1
+                if erasures > ERASURES:
+                    raise
 
     @contextmanager
     def _creation(self, branch: str) -> Iterator[None]:
@@ -216,6 +223,9 @@ class StoredSessions:
             except _StaleHandleError as stale:
                 if attempt and stale.error is not None:  # the handle was opened just now
                     raise stale.error from None
+            except MissingObjectError:  # perhaps the session was erased since the handle was opened
+                if attempt >= ERASURES:
+                    raise
             if attempt:
                 backoff(attempt)
         raise BranchMovedError(branch, expected=None, actual=None, remains="nothing was appended", hint="append again")
@@ -235,8 +245,6 @@ class StoredSessions:
             _commit(state, f"messages +{len(stored)}", ttl)
         except BranchMovedError:
             raise _StaleHandleError(None) from None
-        except MissingObjectError as error:  # perhaps the session was erased since the handle was opened
-            raise _StaleHandleError(error) from error
         except CommitInDoubtError as error:
             error.remains, error.hint = "nothing else was changed", "read the session to find out"
             raise
