@@ -8,7 +8,7 @@ it. So a keyword that is in a text has all its pieces in words of that text, and
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from unicodedata import is_normalized, normalize
@@ -23,7 +23,7 @@ _RUN: Final = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+")
 _IS_CJK: Final = re.compile(f"[{_CJK}]")
 
 _MANY: Final = 256
-"""Keywords of a query from which on the parts of a text are looked up among them, instead of each of them in the text."""
+"""Keywords of one length from which on the parts of a text are looked up among them, instead of each of them in the text."""
 
 
 def text_of(message: Message | Mapping[str, Any]) -> str:
@@ -46,25 +46,26 @@ def keywords_of(text: str) -> frozenset[str]:
 
 
 def matcher(keywords: frozenset[str]) -> Callable[[str], bool]:
-    """Tells whether a text contains one of the keywords. Cost: the length of the text, times the keywords or, if they are many, lengths."""
-    if len(keywords) < _MANY:
-        return lambda text: _has_one(text.casefold(), keywords)
-    lengths = sorted({len(keyword) for keyword in keywords})
+    """Tells whether a text contains one of the keywords.
+
+    Cost: the length of the text, times the keywords, of which each is found at the speed of C, or times the lengths that many of them have.
+    """
+    by_length: dict[int, set[str]] = defaultdict(set)
+    for keyword in keywords:
+        by_length[len(keyword)].add(keyword)
+    few = [keyword for group in by_length.values() if len(group) < _MANY for keyword in group]
+    many = [(length, group) for length, group in by_length.items() if len(group) >= _MANY]
 
     def matches(text: str) -> bool:
+        folded = text.casefold()
+        if any(keyword in folded for keyword in few):
+            return True
+        words = folded.split() if many else ()
         return any(
-            word[start : start + length] in keywords
-            for word in text.casefold().split()
-            for start in range(len(word))
-            for length in lengths
-            if start + length <= len(word)
+            word[start : start + length] in group for length, group in many for word in words for start in range(len(word) - length + 1)
         )
 
     return matches
-
-
-def _has_one(text: str, keywords: frozenset[str]) -> bool:
-    return any(keyword in text for keyword in keywords)
 
 
 def words_of(text: str) -> Counter[str]:
