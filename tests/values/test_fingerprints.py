@@ -5,13 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from versioned_state import Versioned
+from versioned_state import Memory, Versioned
+from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.values.detection.fingerprinter import Fingerprinter
+from versioned_state.values.encode.encoder import Encoder
+from versioned_state.values.trees.nodes import Nodes
 
 MANY = [{"role": "user", "content": f"message {n}"} for n in range(300)]
 
@@ -176,3 +180,57 @@ def test_a_script_that_defines_its_tools_again(tmp_path):
     for script in (SCRIPT, READER):
         done = subprocess.run([sys.executable, "-c", script.format(path=str(tmp_path / "s"))], capture_output=True, text=True, check=False)
         assert not done.returncode, done.stderr
+
+
+class Comparing(Fingerprinter):
+    """Counts the groups that it compares."""
+
+    compared = 0
+
+    def _same_group(self, *args: Any) -> bool:
+        self.compared += 1
+        return super()._same_group(*args)
+
+
+def encoder_that_counts() -> tuple[Encoder, Comparing]:
+    staging = Staging(ObjectStore(Memory()))
+    encoder = Encoder(Nodes(staging, staging=staging))
+    encoder.fingerprinter = counting = Comparing()
+    return encoder, counting
+
+
+def test_a_list_that_changed_within_a_dict_is_compared_once():
+    def content(count: int) -> dict[str, Any]:
+        return {"memory": {"content": [{"role": "user", "content": f"message {n} " * 20} for n in range(count)]}}
+
+    encoder, counting = encoder_that_counts()
+    _, base = encoder.encode(content(1000), None, "a")
+    counting.compared = 0
+    cell, grown = encoder.encode(content(1002), base, "a")
+    groups = -(-1000 // 64) + 4
+    assert groups / 2 < counting.compared < 2 * groups
+    assert cell == encoder_that_counts()[0].encode(content(1002), None, "a")[0]
+    same, _ = encoder.encode(content(1002), grown, "a")
+    assert same == cell
+
+
+def test_a_list_that_was_compared_and_changed_then_is_compared_again():
+    value: dict[str, Any] = {"a": [f"{n} " * 20 for n in range(300)], "b": [f"{n} " * 20 for n in range(300)]}
+    encoder, _ = encoder_that_counts()
+    _, base = encoder.encode(value, None, "a")
+    for key, at in [("a", 0), ("b", 299), ("a", 150), ("b", 3)]:
+        value[key][at] = "before"
+        assert base is not None
+        assert not encoder.fingerprinter.is_unchanged(value, base)
+        value[key][at - 100] = "after"
+        cell, base = encoder.encode(value, base, "a")
+        assert cell == encoder_that_counts()[0].encode(value, None, "a")[0]
+
+
+def test_a_fingerprinter_takes_little_memory():
+    tracemalloc.start()
+    try:
+        kept = [Fingerprinter() for _ in range(20)]
+        assert tracemalloc.get_traced_memory()[0] < len(kept) * 50_000
+    finally:
+        tracemalloc.stop()

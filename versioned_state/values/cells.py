@@ -145,6 +145,9 @@ def is_reference(cell: bytes) -> bool:
 
 # MessagePack. The packers are made once: making one takes longer than a small value.
 
+PACKER_BYTES: Final = 1 << 12
+"""The buffer with which a packer begins; it grows as needed. The default is 256 KB, and a server keeps hundreds of handles with several."""
+
 pack = msgpack.Packer(strict_types=True).pack
 """Packs values of exact JSON types, and bytes. Raises for every other type, and for lone surrogates."""
 

@@ -19,6 +19,7 @@ from versioned_state.state.branch.hooks import Hook
 from versioned_state.values.cells import ENTRY_INLINE
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.encode.encoder import Encoder
+from versioned_state.values.encode.inline import plain_cell
 from versioned_state.values.keys import ROUNDS
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes
@@ -121,7 +122,9 @@ class Rounds:
     def cell(self, nodes: Nodes) -> bytes:
         """The stored form."""
         flat = [number for run in self.runs for number in run]
-        return Encoder(nodes).encode_at([self.current, self.session_id, *flat], ENTRY_INLINE)
+        value = [self.current, self.session_id, *flat]
+        cell = plain_cell(value)
+        return cell if cell is not None and len(cell) <= ENTRY_INLINE else Encoder(nodes).encode_at(value, ENTRY_INLINE)
 
 
 NO_ROUNDS: Final = Rounds()

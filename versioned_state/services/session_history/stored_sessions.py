@@ -248,6 +248,7 @@ class StoredSessions:
         except CommitInDoubtError as error:
             error.remains, error.hint = "nothing else was changed", "read the session to find out"
             raise
+        state.release(MESSAGES)  # the next append must not compare the messages of this one
 
 
 class _StaleHandleError(Exception):

@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo
 import msgpack
 from xxhash import xxh3_128_digest
 
+from versioned_state.values.cells import PACKER_BYTES
 from versioned_state.values.codec import arrays
 from versioned_state.values.codec.exceptions import reduce_exception
 from versioned_state.values.codec.pickles import dump_whole
@@ -76,7 +77,7 @@ class ExactPacker:
         self._waiting: list[_Queue] = []
         self._places: dict[int, int] = {}
         self._gathered: list[Any] = []  # so that no id is used twice: a value that is made for packing could go before the run is packed
-        self._pack = msgpack.Packer(strict_types=True, default=self._make_gather()).pack
+        self._pack = msgpack.Packer(strict_types=True, buf_size=PACKER_BYTES, default=self._make_gather()).pack
 
     def pack(self, run: list[Any]) -> bytes | None:
         """The bytes of a run; None if it has values that MessagePack cannot tell apart, or write. Cost: some 250 ns an instance.

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgpack
 
-from versioned_state.values.cells import array_header
+from versioned_state.values.cells import PACKER_BYTES, array_header
 from versioned_state.values.codec import arrays
 from versioned_state.values.codec.scalars import NotDataError, TooDeepError, is_plain
 from versioned_state.values.detection.alignment import rising
@@ -33,10 +33,12 @@ class Fingerprinter:
 
     def __init__(self) -> None:
         # strict_types: a subclass must not pass as its base. No default: any type that is not JSON's raises.
-        self._pack = msgpack.Packer(strict_types=True).pack
+        self._pack = msgpack.Packer(strict_types=True, buf_size=PACKER_BYTES).pack
         self._exact = ExactPacker()
         self._content: ExactPacker | None = None
         self._compared: tuple[Groups, int, bytes] | None = None  # the last group of JSON types that was as before, packed
+        self._found: tuple[Elements, Any, list[Run]] | None = None  # the last list that changed within a dict, while that is encoded
+        self._keeps_found = False
 
     # Runs of values
 
@@ -173,11 +175,14 @@ class Fingerprinter:
             first += 1
         if first == count and shift == 0:
             return []
+        differs = first < count and position + sizes[first] <= most  # the group ``first`` at this position
         last, old_end = count, groups.total
         least = max(position, 0 if suffix is None else length - suffix)
         while last > first:
             start = old_end - sizes[last - 1]
-            if start + shift < least or not same(groups, last - 1, elements, start + shift):
+            if start + shift < least or (differs and last - 1 == first and start + shift == position):
+                break
+            if not same(groups, last - 1, elements, start + shift):
                 break
             old_end = start
             last -= 1
@@ -191,6 +196,17 @@ class Fingerprinter:
                 runs.append(Run(group, group + 1, position, end, position, end))
             position = end
         return runs if firsts is None or len(runs) < _MANY_GROUPS else self._find_moved(groups, elements, gap, firsts)
+
+    def find_list_runs(self, value: list[Any], base: Elements) -> list[Run]:
+        """The runs of a list that may have changed. Cost: nothing if it is within a dict, whose runs were looked for just before."""
+        found, self._found = self._found, None
+        if found is not None and found[0] is base and found[1] is value:
+            return found[2]
+        return self.find_runs(base.groups, value, firsts=base.firsts)
+
+    def keep_found(self, *, keep: bool) -> None:
+        """Whether the runs of a list that changed are kept for ``find_list_runs``: only while no value can change."""
+        self._found, self._keeps_found = None, keep
 
     def _find_moved(self, groups: Groups, elements: list[Any], gap: Run, firsts: list[int]) -> list[Run]:
         """The runs within a gap, between groups that have moved to another place with all their elements.
@@ -260,7 +276,12 @@ class Fingerprinter:
         if type(base) is Pinned:
             return value is base.value
         if type(base) is Elements:
-            return not self.find_runs(base.groups, value)
+            if not self._keeps_found:
+                return not self.find_runs(base.groups, value)
+            runs = self.find_runs(base.groups, value, firsts=base.firsts)
+            if runs:
+                self._found = base, value, runs
+            return not runs
         if type(base) is Whole:
             if base.is_object:
                 return base.fingerprint is not None and self.of_object(value) == base.fingerprint

@@ -74,11 +74,14 @@ class Encoder(InlineEncoder):
             LimitExceededError: the value is too deep, or a piece of it too large.
         """
         self.begin(value)
+        fingerprinter = self.fingerprinter
+        fingerprinter.keep_found(keep=type(base) is Entries)
         try:
             return self.update(value, base, limit)
         except (TooDeepError, RecursionError, NotStorableError, RestartError):
             pass  # again, to find the path, or with a part as an object since something in it is at two places
         finally:
+            fingerprinter.keep_found(keep=False)
             self._root = None  # the value may be let go of
             if self._pickled:
                 self._pickled.clear()

@@ -12,6 +12,7 @@ from blake3 import blake3
 from versioned_state.errors import LimitExceededError, PickleRefusedError, UnserializableValueError
 from versioned_state.values.cells import (
     MAX_DEPTH,
+    PACKER_BYTES,
     Code,
     array,
     array_header,
@@ -64,7 +65,7 @@ class InlineEncoder:
 
     def __init__(self, policy: PicklePolicy | None = None) -> None:
         self.policy = PicklePolicy("refuse", private=False) if policy is None else policy
-        self.pack = msgpack.Packer(strict_types=True).pack
+        self.pack = msgpack.Packer(strict_types=True, buf_size=PACKER_BYTES).pack
         self.depth = 0
         self.older: OlderForms | None = None
         self.as_objects: dict[int, Any] = {}  # the parts by id that are stored as objects, since something in them is at two places

@@ -31,7 +31,7 @@ def encode_list(encoder: Encoder, value: list[Any]) -> tuple[bytes, Baseline]:
 
 def find_list_runs(encoder: Encoder, value: list[Any], base: Elements) -> list[Run]:
     """The runs of a list that may have changed; none if it is unchanged."""
-    return encoder.fingerprinter.find_runs(base.groups, value, firsts=base.firsts)
+    return encoder.fingerprinter.find_list_runs(value, base)
 
 
 def edit_list(encoder: Encoder, value: list[Any], base: Elements, runs: list[Run]) -> tuple[bytes, Baseline]:
