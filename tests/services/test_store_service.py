@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from threading import Event, get_ident
+from typing import Any
 
 import pytest
 
 from tests.support.event_loop import in_event_loop
 from tests.support.services.gate import Gate, until
 from versioned_state import Memory
-from versioned_state.errors import InvalidArgumentError, ServiceNotStartedError, StorageError
+from versioned_state.errors import InvalidArgumentError, ServiceNotStartedError, StorageError, StoreClosedError
+from versioned_state.services import store_service
 from versioned_state.services.store_service import StoreService
 from versioned_state.state.versioned import Versioned
-from versioned_state.storage import Disk
+from versioned_state.storage import Disk, KVStore, open_store
 
 
 class Counters(StoreService):
@@ -53,6 +55,40 @@ async def test_a_service_over_a_url_opens_at_start_and_closes_at_stop(tmp_path: 
     async with service:
         assert await service.count("a", "b") == 2
         assert list(service.repository.branches) == [service.branch("a", "b")]
+
+
+@in_event_loop
+async def test_a_start_that_is_cancelled_leaves_no_store_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = Event(), Event()
+    opened: list[KVStore] = []
+
+    def slowly(*args: Any, **options: Any) -> KVStore:
+        begun.set()
+        assert go_on.wait(20)
+        opened.append(open_store(*args, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(store_service, "open_store", slowly)
+    service = Counters.over(f"disk:{tmp_path / 'store'}")
+
+    async def use() -> None:
+        async with service:
+            raise AssertionError
+
+    task = asyncio.ensure_future(use())
+    while not begun.is_set():  # noqa: ASYNC110 - set by another thread
+        await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(StoreClosedError):
+        opened[0].get("k")
+    with pytest.raises(ServiceNotStartedError):
+        await service.count("u", "s")
+    async with Counters.over(tmp_path / "store") as again:
+        assert await again.count("u", "s") == 1
 
 
 @in_event_loop

@@ -106,13 +106,13 @@ class StoreService(ServiceWithLifecycleManager):
     # Beginning and end
 
     async def start(self) -> None:
-        """Open the store, if a URL names it.
+        """Open the store, if a URL names it. Cancelled, it leaves the service as it was.
 
         Raises:
             InvalidArgumentError: the URL is malformed.
             StorageError: the store cannot be opened, or is not a store of this library. The service is not started.
         """
-        await off_loop(self._start)
+        await off_loop(self._start, undo=self._undo_start)
 
     async def stop(self) -> None:
         """Refuse new calls, finish the accepted ones, and close what ``start`` opened. The content of a store in memory stays."""
@@ -141,12 +141,18 @@ class StoreService(ServiceWithLifecycleManager):
         assert self._repository is not None
         return self._repository
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Start the service; whether it was not started."""
         with self._turn:
             if self._started:
-                return
+                return False
             self._open()
             self._started, self._stopped = True, False
+            return True
+
+    async def _undo_start(self, began: bool) -> None:  # noqa: FBT001 - a result of ``_start``
+        if began:  # ``async with`` stops only a service whose start has returned
+            await self.stop()
 
     def _open(self) -> None:
         if self._lanes is not None:
