@@ -290,6 +290,33 @@ def test_a_branch_at_a_collected_commit_brings_segments_that_only_a_cache_has():
     assert Repository(store).snapshot("back")["log"] == messages(FIRST + 5)
 
 
+@pytest.mark.parametrize("reclaims", [False, True])
+def test_a_cache_with_the_older_form_of_a_node_misleads_nobody_who_deletes(monkeypatch, reclaims):
+    """An older release stored open nodes whole. Such a node was deleted, and stored again in segments."""
+    store = Memory()
+    monkeypatch.setattr("versioned_state.values.trees.segments.LEAF_IN_SEGMENTS", 1 << 30)
+    grown(store, 0, branch="old")
+    monkeypatch.undo()
+    cached = Repository(Cache(store))
+    assert cached.snapshot("old")["log"] == messages(FIRST)
+    assert not all_segments(store)
+    Repository(store).branches.delete("old", force=True)
+    Repository(store).gc(expire=NOW)
+    carol = Versioned(Repository(store), branch="carol")
+    carol["log"] = [*messages(FIRST), "of carol"]
+    carol.commit()
+    Repository(store).gc(expire=NOW)
+    grown(store, 0, branch="alice")
+    assert all_segments(store)
+    if reclaims:
+        cached.purge(branches="carol")
+    else:
+        cached.branches.delete("carol", force=True)
+        cached.gc(expire=NOW)
+    assert_whole(store)
+    assert Versioned(Repository(store), branch="alice")["log"] == messages(FIRST)
+
+
 # Purge
 
 

@@ -15,6 +15,7 @@ from versioned_state.repository.history.keepers import EVERYONE, KeeperSet
 from versioned_state.repository.history.reach import UNREAD, Reference, Role, followed, segments_of
 from versioned_state.repository.maintenance.gc_marks import Pending
 from versioned_state.repository.refs.ref import Ref, iter_refs
+from versioned_state.storage.wrappers.cache import uncached
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -41,6 +42,8 @@ class Marking:
     def __init__(self, database: Database, seen: KeeperSet, progress: Progress | None) -> None:
         self._database = database
         self.store = database.store
+        # A cache may have a node whole, as an older release stored it, that was deleted since, and stored again in segments.
+        self._read_from = uncached(database.store)
         self.seen = seen
         self.progress = progress
         self.expired = 0
@@ -61,7 +64,7 @@ class Marking:
         if not self._aside and self._has_read:  # each slice marks something, however little time it has
             self.check_time()
         self._has_read = True
-        raws = read_objects(self.store.get_many, addresses)
+        raws = read_objects(self._read_from.get_many, addresses)
         if self.progress is not None:
             self.progress(len(self.seen), None)
         return raws

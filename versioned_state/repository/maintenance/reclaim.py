@@ -28,6 +28,7 @@ from versioned_state.objects.keys import (
     ref_key,
     shared_key,
 )
+from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.keepers import groups_of
 from versioned_state.repository.history.reach import BATCH, UNREAD, Reference, Role, followed, segments_of
@@ -36,6 +37,7 @@ from versioned_state.repository.maintenance.keeper_table import KeeperTable, rea
 from versioned_state.repository.refs.gc_fence import GcRecord
 from versioned_state.repository.refs.ref import Ref, keys_of, literal_in, match_refs, parse_ref
 from versioned_state.storage import Disk
+from versioned_state.storage.wrappers.cache import uncached
 from versioned_state.storage.wrappers.tiered import backends
 
 if TYPE_CHECKING:
@@ -102,6 +104,7 @@ class _Plan:
     def __init__(self, database: Database, patterns: Sequence[str], record: GcRecord) -> None:
         self._database = database
         self._store = database.store
+        self._objects = ObjectStore(uncached(database.store))  # as it is for gc
         table = read_table(self._store)
         # A record of gc that was lost, and made anew, has let refs move in silence.
         if table is None or record.marking < table.marking:
@@ -150,12 +153,12 @@ class _Plan:
     def _read(self, addresses: Collection[Address]) -> dict[Address, bytes]:
         """The raw bytes of the objects that are there; of a damaged one nothing, since a damaged branch can be given up."""
         with suppress(MissingObjectError, CorruptObjectError):
-            return self._database.objects.read_many(addresses)
+            return self._objects.read_many(addresses)
         raws = {}
         for address in addresses:
             with suppress(MissingObjectError):
                 try:
-                    raws[address] = self._database.objects.read(address)
+                    raws[address] = self._objects.read(address)
                 except CorruptObjectError:
                     raws[address] = b""
         return raws
@@ -178,7 +181,7 @@ class _Plan:
                     self.kept.add(each.address)
                     if each.role is Role.COMMIT and not commits:
                         raise _UnknownError
-            raws = self._database.objects.read_many({each.address for each in reached if each.role not in UNREAD})
+            raws = self._objects.read_many({each.address for each in reached if each.role not in UNREAD})
             for each in reached:
                 if each.address in raws:
                     pending += [Reference(segment, Role.SEGMENT) for segment in segments_of(raws[each.address])]

@@ -150,3 +150,8 @@ class Cache(Wrapper):
 
 def _cost(key: str, value: bytes) -> int:
     return len(key) + len(value) + _ENTRY_BYTES
+
+
+def uncached(store: KVStore) -> KVStore:
+    """The store beneath the caches, for a walk over everything, which would drive out what others use."""
+    return uncached(store.store) if isinstance(store, Cache) else store
