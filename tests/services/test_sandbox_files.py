@@ -17,6 +17,7 @@ from versioned_state.agents.workspace import files_of
 from versioned_state.errors import (
     DirtyWorkspaceError,
     InvalidArgumentError,
+    LimitExceededError,
     QuotaExceededError,
     ServiceNotStartedError,
     UnknownRevisionError,
@@ -499,6 +500,18 @@ async def test_a_state_service_that_is_not_started_is_said(tmp_path: Path):
     for wrong in (object(), Memory(), "memory:"):
         with pytest.raises(InvalidArgumentError, match="cannot be kept by"):
             SandboxService(wrong)  # type: ignore[arg-type]
+
+
+@in_event_loop
+async def test_files_that_no_save_could_take_are_not_written():
+    states, service, files = await saved({"a": "1"})
+    for call in (lambda path: files.write_file(f"{path}/f", "x"), files.create_directory):
+        with pytest.raises(LimitExceededError, match="folders within folders"):
+            call("d/" * 256 + "d")
+        call("d/" * 255 + "d")
+    assert await states.save_state("u", {}, "s") == 2
+    assert len(files_in(states, "u", "s")) == 2
+    await service.stop()
 
 
 class Failing(Wrapper):

@@ -29,6 +29,11 @@ from versioned_state.services.remote.errors import error_document, without_detai
 NOTHING: Final = object()
 """The result of an operation that has none: status 204."""
 
+LARGE: Final = 1 << 16
+"""Bytes beyond which a body is read or written off the event loop, where it would hold up all other requests."""
+
+_BYTES_OF_A_PART: Final = 16
+
 RETRY_S: Final = 1
 """When a client that was refused for lack of room should come again."""
 
@@ -110,6 +115,22 @@ def refuse(refusal: RefusalError) -> Response:
     """The answer to a refused request."""
     body = json.dumps(error_document(refusal.error), separators=(",", ":")).encode()
     return Response(body, refusal.status, refusal.headers, bodies.JSON)
+
+
+def is_large(value: Any) -> bool:
+    """Whether a value is, by a quick count, beyond ``LARGE``. Cost: that of a value that is not."""
+    left = LARGE
+    waiting = [value]
+    while waiting and left > 0:
+        part = waiting.pop()
+        left -= _BYTES_OF_A_PART
+        if isinstance(part, str | bytes):
+            left -= len(part)
+        elif isinstance(part, dict | list | tuple | set | frozenset):
+            left -= _BYTES_OF_A_PART * len(part)
+            if left > 0:
+                waiting += part.values() if isinstance(part, dict) else part
+    return left <= 0
 
 
 def answer(value: Any, accepted: list[str]) -> Response:

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from blake3 import blake3
@@ -25,12 +26,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, StateError, UnknownOutcomeError, UnreachableStoreError
+from versioned_state.off_loop import off_loop
 from versioned_state.server import exactly_once
 from versioned_state.server.answers import (
+    LARGE,
     RefusalError,
     absent,
     answer,
     forbidden,
+    is_large,
     malformed,
     refusal_of,
     refuse,
@@ -119,14 +123,18 @@ class Server:
             if not users and grant.user == EVERY_USER:
                 raise malformed("the token is for every user, so the parameter user_id says which")
             operation.check_session(call)
-            call.body = _body_of(operation, request.headers, request.scope["versioned_state.body"])
+            body: bytes = request.scope["versioned_state.body"]
+            read = partial(_body_of, operation, request.headers, body)
+            call.body = read() if len(body) <= LARGE else await off_loop(read)
         except RefusalError:
             # A session that is not there gets the one answer whatever else is wrong.
             is_named = (users or grant.user != EVERY_USER) and (operation.session != "required" or call.session_id is not None)
             if operation.must_exist and is_named and not await operation.exists(call):
                 raise absent() from None
             raise
-        return answer(await self._call(operation, call, request.headers), accepted)
+        value = await self._call(operation, call, request.headers)
+        write = partial(answer, value, accepted)
+        return await off_loop(write) if is_large(value) else write()
 
     @staticmethod
     def _check(operation: Operation, grant: Grant, request: Request) -> list[str]:

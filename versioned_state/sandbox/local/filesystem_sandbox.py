@@ -32,7 +32,7 @@ class FilesystemSandbox(Sandbox):
 
     Args:
         folder: as of ``Sandbox``.
-        max_file_bytes: the largest file that is written or read; ``LimitExceededError`` beyond.
+        max_file_bytes: the largest file that is written or read; ``LimitExceededError`` beyond. So it is beyond 256 folders within folders.
     """
 
     sandbox_type: ClassVar[SandboxType] = SandboxType.FILESYSTEM

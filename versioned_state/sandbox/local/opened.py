@@ -15,6 +15,9 @@ from versioned_state.errors import InvalidArgumentError, LimitExceededError, San
 _HIDDEN: Final = ".versioned-state"
 """Files that begin so are not the sandbox's: the engine's records and temporary files."""
 
+MAX_DEPTH: Final = 256
+"""Folders within folders that are made. A workspace commits no more of them."""
+
 _ATTEMPTS: Final = 100
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -59,7 +62,9 @@ def _why_refused(path: str) -> str:
 
 
 def open_folder(root: Path, parts: Sequence[str], *, create: bool = False) -> int:
-    """A descriptor of a folder below another one. Raises ``OSError``, also for a link on the way."""
+    """A descriptor of a folder below another one. Raises ``OSError``, also for a link on the way; ``LimitExceededError``."""
+    if create and len(parts) > MAX_DEPTH:
+        raise LimitExceededError("folders within folders", limit=MAX_DEPTH)
     here = os.open(root, _FOLDER)
     try:
         for name in parts:

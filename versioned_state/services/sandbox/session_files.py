@@ -23,6 +23,7 @@ from typing import Final
 from versioned_state.agents.workspace import Workspace
 from versioned_state.errors import BranchMovedError, DirtyWorkspaceError, QuotaExceededError, UnknownRevisionError
 from versioned_state.repository.history.commit import ROOT_ID
+from versioned_state.sandbox.local.opened import MAX_DEPTH
 from versioned_state.sandbox.local.removal import remove_tree
 from versioned_state.sandbox.local.temporary import TemporaryFolder
 from versioned_state.services.agent_state.reading import commit_of
@@ -30,9 +31,6 @@ from versioned_state.services.agent_state.state_service import VersionedStateSer
 from versioned_state.services.agent_state.writer import SessionGoneError
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.state.versioned import Versioned
-
-_MAX_DEPTH: Final = 256
-"""Folders within folders, beyond which a workspace refuses them."""
 
 _BYTES_OF_A_FILE: Final = 4096
 """What a file counts beside its content."""
@@ -142,7 +140,7 @@ class SessionFiles:
                 size += _BYTES_OF_A_FILE + found.st_size
                 if size > self._max_bytes:
                     raise QuotaExceededError("the size of the files of the sandboxes", limit=self._max_bytes)
-                if stat.S_ISDIR(found.st_mode) and depth < _MAX_DEPTH:
+                if stat.S_ISDIR(found.st_mode) and depth < MAX_DEPTH:
                     waiting.append((folder / name, depth + 1))
 
 
