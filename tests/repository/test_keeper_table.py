@@ -14,18 +14,19 @@ from tests.support.histories import Clock
 from tests.support.worlds import is_fast
 from versioned_state import Cache, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import StateError, StorageError, StorageFullError
-from versioned_state.objects.keys import GC, KEEPER_PAGES, KEEPERS
+from versioned_state.objects.keys import GC, GC_MARKS, KEEPER_PAGES, KEEPERS
 from versioned_state.storage.wrapper import Wrapper
 
 NOW = timedelta(0)
 
 
 class BeforePages(Wrapper):
-    """A store that acts when a gc begins to write its table, once all garbage is deleted."""
+    """A store that acts when a gc is about to write its table, once all garbage is deleted; or its marks."""
 
-    def __init__(self, store: KVStore, act: Callable[[], None]) -> None:
+    def __init__(self, store: KVStore, act: Callable[[], None], *, pages: str = KEEPER_PAGES) -> None:
         super().__init__(store)
         self._act = act
+        self._pages = pages
 
     def apply(
         self,
@@ -35,7 +36,7 @@ class BeforePages(Wrapper):
         *,
         objects: Mapping[str, bytes] | None = None,
     ) -> bool:
-        if any(key.startswith(KEEPER_PAGES) for key in puts):
+        if any(key.startswith(self._pages) for key in puts):
             self._act()
         return super().apply(expected, puts, deletes, objects=objects)
 
@@ -172,3 +173,20 @@ def test_the_marks_of_slices_do_not_outlive_objects_that_a_whole_gc_deleted(monk
         pass
     assert_whole(store)
     assert contents(store) == before_it
+
+
+def test_a_slice_that_was_delayed_does_not_mix_its_marks_with_those_of_another_one(monkeypatch):
+    monkeypatch.setattr("versioned_state.repository.history.reach.BATCH", 2)
+    store = Memory()
+    pruned(store)
+    marks: list[dict[str, bytes]] = []
+
+    def others_take_its_place() -> None:
+        if not marks:
+            assert not Repository(store, clock=Clock(1_770_000_000_000_000)).gc(time_limit=1e-9, force=True).finished
+            marks.append(dict(store.items(GC_MARKS)))
+
+    late = BeforePages(store, others_take_its_place, pages=GC_MARKS)
+    with pytest.raises(StateError, match="took this one's place"):
+        Repository(late, clock=Clock(1_760_000_000_000_000)).gc(time_limit=1e-9)
+    assert dict(store.items(GC_MARKS)) == marks[0]

@@ -198,7 +198,8 @@ class NodeCache(OrderedDict[bytes, Node]):
         """Add a node. The nodes used longest ago give way to it."""
         if address in self:
             return
-        node.size = raw_size + _NODE_COST + _ITEM_COST * len(node.items)
+        # The items have about the bytes of the raw form once more, which a node that was written keeps as well.
+        node.size = raw_size * (1 if node.raw is None else 2) + _NODE_COST + _ITEM_COST * len(node.items)
         self[address] = node
         self.size += node.size
         while self.size > self.max_bytes:
