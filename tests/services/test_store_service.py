@@ -203,8 +203,19 @@ async def test_a_store_that_hangs_is_not_healthy(monkeypatch: pytest.MonkeyPatch
         assert not await service.health()
         assert not await service.health()
         gate.open.set()
-        await until(lambda: not service._lanes._open)  # type: ignore[union-attr]
+        await until(lambda: not service._probe._open)  # type: ignore[union-attr]
         assert await service.health()
+
+
+@in_event_loop
+async def test_a_service_with_much_to_do_is_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("versioned_state.services.store_service._HEALTH_S", 0.5)
+    async with Counters(threads=1) as service:
+        let_go = Event()
+        busy = asyncio.ensure_future(service._run("busy", lambda: let_go.wait(20)))
+        assert await service.health()
+        let_go.set()
+        assert await busy
 
 
 @in_event_loop

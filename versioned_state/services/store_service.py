@@ -87,6 +87,7 @@ class StoreService(ServiceWithLifecycleManager):
         self._stopped = False
         self._repository: Repository | None = None
         self._lanes: Lanes | None = None
+        self._probe: Lanes | None = None  # for health: it must not wait behind the calls of sessions
         self._handles: Handles | None = None
         self._own_store: KVStore | None = None
         self._in_memory = store is None or isinstance(store, Memory)
@@ -120,12 +121,12 @@ class StoreService(ServiceWithLifecycleManager):
 
     async def health(self) -> bool:
         """Whether the service is started, and its store answers within two seconds. Never raises."""
-        lanes, repository = self._lanes, self._repository
-        if not self._started or lanes is None or repository is None:
+        probe, repository = self._probe, self._repository
+        if not self._started or probe is None or repository is None:
             return False
         try:
-            # A lane of its own: a store that hangs has one such call, not one for each question.
-            answer = wrap_future(lanes.submit(_HEALTH, lambda: repository.store.get(FORMAT) is not None))
+            # One lane: a store that hangs has one such call, not one for each question.
+            answer = wrap_future(probe.submit(_HEALTH, lambda: repository.store.get(FORMAT) is not None))
         except LanesClosedError:
             return False
         done, _ = await wait((answer,), timeout=_HEALTH_S)
@@ -173,19 +174,21 @@ class StoreService(ServiceWithLifecycleManager):
                 raise
             self._own_store = cached
         self._handles = Handles(self._limit, self._open_handle)
+        self._probe = Lanes(1)
         self._lanes = Lanes(self._threads)
 
     def _stop(self) -> None:
         with self._turn:
-            lanes, handles, store = self._lanes, self._handles, self._own_store
+            lanes, probe, handles, store = self._lanes, self._probe, self._handles, self._own_store
             self._started, self._stopped = False, True
-            if lanes is None or handles is None:
+            if lanes is None or probe is None or handles is None:
                 return
             try:
                 lanes.close()
+                probe.close()
                 handles.close()
             finally:
-                self._lanes = self._handles = self._own_store = None
+                self._lanes = self._probe = self._handles = self._own_store = None
                 if store is not None:
                     self._repository = None
                     store.close()
