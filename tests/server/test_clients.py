@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,15 @@ from tests.support.event_loop import in_event_loop
 from tests.support.servers.proxy import Fault, Proxy
 from tests.support.services.served import ALICE
 from tests.support.services.zygote import Forked, Zygote
-from versioned_state.errors import InvalidArgumentError, PickleRefusedError, ServiceNotStartedError
+from versioned_state.errors import (
+    InvalidArgumentError,
+    PickleRefusedError,
+    ServiceNotStartedError,
+    UnknownOutcomeError,
+    UnreachableStoreError,
+)
 from versioned_state.services import RemoteSessionHistoryService, RemoteStateService
+from versioned_state.services.remote import bodies
 from versioned_state.services.schemas.session import Session
 
 
@@ -111,3 +121,22 @@ def test_arguments_that_make_no_sense(url: Any, token: Any, options: dict[str, A
     with pytest.raises(InvalidArgumentError, match="nothing was opened") as caught:
         RemoteStateService(url, token, **options)
     assert "SECRET@" not in str(caught.value)
+
+
+@in_event_loop
+async def test_an_answer_that_does_not_unpack_is_an_error_of_this_library() -> None:
+    def answer(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                with listener.accept()[0] as client:
+                    client.recv(65536)
+                    head = f"HTTP/1.1 200 OK\r\nContent-Type: {bodies.NATIVE}\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\n"
+                    client.sendall(f"{head}abc".encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=answer, args=(listener,), daemon=True).start()
+        async with RemoteStateService(f"http://127.0.0.1:{listener.getsockname()[1]}", "t", attempts=2) as service:
+            with pytest.raises(UnreachableStoreError, match="DecodingError"):
+                await service.export_state("u")
+            with pytest.raises(UnknownOutcomeError):
+                await service.save_state("u", {})

@@ -219,7 +219,7 @@ class RemoteService(ServiceWithLifecycleManager):
                 failure = UnreachableStoreError(f"the server at {self._url} cannot be reached: {error}", remains="nothing was changed")
                 failure.__cause__ = error
                 continue
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:  # a body that does not decode, too
                 in_doubt = in_doubt or write
                 failure = UnreachableStoreError(f"the server at {self._url} did not answer: {type(error).__name__}")
                 failure.__cause__ = error
