@@ -8,7 +8,7 @@ that was delayed, and that another gc has replaced, deletes nothing more; and ev
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -319,7 +319,7 @@ class _Sweep(Collector):
             try:
                 self._mark_and_delete()
             except _TimeOverError:
-                save_marks(self._store, self._marking.seen, self._marking.pending, self.record.sweeps, self._since)
+                save_marks(self._store, self._marking.seen, self._marking.pending, self.record.sweeps, self._since, put=self._put_as_owner)
                 self.end()
                 return False
         return True
@@ -375,12 +375,16 @@ class _Sweep(Collector):
         salt = new_salt()
         try:
             top = write_pages(self._store, self._marking.seen, marking, salt, self._beat)
-            while not self._store.apply({GC: self.record.stored}, {KEEPERS: top}):
-                self.look()
+            self._put_as_owner({KEEPERS: top})
         except StorageFullError:
             drop_pages(self._store, of=salt)
         else:
             drop_older(self._store, marking, salt)
+
+    def _put_as_owner(self, puts: Mapping[str, bytes]) -> None:
+        """Put some keys, on the condition that this is still the owner: one that was delayed must not write over those of another."""
+        while not self._store.apply({GC: self.record.stored}, puts):
+            self.look()
 
     def _drop_cuts(self) -> None:
         """Drop the deleted commits from the record of shallow history, on the condition that no writer has put one of them to use."""

@@ -8,7 +8,7 @@ one removes the marks before it deletes anything, since a commit may come back w
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -32,11 +32,14 @@ Pending = list[tuple[Reference, int]]
 """References that are still to be followed, each with the number of the keeper for which."""
 
 
-def save_marks(store: KVStore, seen: KeeperSet, pending: Pending, sweeps: int, since: int | None) -> None:
+def save_marks(
+    store: KVStore, seen: KeeperSet, pending: Pending, sweeps: int, since: int | None, *, put: Callable[[Mapping[str, bytes]], None]
+) -> None:
     """Keep the marks of a gc. A store that fails, or has no room, keeps none: the next gc begins anew.
 
     Args:
         since: the number of the marking, as in ``GcRecord.marking``; None if it knows the keepers no more.
+        put: puts keys as long as this gc is the owner, and raises otherwise.
     """
     with suppress(StorageError):
         clear_marks(store)
@@ -45,18 +48,18 @@ def save_marks(store: KVStore, seen: KeeperSet, pending: Pending, sweeps: int, s
         marks = seen.items()
         number = 1
         while some := list(islice(marks, _AT_ONCE)):
-            _put(store, number, [b"".join(address for address, _ in some), struct.pack(f"<{len(some)}Q", *(value for _, value in some))])
+            put(_part(number, [b"".join(address for address, _ in some), struct.pack(f"<{len(some)}Q", *(value for _, value in some))]))
             number += 1
         pages = number
         while words := list(islice(names, _AT_ONCE)):
-            _put(store, number, words)
+            put(_part(number, words))
             number += 1
-        _put(store, 0, [pages, number, sweeps, since, waiting])  # last: without it the others are not read
+        put(_part(0, [pages, number, sweeps, since, waiting]))  # last: without it the others are not read
 
 
-def _put(store: KVStore, number: int, fields: Sequence[object]) -> None:
+def _part(number: int, fields: Sequence[object]) -> dict[str, bytes]:
     key = gc_marks_key(number)
-    store.apply({}, {key: write_record(key, msgpack.packb(fields, unicode_errors="surrogatepass"))})
+    return {key: write_record(key, msgpack.packb(fields, unicode_errors="surrogatepass"))}
 
 
 def load_marks(store: KVStore, seen: KeeperSet, sweeps: int) -> tuple[Pending, int | None] | None:
