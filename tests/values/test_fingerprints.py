@@ -214,15 +214,17 @@ def test_a_list_that_changed_within_a_dict_is_compared_once():
     assert same == cell
 
 
-def test_a_list_that_was_compared_and_changed_then_is_compared_again():
-    value: dict[str, Any] = {"a": [f"{n} " * 20 for n in range(300)], "b": [f"{n} " * 20 for n in range(300)]}
+@pytest.mark.parametrize("is_within", [False, True])
+def test_a_list_that_was_compared_and_changed_then_is_compared_again(is_within):
+    elements: list[str] = [f"{n} " * 20 for n in range(300)]
+    value: Any = {"a": elements} if is_within else elements
     encoder, _ = encoder_that_counts()
     _, base = encoder.encode(value, None, "a")
-    for key, at in [("a", 0), ("b", 299), ("a", 150), ("b", 3)]:
-        value[key][at] = "before"
+    for at in (0, 299, 150, 3):
+        elements[at] = f"before {at}"
         assert base is not None
         assert not encoder.fingerprinter.is_unchanged(value, base)
-        value[key][at - 100] = "after"
+        elements[at - 100] = f"after {at}"
         cell, base = encoder.encode(value, base, "a")
         assert cell == encoder_that_counts()[0].encode(value, None, "a")[0]
 
