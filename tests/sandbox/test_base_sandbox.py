@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -309,7 +310,11 @@ def test_limits_beyond_those_of_the_system():
 def test_the_supervisor_killed_from_outside_costs_the_names_alone():
     with BaseSandbox() as sandbox:
         sandbox.run_ipython_cell("x = 1")
-        assert sandbox._process is not None
-        os.kill(sandbox._process._supervisor.pid, 9)
+        process = sandbox._process
+        assert process is not None
+        os.kill(process._supervisor.pid, 9)
+        # What it started in a namespace ends a moment later, and may answer until then. The socket ends with the last of them.
+        process._channel.settimeout(20)
+        assert process._channel.recv(1, socket.MSG_PEEK) == b""
         assert "names are lost" in sandbox.run_ipython_cell("x")
         assert "NameError" in sandbox.run_ipython_cell("x")
