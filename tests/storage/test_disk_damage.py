@@ -17,7 +17,7 @@ import pytest
 from tests.support.numbered_batches import batch, check_is_prefix, fill
 from tests.support.processes import ROOT, fork, join
 from versioned_state.errors import CorruptStoreError, NotAStoreError, StateError, StorageError, StorageFullError
-from versioned_state.storage import Disk
+from versioned_state.storage import Disk, DiskCache
 
 FILE = "store.sqlite3"
 WAL = f"{FILE}-wal"
@@ -190,6 +190,18 @@ def test_failing_writes_of_the_system_change_nothing(tmp_path: Path) -> None:
         store.close()
         with Disk(tmp_path) as again:
             assert check_is_prefix(again) == acknowledged + 99
+
+    join(fork(work))
+
+
+@pytest.mark.parametrize("kind", [Disk, DiskCache])
+def test_the_error_names_the_call_of_the_system_that_failed(tmp_path: Path, kind: type[Disk | DiskCache]) -> None:
+    def work() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        with kind(tmp_path) as store:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+            with pytest.raises(StorageError, match="disk I/O error, SQLITE_IOERR_WRITE"):
+                store.set("k", bytes(200_000))
 
     join(fork(work))
 

@@ -260,7 +260,9 @@ def translate(error: sqlite3.Error | OverflowError | UnicodeDecodeError, file: P
 
 def _meaning(code: int, file: Path, error: BaseException | None) -> StateError:
     kind, message, remains, hint = _MEANINGS.get(code) or _MEANINGS.get(code & 0xFF) or _UNKNOWN
-    return kind(f"{file} {message} ({error})", remains=remains, hint=hint)
+    # SQLite has one text for 30 failures of the system's calls ("disk I/O error"), and a name for each.
+    name = f", {getattr(error, 'sqlite_errorname', code)}" if code > 0xFF else ""
+    return kind(f"{file} {message} ({error}{name})", remains=remains, hint=hint)
 
 
 def _code(error: BaseException | None) -> int:
