@@ -21,6 +21,9 @@ GetMany = Callable[[Iterable[str]], Mapping[str, bytes]]
 _SEGMENTS_AT_ONCE: Final = 512
 """Segments that are read, and held, at once, so that envelopes which name any number of them cannot fill the memory."""
 
+_OBJECT_BYTES: Final = 150
+"""Of memory that a staged object takes besides its bytes, about."""
+
 
 class Reader(Protocol):
     """Whatever objects are read from."""
@@ -101,6 +104,11 @@ class Staging:
     def store(self) -> ObjectStore:
         """The store beneath."""
         return self._store
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that the staged objects take, about. Cost: O(1)."""
+        return self._size + _OBJECT_BYTES * len(self._staged)
 
     def __len__(self) -> int:
         return len(self._staged)

@@ -54,7 +54,7 @@ def services_over(store: KVStore) -> Services:
     return Services(
         state=VersionedStateService(repository),
         history=VersionedSessionHistoryService(repository, create_missing=False),
-        opening=VersionedSessionHistoryService(repository, create_missing=True),
+        opening=VersionedSessionHistoryService(repository, create_missing=True, handles=0),  # its sessions go on in ``history``
         memory=VersionedMemoryService(repository),
     )
 

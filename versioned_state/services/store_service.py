@@ -36,6 +36,7 @@ Item = TypeVar("Item")
 
 THREADS: Final = 32
 HANDLES: Final = 256
+HANDLE_BYTES: Final = 64 << 20
 _HEALTH_S: Final = 2.0
 """How long the store may take to answer ``health``."""
 
@@ -51,7 +52,8 @@ class StoreService(ServiceWithLifecycleManager):
         store: a ``KVStore``, a ``Repository`` or a URL, as ``open_store`` takes it; memory if there is none. A URL is opened by ``start``
             and closed by ``stop``; the others stay open.
         threads: calls on the store that are under way at once.
-        handles: sessions that stay open between calls.
+        handles: sessions that stay open between calls, so that the next one costs what changed since.
+        handle_bytes: of memory that they take together, about. Those that were used longest ago are closed first.
         cache_bytes: the size of the cache of a store across a network that a URL names; 0 for none.
         encryption_key: as for ``open_store``.
     """
@@ -69,6 +71,7 @@ class StoreService(ServiceWithLifecycleManager):
         *,
         threads: int = THREADS,
         handles: int = HANDLES,
+        handle_bytes: int = HANDLE_BYTES,
         cache_bytes: int = CACHE_BYTES,
         encryption_key: bytes | None = None,
     ) -> None:
@@ -76,10 +79,12 @@ class StoreService(ServiceWithLifecycleManager):
             raise InvalidArgumentError(f"{type(store).__name__} is not a store, a Repository or a URL", remains="nothing was opened")
         count("threads", threads, least=1)
         count("handles", handles)
+        count("handle_bytes", handle_bytes)
         count("cache_bytes", cache_bytes)
         self._place = store
         self._threads = threads
         self._limit = handles
+        self._handle_bytes = handle_bytes
         self._cache_bytes = cache_bytes
         self._encryption_key = encryption_key
         self._turn = Lock()  # of start and stop
@@ -173,7 +178,7 @@ class StoreService(ServiceWithLifecycleManager):
                 store.close()
                 raise
             self._own_store = cached
-        self._handles = Handles(self._limit, self._open_handle)
+        self._handles = Handles(self._limit, self._handle_bytes, self._open_handle)
         self._probe = Lanes(1)
         self._lanes = Lanes(self._threads)
 

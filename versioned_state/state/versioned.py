@@ -132,6 +132,11 @@ class Versioned(BranchOperations):
         return self._handle.worktree
 
     @property
+    def _held_bytes(self) -> int:
+        """Bytes of memory that the handle takes, about, besides live values and what each handle needs."""
+        return self._worktree.held_bytes
+
+    @property
     def aio(self) -> VersionedAio:
         """The calls that ask the store, as coroutines that run them off the event loop: ``await state.aio.commit("round 1")``."""
         from versioned_state.state.aio.twins import VersionedAio

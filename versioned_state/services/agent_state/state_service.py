@@ -374,8 +374,10 @@ class VersionedStateService(StoreService, StateService):
         while True:
             taken = None
             try:
-                taken = handle or handles.take(branch) or self._open_handle(branch)
+                taken = handles.take(branch) if handle is None else handle
                 handle = None
+                if taken is None:  # not if it is false, as the handle of an empty state is
+                    taken = self._open_handle(branch)
                 assert isinstance(taken, SessionHandle)
                 if encoded is None:
                     encoded = taken.encoded(content, anew=bool(erasures))

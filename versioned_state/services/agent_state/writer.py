@@ -46,6 +46,9 @@ _FLUSH_AT: Final = 1 << 21
 _CACHE_BYTES: Final = 1 << 17
 """Of decoded nodes in memory: more than the path to the end of a list, where most states grow. A server keeps hundreds of handles."""
 
+_CELL_BYTES: Final = 300
+"""Of memory that a key of the state before takes, about, besides its cell."""
+
 _SAVED: Final = Resolving(remains="nothing was saved")
 
 
@@ -144,6 +147,11 @@ class SessionHandle(Versioned):
         self._cells: dict[bytes, tuple[bytes, Baseline | None]] = {}  # of the state that was saved last through this handle
         self._content_of: Commit | None = None  # the commit whose keys these are
         self._rounds: tuple[Commit, Rounds] | None = None
+
+    @property
+    def _held_bytes(self) -> int:
+        cells = sum(_CELL_BYTES + len(cell) + (0 if base is None else base.held_bytes) for cell, base in self._cells.values())
+        return super()._held_bytes + self._nodes.held_bytes + cells
 
     @property
     def is_warm(self) -> bool:

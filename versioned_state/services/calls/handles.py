@@ -1,4 +1,4 @@
-"""``Handles``: the handles of the sessions that were used last, kept open for the next call. Layer: services."""
+"""``Handles``: the handles of the sessions that were used last, kept open for the next call within bounds. Layer: services."""
 
 from __future__ import annotations
 
@@ -6,22 +6,32 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
+from typing import Final
 
 from versioned_state.state.versioned import Versioned
+
+_HANDLE_BYTES: Final = 32_000
+"""Of memory that a handle takes that has loaded nothing, about."""
 
 
 class Handles:
     """Open handles by branch, the least recently used of which are closed. Safe for many threads.
 
+    A handle in use counts for neither limit, and is not closed. One that is larger than ``max_bytes`` is closed after each call.
+
     Args:
         limit: handles that stay open between calls. Each one has in memory what its calls loaded.
+        max_bytes: of memory that these handles take together, about.
         open: opens the handle of a branch.
     """
 
-    def __init__(self, limit: int, open: Callable[[str], Versioned]) -> None:  # noqa: A002 - what it does
+    def __init__(self, limit: int, max_bytes: int, open: Callable[[str], Versioned]) -> None:  # noqa: A002 - what it does
         self._limit = limit
+        self._max_bytes = max_bytes
         self._open = open
         self._idle: OrderedDict[str, Versioned] = OrderedDict()
+        self._sizes: dict[str, int] = {}  # of the idle ones, which do not grow
+        self._bytes = 0
         self._lock = Lock()
 
     @contextmanager
@@ -30,9 +40,8 @@ class Handles:
 
         If the block raises, the handle is closed and not used again: what it has staged is gone with it.
         """
-        with self._lock:
-            state = self._idle.pop(branch, None)
-        if state is None:
+        state = self.take(branch)
+        if state is None:  # an empty one is false
             state = self._open(branch)
         try:
             yield state
@@ -44,7 +53,7 @@ class Handles:
     def take(self, branch: str) -> Versioned | None:
         """The handle of a branch if one is open and idle. It is the caller's then, until ``give``; one that is dropped is closed."""
         with self._lock:
-            return self._idle.pop(branch, None)
+            return self._pop(branch) if branch in self._idle else None
 
     def give(self, branch: str, state: Versioned) -> None:
         """Keep a handle for the next call."""
@@ -52,8 +61,7 @@ class Handles:
 
     def forget(self, branch: str) -> None:
         """Close the handle of a branch, if there is one and no call uses it."""
-        with self._lock:
-            state = self._idle.pop(branch, None)
+        state = self.take(branch)
         if state is not None:
             close_handle(state)
 
@@ -61,17 +69,24 @@ class Handles:
         """Close all handles that no call uses."""
         with self._lock:
             idle, self._idle = self._idle, OrderedDict()
+            self._sizes, self._bytes = {}, 0
         for state in idle.values():
             close_handle(state)
 
     def _keep(self, branch: str, state: Versioned) -> None:
+        size = _HANDLE_BYTES + state._held_bytes
         with self._lock:
-            over = [self._idle.pop(branch)] if branch in self._idle else []
-            self._idle[branch] = state
-            while len(self._idle) > self._limit:
-                over.append(self._idle.popitem(last=False)[1])
+            over = [self._pop(branch)] if branch in self._idle else []
+            self._idle[branch], self._sizes[branch] = state, size
+            self._bytes += size
+            while len(self._idle) > self._limit or self._bytes > self._max_bytes:
+                over.append(self._pop(next(iter(self._idle))))
         for each in over:
             close_handle(each)
+
+    def _pop(self, branch: str) -> Versioned:
+        self._bytes -= self._sizes.pop(branch)
+        return self._idle.pop(branch)
 
 
 def close_handle(state: Versioned) -> None:

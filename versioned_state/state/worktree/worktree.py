@@ -83,6 +83,12 @@ class Worktree:
     def tree(self, tree: Tree) -> None:
         self._tracked.tree = tree
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that decoded nodes and baselines take, about; live values are their holders'. Cost: the tracked keys."""
+        bases = [entry.base for entry in self._entries.values() if entry.base is not None]
+        return self._nodes.held_bytes + sum(base.held_bytes for base in bases)
+
     def cell(self, key: bytes) -> bytes | None:
         """The cell of a key as of the head."""
         return self._tracked.cell(key)

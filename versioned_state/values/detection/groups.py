@@ -21,6 +21,9 @@ GROUP_SIZE: Final = 64
 GROUP_BYTES: Final = 1 << 15
 """Packed bytes from which a group takes no more elements, for the same reason."""
 
+_HELD_BYTES: Final = 200
+"""Of memory that a group takes, about: its fingerprint and its numbers."""
+
 Fingerprint = int | tuple[bytes, ...] | None
 """Not negative: of JSON types. Negative: of other types, packed by an ``ExactPacker``. A tuple: the leaves that the run was read
 from, which give way to a hash at the first comparison, so that loading a list hashes nothing. None: the run cannot be packed, and is
@@ -61,9 +64,10 @@ class Groups:
         least: bytes that the cells of each group have together, at least; 0 if it has a child.
         total: elements in all groups.
         packed: bytes that the cells of all groups have together, at least: a value that holds them is that long.
+        held_bytes: of memory that the groups and their children take, about.
     """
 
-    __slots__ = ("children", "fingerprints", "least", "packed", "sizes", "total", "weights")
+    __slots__ = ("children", "fingerprints", "held_bytes", "least", "packed", "sizes", "total", "weights")
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -73,6 +77,7 @@ class Groups:
         self.children: list[Any] = []
         self.total = 0
         self.packed = 0
+        self.held_bytes = 0
 
     def add(self, size: int, fingerprint: Fingerprint, weight: int, child: Any = None, *, least: int = 0) -> None:
         self.sizes.append(size)
@@ -82,6 +87,7 @@ class Groups:
         self.children.append(child)
         self.total += size
         self.packed += self._packed_of(len(self.sizes) - 1)
+        self.held_bytes += _held_by(child)
 
     def extend(self, other: Groups) -> None:
         self.sizes += other.sizes
@@ -91,6 +97,7 @@ class Groups:
         self.children += other.children
         self.total += other.total
         self.packed += other.packed
+        self.held_bytes += other.held_bytes
 
     def replaced(self, first: int, last: int, other: Groups) -> Groups:
         """A copy in which the groups [first, last) are replaced by others."""
@@ -102,6 +109,7 @@ class Groups:
         new.children = [*self.children[:first], *other.children, *self.children[last:]]
         new.total = self.total + other.total - sum(self.sizes[first:last])
         new.packed = self.packed + other.packed - sum(map(self._packed_of, range(first, last)))
+        new.held_bytes = self.held_bytes + other.held_bytes - sum(map(_held_by, self.children[first:last]))
         return new
 
     def hashed(self, group: int, fingerprint: int, weight: int) -> None:
@@ -131,3 +139,7 @@ class Groups:
             headers = 5
         weight = self.weights[group]
         return weight - headers if weight > headers else 0
+
+
+def _held_by(child: Any) -> int:
+    return _HELD_BYTES if child is None else _HELD_BYTES + int(child.held_bytes)

@@ -239,6 +239,11 @@ class Nodes:
         self.reader = self._staging = staging
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that the decoded nodes and the staged objects take, about. Cost: O(1)."""
+        return self._cache.size + (0 if self._staging is None else self._staging.held_bytes)
+
+    @property
     def staging(self) -> Staging:
         """Where new objects go."""
         assert self._staging is not None, "these nodes are for reading"
