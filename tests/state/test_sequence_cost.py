@@ -70,6 +70,19 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_a_run_of_elements_takes_one_call_of_the_store_a_level_wherever_it_lies(size):
+    def requests(start: int, count: int) -> int:
+        state, store = cold(size, f"run-{start}-{count}")
+        assert [each["n"] for each in state.sequence("list")[start : start + count]] == list(range(start, start + count))
+        return store.counts.round_trips
+
+    one = requests(0, 1)
+    # The last node of a level may be in segments, which takes a call more.
+    levels = {requests(start, 200) for start in range(0, size - 200, size // 23)} | {requests(size - 200, 200)}
+    assert levels == {one, one + 1}
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_and_its_commit_cost_what_they_touch(name):
     costs: dict[int, Counts] = {}

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from versioned_state.repository.views.sequence import BATCH, PartialSequence, position
+from versioned_state.repository.views.sequence import BATCH, PartialSequence, pick, position
 from versioned_state.state.state import locked
 
 if TYPE_CHECKING:
@@ -66,13 +66,16 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
     @locked
     def __getitem__(self, index: Any) -> Any:
         live = self._live()
-        return super().__getitem__(index) if live is None else live[index]
+        return pick(index, self._worktree.lists.length(self._key), self._read_stored) if live is None else live[index]
 
     @locked
     def _read(self, picked: range) -> list[Any]:
         live = self._live()
         if live is not None:
             return live[picked.start : picked.stop : picked.step]
+        return self._read_stored(picked)
+
+    def _read_stored(self, picked: range) -> list[Any]:
         values = self._worktree.lists.read(self._key, picked)
         if self._worktree.read_check is not None:
             self._worktree.read_check.check_elements(self._key, picked, values)

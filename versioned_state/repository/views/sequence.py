@@ -27,11 +27,7 @@ class PartialSequence(Sequence[Any]):
     @overload
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            picked = range(len(self))[index]
-            return self._read(picked) if picked.step > 0 else self._read(picked[::-1])[::-1]
-        at = position(index, len(self), "list index out of range")
-        return self._read(range(at, at + 1))[0]
+        return pick(index, len(self), self._read)
 
     def __iter__(self) -> Iterator[Any]:
         start = 0
@@ -95,6 +91,15 @@ class PartialSequence(Sequence[Any]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self)}>"
+
+
+def pick(index: Any, length: int, read: Callable[[range], list[Any]]) -> Any:
+    """``sequence[index]``, by a reader of rising ranges. Raises as ``list``."""
+    if isinstance(index, slice):
+        picked = range(length)[index]
+        return read(picked) if picked.step > 0 else read(picked[::-1])[::-1]
+    at = position(index, length, "list index out of range")
+    return read(range(at, at + 1))[0]
 
 
 def position(index: Any, length: int, error: str) -> int:

@@ -231,7 +231,7 @@ class Snapshot(Mapping[str, Any]):
 
     def _elements(self, tree: Tree, picked: range) -> list[Any]:
         with self._lock:
-            return self._decoder.decode_many(list(cells_at(self._nodes, tree, picked)))
+            return self._decoder.decode_many(cells_at(self._nodes, tree, picked))
 
     def copy(self) -> dict[str, Any]:
         """All keys and values as a dict of your own."""

@@ -12,9 +12,9 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
 from versioned_state.objects.address import Address, Kind
-from versioned_state.values.cells import MALFORMED, MAX_BLOB, MAX_DEPTH, MAX_ELEMENTS, MAX_NESTING, Code, code_of, key_of_cell
+from versioned_state.values.cells import MALFORMED, MAX_BLOB, MAX_DEPTH, MAX_ELEMENTS, MAX_NESTING, Code, array_header, code_of, key_of_cell
 from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.codec.scalars import PARTS_READERS, RAW_READERS
+from versioned_state.values.codec.scalars import PARTS_READERS, RAW_READERS, TooDeepError, is_plain
 from versioned_state.values.decode.objects import read_array, read_object, read_scalar
 from versioned_state.values.decode.typed_reader import PENDING, Head, TypedReader
 from versioned_state.values.paths.path import StatePath
@@ -73,7 +73,22 @@ class Decoder:
 
     def decode_many(self, cells: Sequence[bytes]) -> list[Any]:
         """The values of some cells, whose objects are read together. Raises the same."""
+        if (plain := self.plain_values(cells)) is not None:
+            return plain
         return self._run(cells, lambda: [self._read(cell) for cell in cells])  # type: ignore[no-any-return]
+
+    @staticmethod
+    def plain_values(cells: Sequence[bytes]) -> list[Any] | None:
+        """The values of cells that have nothing but JSON types in them, by one call of MessagePack; None if any has more, or is damaged.
+
+        Cost: a third of what ``decode_many`` takes for small dicts.
+        """
+        packed = b"".join((array_header(len(cells)), *cells))
+        try:
+            values: list[Any] = msgpack.unpackb(packed, ext_hook=_refuse)
+            return values if len(values) == len(cells) and is_plain(values) else None
+        except (_ExtensionMetError, TooDeepError, RecursionError, *MALFORMED):
+            return None
 
     def check(self, cells: bytes | memoryview, *, code: int | None = None) -> None:
         """Decode packed cells and follow no reference; raises what ``decode`` would raise for them.
@@ -397,6 +412,14 @@ def check_nesting(value: Any, depth: int = 0) -> None:
     if not _only_scalars(map(type, parts)):
         for part in parts:
             check_nesting(part, depth + 1)
+
+
+class _ExtensionMetError(Exception):
+    """A cell has something in it that is not of JSON types."""
+
+
+def _refuse(_code: int, _payload: bytes) -> Any:
+    raise _ExtensionMetError
 
 
 class _NoObjects:

@@ -29,6 +29,9 @@ class Shape(Enum):
     MAP = "map"
     BLOB = "blob"
 
+    # Each member is the only one of its value. The hash of Enum is a Python call, and every node that is read asks for it.
+    __hash__ = object.__hash__
+
 
 _LEAF_KIND: Final = {Shape.SEQUENCE: Kind.SEQUENCE_LEAF, Shape.MAP: Kind.MAP_LEAF, Shape.BLOB: Kind.CHUNK}
 _NODE_KIND: Final = {Shape.SEQUENCE: Kind.SEQUENCE_NODE, Shape.MAP: Kind.MAP_NODE, Shape.BLOB: Kind.SEQUENCE_NODE}

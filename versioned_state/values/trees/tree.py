@@ -96,14 +96,47 @@ def iter_cells(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None)
 _STRIDE: Final = 32
 """The step of a range up to which its elements are read by a walk: its leaves are the same ones anyway."""
 
+_SHORT: Final = 512
+"""Elements up to which the nodes over them are read a level at a time, all in one call of the store, and held at once."""
 
-def cells_at(nodes: Nodes, tree: Tree, picked: range) -> Iterator[bytes]:
-    """The cells of a sequence at the offsets of a rising range, which are there. Cost: the leaves with them, and the paths to those."""
+
+def cells_at(nodes: Nodes, tree: Tree, picked: range) -> list[bytes]:
+    """The cells of a sequence at the offsets of a rising range, which are there. Cost: the leaves with them, and the paths to those.
+
+    A short range takes one call of the store a level.
+    """
     if not picked:
-        return iter(())
-    if picked.step <= _STRIDE:
-        return islice(iter_cells(nodes, tree, picked[0], picked[-1] + 1), 0, None, picked.step)
-    return (cell for at in picked for cell in iter_cells(nodes, tree, at, at + 1))
+        return []
+    if picked.step > _STRIDE:
+        return [cell for at in picked for cell in _cells_between(nodes, tree, at, at + 1)]
+    start, end = picked[0], picked[-1] + 1
+    if end - start <= _SHORT:
+        cells = _cells_between(nodes, tree, start, end)
+        return cells if picked.step == 1 else cells[:: picked.step]
+    return list(islice(iter_cells(nodes, tree, start, end), 0, None, picked.step))
+
+
+def _cells_between(nodes: Nodes, tree: Tree, start: int, end: int) -> list[bytes]:
+    """The cells at offsets [start, end), which are there: the nodes of a level are read together."""
+    row = [(0, top_of(nodes, tree))]
+    while row[0][1].level:
+        below: list[tuple[int, Node, int]] = []
+        for offset, node in row:
+            assert node.counts is not None
+            at = offset
+            for index, count in enumerate(node.counts):
+                if at >= end:
+                    break
+                if at + count > start:
+                    below.append((at, node, index))
+                at += count
+        if len(below) > 1:
+            nodes.fetch(tree.shape, *[node.items[index] for _, node, index in below])
+        row = [(first, nodes.child(tree.shape, node, index)) for first, node, index in below]
+    if len(row) == 1:
+        first, leaf = row[0]
+        return leaf.items[start - first : end - first]
+    return [cell for first, leaf in row for cell in leaf.items[max(start - first, 0) : end - first]]
 
 
 def iter_items(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None) -> Iterator[tuple[bytes, bytes]]:

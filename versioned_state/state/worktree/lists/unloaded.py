@@ -6,7 +6,7 @@ place is a change of the state. One that nobody else can reach is read again whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -78,7 +78,7 @@ class UnloadedLists:
         edits = self._tracked.lists.get(key)
         return (self._tracked.list_cell(key), 0) if edits is None else (edits.cell, edits.version)
 
-    def _stored(self, edits: ListEdits, picked: range) -> Iterator[bytes]:
+    def _stored(self, edits: ListEdits, picked: range) -> list[bytes]:
         tree = self.tree(edits.cell)
         assert tree is not None, "the edits are of a list"
         return cells_at(self._nodes, tree, picked)
@@ -89,7 +89,7 @@ class UnloadedLists:
         values: list[Any] = []
         for piece in edits.between(start, end):
             if isinstance(piece, range):
-                values += self._decoder.decode_many(list(self._stored(edits, piece)))
+                values += self._decoder.decode_many(self._stored(edits, piece))
             else:
                 values += [each.value for each in piece]
         return values
@@ -107,18 +107,14 @@ class UnloadedLists:
                 if isinstance(piece, list):
                     values += [element.value for element in piece[::step]]
                 else:
-                    cells = list(self._stored(edits, piece[::step]))
-                    decoded = self._decoder.decode_live_many(cells)
-                    for index, cell, (value, base) in zip(range(0, len(piece), step), cells, decoded, strict=True):
-                        element = self._made(piece[index], cell, value, base)
-                        values.append(element.value)
-                        if type(element.value) in IMMUTABLE:
-                            continue
-                        if read and read[-1][1] == position + index:
-                            read[-1] = read[-1][0], position + index + 1, read[-1][2]
-                            read[-1][2].append(element)
-                        else:
-                            read.append((position + index, position + index + 1, [element]))
+                    elements = self._elements(piece[::step], self._stored(edits, piece[::step]))
+                    values += [element.value for element in elements]
+                    if step == 1 and IMMUTABLE.isdisjoint(map(type, values[-count:])):
+                        _add_run(read, position, elements)
+                    else:
+                        for at, element in zip(range(position, end, step), elements, strict=False):
+                            if type(element.value) not in IMMUTABLE:
+                                _add_run(read, at, [element])
                 position += count * step
                 break
         if read:
@@ -135,6 +131,14 @@ class UnloadedLists:
     def element(self, at: int | None, cell: bytes) -> Element:
         """An element as it is stored. Raises as a read of a state does."""
         return self._made(at, cell, *self._decoder.decode_live(cell))
+
+    def _elements(self, places: range, cells: list[bytes]) -> list[Element]:
+        """Elements as they are stored, by their places and cells, read together."""
+        plain = self._decoder.plain_values(cells)
+        if plain is not None:
+            return list(map(Element, plain, places, cells))
+        decoded = self._decoder.decode_live_many(cells)
+        return [self._made(at, cell, value, base) for at, cell, (value, base) in zip(places, cells, decoded, strict=True)]
 
     def _made(self, at: int | None, cell: bytes, value: Any, base: Baseline | None) -> Element:
         return Element(value, at, cell, base, None if base is not None else self._fingerprint(value))
@@ -281,3 +285,14 @@ class UnloadedLists:
 
 def _path(key: bytes, index: int) -> str:
     return str(path_of(key).index(index))
+
+
+def _add_run(runs: list[tuple[int, int, list[Element]]], start: int, elements: list[Element]) -> None:
+    """Put elements behind runs; the last one grows by them if they follow it."""
+    end = start + len(elements)
+    if runs and runs[-1][1] == start:
+        first, _, before = runs[-1]
+        before += elements
+        runs[-1] = first, end, before
+    else:
+        runs.append((start, end, elements))
