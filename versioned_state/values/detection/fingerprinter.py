@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any, Final
 
@@ -113,11 +114,22 @@ class Fingerprinter:
 
     def _pack_as_leaves(self, leaves: tuple[bytes, ...], run: list[Any]) -> bytes | None:
         """The packed run if these leaves still hold the same, else None."""
+        return self._pack_as(map(_elements_of, leaves), run)
+
+    def _pack_as(self, parts: Iterable[bytes], run: list[Any]) -> bytes | None:
+        """The packed run if it consists of these parts, which are of JSON types, else None."""
         try:
             packed: bytes = self._pack(run)
         except _CANNOT_PACK:
             return None
-        return packed if packed == array_header(len(run)) + b"".join(map(_elements_of, leaves)) else None
+        return packed if packed == array_header(len(run)) + b"".join(parts) else None
+
+    def same_cells(self, cells: list[bytes], run: list[Any]) -> bool:
+        """Whether a run surely has these cells, each of which was that of a value of JSON types or of one that cannot change.
+
+        Cost: packing it once. No cell begins another: if all of them together are the same, so is each.
+        """
+        return self._pack_as(cells, run) is not None
 
     # Groups
 

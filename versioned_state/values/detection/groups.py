@@ -29,6 +29,9 @@ Fingerprint = int | tuple[bytes, ...] | None
 from, which give way to a hash at the first comparison, so that loading a list hashes nothing. None: the run cannot be packed, and is
 always encoded again."""
 
+UNKNOWN: Final[Fingerprint] = ()
+"""No run has this fingerprint. It stands for one that could not be taken where None says that none is needed."""
+
 # Whoever shapes the values (a user of the agent) must not be able to shape two with one fingerprint.
 _SEED: Final = int.from_bytes(os.urandom(8), "big")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise, repeat
 from typing import Any, Final
 
@@ -52,15 +53,22 @@ class Composer:
     Args:
         nodes: where new objects are staged.
         policy: whether values given to ``encode`` may be pickled; without one, none is.
-
-    Attributes:
-        decoder: reads over the same nodes; objects are shown as ``ObjectInfo``.
     """
 
     def __init__(self, nodes: Nodes, policy: PicklePolicy | None = None) -> None:
         self.nodes = nodes
-        self.decoder = Decoder(nodes)
-        self._encoder = Encoder(nodes, policy)
+        self._policy = policy
+
+    # Made when they are first needed: an append to a large list needs neither, and making them takes longer than all else here.
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """Reads over the same nodes; objects are shown as ``ObjectInfo``."""
+        return Decoder(self.nodes)
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return Encoder(self.nodes, self._policy)
 
     def inline(self, cell: bytes) -> bytes | None:
         """The value of a cell with everything in it; None if that is longer than ``ELEMENT_INLINE``. Cost: reads no more than that."""

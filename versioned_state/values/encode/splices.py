@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from versioned_state.values.cells import ENTRY_INLINE
+from versioned_state.values.cells import ENTRY_INLINE, Code, code_of
 from versioned_state.values.containers import container_of
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.trees.edit import splice_cells
@@ -21,7 +21,7 @@ def elements_of(nodes: Nodes, cell: bytes | None) -> Tree | None:
     return None if found is None or found.head is not None or found.tree.shape is not Shape.SEQUENCE else found.tree
 
 
-def splice_list(composer: Composer, cell: bytes | None, replacements: list[Replacement]) -> bytes:
+def splice_list(composer: Composer, cell: bytes | None, replacements: list[Replacement], elements: Tree | None = None) -> bytes:
     """The cell that a list has in a state after these replacements, which are in order and do not overlap.
 
     It is the cell of the list that has these elements, however it came about. Cost: the touched leaves and a path to each; a list of up
@@ -30,12 +30,15 @@ def splice_list(composer: Composer, cell: bytes | None, replacements: list[Repla
     Args:
         cell: that of a list; None for an empty list that is not stored.
         replacements: their cells have the form of elements of a large list.
+        elements: as ``elements_of`` gives them, if they are known.
     """
     if cell is None:
         tree = empty(Shape.SEQUENCE)
+    elif not replacements:
+        return cell
+    elif elements is not None and code_of(cell) == Code.LIST_TREE:
+        tree = elements
     else:
-        if not replacements:
-            return cell
         container = composer.container(cell, large=True)
         assert container is not None, "the cell is of a list"
         tree = container.tree

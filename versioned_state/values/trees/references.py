@@ -16,7 +16,7 @@ from versioned_state.values.cells import MAX_BLOB, MAX_ELEMENTS, Code, array, co
 from versioned_state.values.trees.nodes import Shape, read_node, write_node
 from versioned_state.values.trees.tree import Tree
 
-SHAPES: Final = {
+SHAPES: Final[dict[int, Shape]] = {
     Code.LIST_TREE: Shape.SEQUENCE,
     Code.TUPLE_TREE: Shape.SEQUENCE,
     Code.SET_TREE: Shape.SEQUENCE,
@@ -64,7 +64,10 @@ def tree_of(cell: bytes, *codes: Code) -> Tree | None:
     code = code_of(cell)
     if code is None or code < Code.LIST_TREE or (codes and code not in codes):
         return None
-    return read_tree(SHAPES[Code(code)], unpack_payload(cell))
+    shape = SHAPES.get(code)
+    if shape is None:
+        raise ValueError(f"an extension of an unknown code, {code}")
+    return read_tree(shape, unpack_payload(cell))
 
 
 def count_of(cell: bytes, code: Code) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final
 from weakref import getweakrefcount
@@ -30,6 +30,14 @@ def is_held(element: Element) -> bool:
     if type(element.value) in IMMUTABLE:
         return False
     return _count is None or _is_held(element, _count)
+
+
+def are_held(elements: Iterable[Element]) -> list[bool]:
+    """``is_held`` of each. Cost: less than one call for each whose value itself is held, as those that were read just now are."""
+    count = _count
+    if count is None:
+        return list(map(is_held, elements))
+    return [(type(element.value) in _CONTAINERS and count(element.value) > _ALONE) or is_held(element) for element in elements]
 
 
 def _is_held(element: Element, count: Callable[[Any], int]) -> bool:

@@ -11,13 +11,14 @@ from functools import partial
 from typing import Any, Final
 
 from versioned_state.state.worktree.entries import IMMUTABLE, UNSTORABLE, Update
-from versioned_state.state.worktree.lists.held import is_held
+from versioned_state.state.worktree.lists.held import are_held, is_held
 from versioned_state.state.worktree.lists.pieces import Element, ListEdits, Piece, StagedList, add_piece
 from versioned_state.state.worktree.tracked import TrackedKeys
 from versioned_state.values.cells import ELEMENT_INLINE
 from versioned_state.values.codec.scalars import TooDeepError, is_plain
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.detection.baselines import Baseline
+from versioned_state.values.detection.groups import GROUP_SIZE, UNKNOWN, Fingerprint
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.inline import plain_cell
@@ -143,14 +144,17 @@ class UnloadedLists:
     def _made(self, at: int | None, cell: bytes, value: Any, base: Baseline | None) -> Element:
         return Element(value, at, cell, base, None if base is not None else self._fingerprint(value))
 
-    def _fingerprint(self, value: Any) -> Any:
-        """The fingerprint of a small value that is not of JSON types."""
+    def _fingerprint(self, value: Any) -> Fingerprint:
+        """The fingerprint of a small value; None if it is of JSON types or cannot change."""
         if type(value) in IMMUTABLE:
             return None
         try:
-            return None if is_plain(value) else self._encoder.fingerprinter.of([value])[0]
+            if is_plain(value):
+                return None
+            fingerprint = self._encoder.fingerprinter.of([value])[0]
         except (TooDeepError, RecursionError):
-            return None
+            return UNKNOWN
+        return UNKNOWN if fingerprint is None else fingerprint
 
     def recall(self, cell: bytes | None, at: int) -> Element:
         """An element of the list that a cell stands for, as one that is not stored there any more."""
@@ -225,19 +229,35 @@ class UnloadedLists:
 
     # Staging
 
-    def _encode(self, element: Element, path: str | Callable[[], str]) -> tuple[bytes, Any]:
-        """The cell and the baseline of an element."""
-        if element.at is None:
-            # A value that a rollback has put there may be known by a baseline whose objects were staged for the rollback alone.
-            return self._encoder.encode(element.value, None, path, limit=ELEMENT_INLINE)
+    def _encode(self, element: Element, path: str | Callable[[], str]) -> tuple[bytes, Baseline | None, Fingerprint]:
+        """The cell, the baseline and the fingerprint of an element."""
         fingerprint = element.fingerprint
         if fingerprint is not None and element.cell is not None and self._encoder.fingerprinter.same(fingerprint, [element.value]):
-            return element.cell, None
-        if element.base is None:  # most elements are small JSON values
+            return element.cell, None, fingerprint
+        is_stored = element.at is not None
+        if element.base is None or not is_stored:  # most elements are small JSON values
             cell = plain_cell(element.value)
             if cell is not None and len(cell) <= ELEMENT_INLINE:
-                return cell, None
-        return self._encoder.encode(element.value, element.base, path, limit=ELEMENT_INLINE)
+                return cell, None, None
+        # A value that a rollback has put there may be known by a baseline whose objects were staged for the rollback alone.
+        cell, base = self._encoder.encode(element.value, element.base if is_stored else None, path, limit=ELEMENT_INLINE)
+        return cell, base, self._fingerprint(element.value) if base is None else None
+
+    def _spliced(self, cell: bytes | None, replacements: list[Replacement]) -> bytes:
+        if cell is not None and not replacements:
+            return cell
+        if self._composer is None:
+            self._composer = Composer(self._nodes)
+        return splice_list(self._composer, cell, replacements, self.tree(cell))
+
+    def _count_as_stored(self, elements: list[Element]) -> int:
+        """How many of the first elements are as they are stored, by packing them all in one call. They may be more."""
+        count = _follow_each_other(elements)
+        if count:
+            picked = elements[:count]
+            if self._encoder.fingerprinter.same_cells([each.cell or b"" for each in picked], [each.value for each in picked]):
+                return count
+        return 0
 
     def encode(self, key: bytes, edits: ListEdits) -> Update:
         """The cell of a list, and the list relative to that. Cost: the elements in memory, and a path to each that changed.
@@ -264,23 +284,54 @@ class UnloadedLists:
                 add_piece(pieces, range(position, position + len(piece)))
                 position += len(piece)
                 continue
-            for element in piece:
-                cell, base = self._encode(element, partial(_path, key, position))
-                if element.at is not None and cell == element.cell:
-                    end_run(element.at)
-                    start = element.at + 1
-                else:
-                    run.append(cell)
-                held = is_held(element)
-                fingerprint = self._fingerprint(element.value) if base is None and cell != element.cell else element.fingerprint
-                new = moved[id(element)] = Element(element.value, position, cell, base, fingerprint)
-                add_piece(pieces, [new] if held else range(position, position + 1))
-                position += 1
+            for first in range(0, len(piece), GROUP_SIZE):
+                group = piece[first : first + GROUP_SIZE]
+                held = are_held(group)  # before other elements are made of these values
+                same = self._count_as_stored(group)
+                encoded = group[:same]
+                if same:
+                    at = group[0].at
+                    assert at is not None, "it is stored"
+                    end_run(at)
+                    start = at + same
+                    if at != position:
+                        encoded = [Element(old.value, position + index, old.cell) for index, old in enumerate(encoded)]
+                for index, element in enumerate(group[same:], position + same):
+                    cell, base, fingerprint = self._encode(element, partial(_path, key, index))
+                    if element.at is not None and cell == element.cell:
+                        end_run(element.at)
+                        start = element.at + 1
+                    else:
+                        run.append(cell)
+                    encoded.append(Element(element.value, index, cell, base, fingerprint))
+                moved.update(zip(map(id, group), encoded, strict=True))
+                _add_held(pieces, encoded, held, position)
+                position += len(group)
         end_run(edits.stored)
-        if self._composer is None:
-            self._composer = Composer(self._nodes)
-        cell = splice_list(self._composer, edits.cell, replacements)
+        cell = self._spliced(edits.cell, replacements)
         return Update(cell, staged_list=StagedList(ListEdits(cell, position, pieces), edits.copy(), moved))
+
+
+def _follow_each_other(elements: list[Element]) -> int:
+    """How many of the first elements are stored one behind the other, as small values of JSON types or as ones that cannot change."""
+    at = elements[0].at
+    if at is None:
+        return 0
+    count = 0
+    for element in elements:
+        if element.at != at + count or element.base is not None or element.fingerprint is not None:
+            break
+        count += 1
+    return count
+
+
+def _add_held(pieces: list[Piece], elements: list[Element], held: list[bool], position: int) -> None:
+    """Put the pieces of stored elements from a position on behind others: an element that nobody holds is in the store only."""
+    if all(held):
+        add_piece(pieces, elements)
+        return
+    for index, (element, each_held) in enumerate(zip(elements, held, strict=True), position):
+        add_piece(pieces, [element] if each_held else range(index, index + 1))
 
 
 def _path(key: bytes, index: int) -> str:
