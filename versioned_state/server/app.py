@@ -2,7 +2,7 @@
 
 ::
 
-    id ── 401 ── 413, 408 ── 503 ── which operation: 404, 405 ── 404: the one answer ── 403, 406, 415, 400, 422 ── the service ── log
+    id ── 401 ── 413 ── 503 ── 408 ── which operation: 404, 405 ── 404: the one answer ── 403, 406, 415, 400, 422 ── the service ── log
 
 The one answer, for a session of another user and for one that is not there, comes before all refusals that would tell the two apart.
 """
@@ -40,7 +40,7 @@ from versioned_state.server.answers import (
     refuse,
     unauthorized,
 )
-from versioned_state.server.limits import DisconnectedError, Limits, read_body, too_many
+from versioned_state.server.limits import Bodies, Body, DisconnectedError, Limits, declared_length, no_room
 from versioned_state.server.log import RequestLog, request_id
 from versioned_state.server.openapi import document
 from versioned_state.server.operations import OPERATIONS, Call, Operation, Services
@@ -70,7 +70,17 @@ class Server:
     limits: Limits = field(default_factory=Limits)
     under_way: set[asyncio.Task[Any]] = field(default_factory=set)
     requests: int = 0
+    bodies: Bodies = field(init=False)
     _writes: dict[tuple[str, str], asyncio.Task[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.bodies = Bodies(self.limits)
+
+    def check_room(self) -> None:
+        """Raise ``RefusalError`` if as many requests are under way as the server takes."""
+        most = self.limits.max_requests
+        if self.requests >= most or len(self.under_way) >= 2 * most:
+            raise no_room("the server has as many requests as it takes")
 
     def application(self) -> Starlette:
         """The ASGI application. Its lifespan starts and stops the services."""
@@ -123,16 +133,17 @@ class Server:
             if not users and grant.user == EVERY_USER:
                 raise malformed("the token is for every user, so the parameter user_id says which")
             operation.check_session(call)
-            body: bytes = request.scope["versioned_state.body"]
+            body: Body = request.scope["versioned_state.body"]
             read = partial(_body_of, operation, request.headers, body)
-            call.body = read() if len(body) <= LARGE else await off_loop(read)
+            call.body = read() if len(body.content) <= LARGE else await off_loop(read)
+            body.content = b""  # the value takes as much once more
         except RefusalError:
             # A session that is not there gets the one answer whatever else is wrong.
             is_named = (users or grant.user != EVERY_USER) and (operation.session != "required" or call.session_id is not None)
             if operation.must_exist and is_named and not await operation.exists(call):
                 raise absent() from None
             raise
-        value = await self._call(operation, call, request.headers)
+        value = await self._call(operation, call, request.headers, body)
         write = partial(answer, value, accepted)
         return await off_loop(write) if is_large(value) else write()
 
@@ -149,8 +160,8 @@ class Server:
             raise malformed(f"answers are {bodies.JSON} or {bodies.NATIVE}, and the request accepts neither", 406)
         return accepted
 
-    async def _call(self, operation: Operation, call: Call, headers: Headers) -> Any:
-        """The result of an operation, which goes on if its client does not wait for it. Raises ``RefusalError``."""
+    async def _call(self, operation: Operation, call: Call, headers: Headers, body: Body) -> Any:
+        """The result of an operation, which goes on if its client does not wait for it, with its body. Raises ``RefusalError``."""
         request = _written(operation, call, headers)
         name = None if request is None else (call.user_id, request.id)
         task = None if name is None else self._writes.get(name)
@@ -158,6 +169,7 @@ class Server:
             task = asyncio.ensure_future(_run(operation, call, request))
             self.under_way.add(task)
             task.add_done_callback(self.under_way.discard)
+            body.belongs_to(task)
             if name is not None:
                 # The client may repeat it before it has ended: both then wait for this one.
                 self._writes[name] = task
@@ -205,18 +217,19 @@ def _written(operation: Operation, call: Call, headers: Headers) -> exactly_once
     return exactly_once.Request(id, None if age is None else float(age))
 
 
-def _body_of(operation: Operation, headers: Headers, body: bytes) -> Any:
+def _body_of(operation: Operation, headers: Headers, body: Body) -> Any:
     """The value of a request's body. Raises ``RefusalError``."""
+    content = body.content
     if operation.body is None:
-        if body:
+        if content:
             raise malformed("the request has a body, and takes none", 400)
         return None
     kind = bodies.media_type(headers.get("content-type", ""))
     try:
         if kind == bodies.NATIVE:
-            value = bodies.decode(body)
+            value = bodies.decode(content)
         elif kind == bodies.JSON:
-            value = bodies.decode_json(body)
+            value = bodies.decode_json(content)
         else:
             raise malformed(f"a body is {bodies.JSON} or {bodies.NATIVE}, as its Content-Type says", 415)
     except LimitExceededError as error:
@@ -268,12 +281,16 @@ class _Guard:
         if grant is None:
             raise unauthorized()
         scope["versioned_state.grant"] = grant
-        scope["versioned_state.body"] = body = await read_body(receive, headers.get("content-length"), server.limits)
-        log.received = len(body)
-        if server.requests >= server.limits.max_requests or len(server.under_way) >= 2 * server.limits.max_requests:
-            raise too_many()
-        server.requests += 1
+        declared = declared_length(headers.get("content-length"), server.limits)
+        server.check_room()
+        scope["versioned_state.body"] = body = await server.bodies.read(receive, declared)
+        log.received = len(body.content)
         try:
-            await self._app(scope, receive, log.send)
+            server.check_room()  # others may have come while the body did
+            server.requests += 1
+            try:
+                await self._app(scope, receive, log.send)
+            finally:
+                server.requests -= 1
         finally:
-            server.requests -= 1
+            body.free()

@@ -26,6 +26,7 @@ from versioned_state.server.tokens import Tokens
 from versioned_state.services.agent_state import VersionedStateService
 from versioned_state.services.memory import VersionedMemoryService
 from versioned_state.services.session_history.session_history_service import VersionedSessionHistoryService
+from versioned_state.services.store_service import HANDLE_BYTES
 from versioned_state.storage import KVStore
 
 _BACKLOG: Final = 2048
@@ -48,14 +49,18 @@ class Options:
     grace: float = 30.0
 
 
-def services_over(store: KVStore) -> Services:
-    """The services that a server offers over a store. Nothing is pickled, whatever the store: others write to it."""
+def services_over(store: KVStore, handle_bytes: int = HANDLE_BYTES) -> Services:
+    """The services that a server offers over a store. Nothing is pickled, whatever the store: others write to it.
+
+    Args:
+        handle_bytes: as for ``StoreService``, for each service.
+    """
     repository = Repository.over(OnceDatabase(store, pickle="refuse"))
     return Services(
-        state=VersionedStateService(repository),
-        history=VersionedSessionHistoryService(repository, create_missing=False),
+        state=VersionedStateService(repository, handle_bytes=handle_bytes),
+        history=VersionedSessionHistoryService(repository, create_missing=False, handle_bytes=handle_bytes),
         opening=VersionedSessionHistoryService(repository, create_missing=True, handles=0),  # its sessions go on in ``history``
-        memory=VersionedMemoryService(repository),
+        memory=VersionedMemoryService(repository, handle_bytes=handle_bytes),
     )
 
 
@@ -70,7 +75,7 @@ def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> 
         StateError: the address cannot be used.
         StorageError: the store failed.
     """
-    server = Server(services_over(store), Tokens.read(options.tokens), options.limits)
+    server = Server(services_over(store, options.limits.handle_bytes), Tokens.read(options.tokens), options.limits)
     listener = _listen(options.host, options.port)
     try:
         config = uvicorn.Config(

@@ -47,6 +47,20 @@ def _seconds(flag: str, default: float, text: str) -> Callable[[Callable[..., An
 @click.option(
     "--max-requests", type=click.IntRange(min=1), default=256, show_default=True, metavar="COUNT", help="The most requests at once."
 )
+@click.option(
+    "--max-bodies",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="The most bytes of the bodies of all requests at once.  [default: four times --max-body]",
+)
+@click.option(
+    "--handle-bytes",
+    type=click.IntRange(min=0),
+    default=64 << 20,
+    show_default=True,
+    metavar="BYTES",
+    help="The memory for open sessions of states, of histories and of memories, each.",
+)
 @_seconds("--timeout", 30, "How long a call may take, and the body of a request.")
 @_seconds("--head-timeout", 10, "How long the head of a request may take.")
 @_seconds("--idle-timeout", 60, "How long a connection may be idle.")
@@ -77,6 +91,8 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
     limits = Limits(
         max_body=options["max_body"],
         max_requests=options["max_requests"],
+        max_bodies=options["max_bodies"] or 0,
+        handle_bytes=options["handle_bytes"],
         head_timeout=options["head_timeout"],
         body_timeout=timeout,
         send_timeout=timeout,

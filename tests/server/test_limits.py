@@ -1,0 +1,230 @@
+"""The room for the bodies of all requests: taken before a body is read, and given back whatever becomes of the request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.event_loop import in_event_loop
+from tests.support.services.gate import Gate, until
+from tests.support.services.served import ALICE
+from tests.support.services.zygote import Zygote
+from versioned_state import Memory
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.server.app import Server
+from versioned_state.server.limits import Limits
+from versioned_state.server.run import services_over
+from versioned_state.server.tokens import Grant, Tokens
+from versioned_state.storage import KVStore
+
+ROOM = 2_000
+LIMITS = Limits(max_body=1_000, max_bodies=ROOM, body_timeout=20)
+
+
+@dataclass
+class Sent:
+    """A request whose body arrives piece by piece, and its answer."""
+
+    server: Server
+    app: Any
+    length: int | None = None
+    path: str = "/v1/state"
+    pieces: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    reads: int = 0
+
+    def __post_init__(self) -> None:
+        headers = [(b"authorization", b"Bearer t"), (b"content-type", b"application/json")]
+        headers += [] if self.length is None else [(b"content-length", b"%d" % self.length)]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": self.path,
+            "raw_path": self.path.encode(),
+            "query_string": b"",
+            "headers": headers,
+        }
+        self.task = asyncio.ensure_future(self.app({**scope, "http_version": "1.1", "root_path": ""}, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        self.reads += 1
+        return await self.pieces.get()
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        self.messages.append(message)
+
+    def put(self, body: bytes, *, more: bool = False) -> None:
+        self.pieces.put_nowait({"type": "http.request", "body": body, "more_body": more})
+
+    async def answer(self) -> tuple[int, dict[bytes, bytes]]:
+        await asyncio.wait_for(self.task, 20)
+        return self.messages[0]["status"], dict(self.messages[0]["headers"])
+
+    async def is_read(self, times: int = 1) -> None:
+        await until(lambda: self.reads >= times)
+
+
+@asynccontextmanager
+async def running(limits: Limits = LIMITS, store: KVStore | None = None) -> AsyncIterator[tuple[Server, Any]]:
+    services = services_over(store or Memory())
+    server = Server(services, Tokens({"t": Grant("alice", frozenset({"read", "write"}))}), limits)
+    async with services:
+        yield server, server.application()
+
+
+def body(size: int) -> bytes:
+    return json.dumps({"a": "x" * (size - 9)}).encode()
+
+
+@in_event_loop
+async def test_a_body_without_room_is_refused_before_it_is_read_and_fits_later() -> None:
+    async with running() as (server, app):
+        first, second = Sent(server, app, 1_000), Sent(server, app, 900)
+        for each in (first, second):
+            await each.is_read()
+        third = Sent(server, app, 101)
+        status, headers = await third.answer()
+        assert (status, headers[b"retry-after"], third.reads) == (503, b"1", 0)
+        small = Sent(server, app, 100)
+        small.put(body(100))
+        assert (await small.answer())[0] == 200
+        first.put(body(1_000))
+        assert (await first.answer())[0] == 200
+        again = Sent(server, app, 101)
+        again.put(body(101))
+        assert (await again.answer())[0] == 200
+        second.put(body(900))
+        assert (await second.answer())[0] == 200
+        assert server.bodies._free == ROOM
+
+
+@in_event_loop
+async def test_a_body_of_unknown_length_takes_room_as_it_arrives() -> None:
+    async with running() as (server, app):
+        chunked, other = Sent(server, app), Sent(server, app, 1_000)
+        await other.is_read()
+        chunked.put(b'{"a": "' + b"x" * 893, more=True)
+        await chunked.is_read(2)
+        assert server.bodies._free == 100
+        third = Sent(server, app)
+        third.put(body(101))
+        assert (await third.answer())[0] == 503
+        chunked.put(b'"}')
+        assert (await chunked.answer())[0] == 200
+        assert server.bodies._free == 1_000
+        other.put(b"", more=True)
+        other.pieces.put_nowait({"type": "http.disconnect"})
+        await other.task
+        assert server.bodies._free == ROOM
+
+
+@pytest.mark.parametrize(
+    ("length", "path", "pieces", "status"),
+    [
+        (5, "/v1/state", [b"{}{}{"], 400),
+        (2, "/v1/nowhere", [b"{}"], 404),
+        (2, "/v1/history/messages", [b"{}"], 422),
+        (None, "/v1/state", [b"x" * 600, b"y" * 600], 413),
+        (1_001, "/v1/state", [], 413),
+        (500, "/v1/state", None, None),
+    ],
+)
+@in_event_loop
+async def test_whatever_becomes_of_a_request_its_room_is_given_back(length: int, path: str, pieces: Any, status: int | None) -> None:
+    async with running() as (server, app):
+        sent = Sent(server, app, length, path)
+        for piece in pieces or ():
+            sent.put(piece, more=piece != pieces[-1])
+        if pieces is None:
+            await sent.is_read()
+            sent.task.cancel()  # the server stops
+            with pytest.raises(asyncio.CancelledError):
+                await sent.task
+        else:
+            assert (await sent.answer())[0] == status
+        assert server.bodies._free == ROOM
+
+
+@in_event_loop
+async def test_slow_clients_do_not_hold_the_room_for_ever() -> None:
+    async with running(Limits(max_body=1_000, max_bodies=1_000, body_timeout=0.05)) as (server, app):
+        slow = Sent(server, app, 1_000)
+        slow.put(b"{", more=True)
+        assert (await slow.answer())[0] == 408
+        assert server.bodies._free == 1_000
+
+
+@in_event_loop
+async def test_a_body_keeps_its_room_as_long_as_its_call_goes_on() -> None:
+    gate = Gate(Memory())
+    async with running(Limits(max_body=1_000, max_bodies=1_000, call_timeout=0.05), gate) as (server, app):
+        gate.open.clear()
+        late = Sent(server, app, 600)
+        late.put(body(600))
+        assert (await late.answer())[0] == 504
+        refused = Sent(server, app, 600)
+        assert (await refused.answer())[0] == 503
+        gate.open.set()
+        await until(lambda: server.bodies._free == 1_000)
+
+
+@in_event_loop
+async def test_as_many_requests_as_there_may_be_are_refused_before_their_bodies_are_read() -> None:
+    gate = Gate(Memory())
+    async with running(Limits(max_requests=1), gate) as (server, app):
+        gate.open.clear()
+        first = Sent(server, app, 100)
+        first.put(body(100))
+        await until(lambda: server.requests == 1)
+        second = Sent(server, app, 100)
+        assert (await second.answer())[0] == 503
+        assert second.reads == 0
+        gate.open.set()
+        assert (await first.answer())[0] == 200
+
+
+@pytest.mark.parametrize("wrong", [{"max_bodies": -1}, {"max_bodies": 1}, {"max_bodies": 1.0}, {"handle_bytes": -1}, {"handle_bytes": "1"}])
+def test_limits_that_make_no_sense(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentError, match="nothing was started"):
+        Limits(**wrong)
+
+
+def _peak(pid: int) -> int:
+    with open(f"/proc/{pid}/status") as file:  # noqa: PTH123
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+
+
+@pytest.mark.long
+def test_many_large_bodies_at_once_take_the_memory_that_they_may(zygote: Zygote, tmp_path: Any) -> None:
+    size, clients = 4_000_000, 40
+    options = ("--max-body", f"{size + 1000}", "--max-bodies", f"{2 * size + 2000}", "--log-level", "error")
+    with zygote.serve(f"disk:{tmp_path / 'store'}", *options) as server:
+        before = _peak(server.pid)
+        kept: list[int] = []
+
+        def post(number: int) -> None:
+            with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {ALICE}"}, timeout=60, trust_env=False) as client:
+                for _ in range(200):
+                    try:
+                        answer = client.post("/v1/state", params={"session_id": f"s{number}"}, json={"a": f"{number}" * (size // 3)})
+                    except httpx.TransportError:
+                        continue  # it was refused before it was sent as a whole
+                    if answer.status_code == 200:
+                        kept.append(number)
+                        return
+
+        threads = [threading.Thread(target=post, args=(number,)) for number in range(clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(kept) == list(range(clients))
+        assert _peak(server.pid) - before < 150_000_000  # all of them at once would be 160 MB before anything is made of them
