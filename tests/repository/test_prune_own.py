@@ -153,6 +153,32 @@ def test_a_prune_of_one_branch_costs_the_same_among_many(fork):
     assert few == many <= 22
 
 
+def calls_of_a_prune_with_tags(branches: int) -> int:
+    store = Counting(Memory())
+    repository = Repository(store, clock=Clock())
+    for n in range(branches):
+        state = Versioned(repository, branch=f"s{n}")
+        for number in range(10 if n == 3 else 1):
+            state["n"] = number
+            state.commit(tag=f"s{n}/{number}")
+    for number in range(4, 10):
+        repository.tags.delete(f"s3/{number}")
+    repository.gc(expire=timedelta(0))
+    repository = Repository(store, clock=Clock(1_000_000))
+    store.reset()
+    report = repository.prune(keep_last=2, branches="s3")
+    calls = store.counts.round_trips
+    assert (report.removed, report.kept) == (4, 6), "the newest tag that is left keeps the commits from the fourth down"
+    assert repository.fsck().ok
+    assert [commit.short for commit in repository.log("s3/3")] == [repository.tags[f"s3/{n}"].short for n in (3, 2, 1, 0)]
+    return calls
+
+
+def test_a_prune_of_a_branch_with_tags_of_its_own_costs_the_same_among_many():
+    few, many = calls_of_a_prune_with_tags(8), calls_of_a_prune_with_tags(100)
+    assert few == many <= 25
+
+
 def test_a_branch_whose_old_name_remembers_it_is_not_alone():
     repository = Repository(Memory(), clock=Clock())
     state = Versioned(repository, branch="old")

@@ -248,6 +248,19 @@ def test_every_field_is_under_the_signature(repository, field):
     assert check.status is (GOOD if pack(fields) == raw else BAD)
 
 
+def test_the_tag_that_a_commit_was_made_with_is_under_the_signature(repository):
+    with Versioned(repository) as state:
+        state["n"] = "tagged"
+        commit = state.commit(tag="v1")
+    assert (commit.tag, verify(repository).ok) == ("v1", True)
+    raw = raw_of(repository, commit)
+    intruder = Intruder(repository)
+    start = raw.index(b"\xa2v1")
+    for changed in (raw[:start] + b"\xa2v2" + raw[start + 3 :], raw[:1] + b"\x9b" + raw[2:start] + raw[start + 3 :]):
+        intruder.point(intruder.put(changed))
+        assert statuses(repository, "main")[0] is BAD
+
+
 def test_a_signature_of_another_commit_does_not_pass(repository):
     signatures = [commit.signature for commit in repository.log()][::-1]
 
@@ -325,7 +338,8 @@ def test_no_change_of_a_byte_leaves_a_good_signature(repository):
         lambda raw: raw[:1] + b"\x9c" + raw[2:] + raw[-74:],  # two signatures
         lambda raw: raw[:-74] + b"\xc4\x47" + raw[-71:],  # one that is too short
         lambda raw: raw[:-74] + b"\xc4\x4a" + b"\xc4\x48" + raw[-72:],  # one that has another within
-        lambda raw: raw[:-74] + b"\xd9\x48" + b"x" * 72,  # a text
+        lambda raw: raw[:1] + b"\x9c" + raw[2:] + b"\xa1x",  # a text after it, where a tag comes before
+        lambda raw: raw[:1] + b"\x9c" + raw[2:-74] + b"\xc0" + raw[-74:],  # nil before it
         lambda raw: raw[:-74] + b"\xc0",
         lambda raw: raw[:1] + b"\x9b" + raw[2:-74],
     ],

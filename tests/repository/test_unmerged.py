@@ -102,9 +102,135 @@ def test_the_answer_costs_the_same_however_many_branches_there_are(rounds):
         counting.reset()
         with pytest.raises(UnmergedBranchError):
             repository.branches.delete("s5")
-        counts.append(counting.counts)
+        counts.append(counting.counts.round_trips)
     assert counts[0] == counts[1]
-    assert counts[0].round_trips < 30
+    assert counts[0] < 30
+
+
+def fork_by_name(repository: Repository) -> None:
+    repository.branches.create("other", "s3")
+
+
+def fork_of_a_fork(repository: Repository) -> None:
+    repository.branches.create("other", "s3")
+    go_on(Versioned(repository, branch="other"))
+    repository.branches.create("s3-again", "s3")
+
+
+def fork_by_switch(repository: Repository) -> None:
+    state = Versioned(repository, branch="s3")
+    state.switch("other", create=True)
+    go_on(state)
+
+
+def merge_into_another(repository: Repository) -> None:
+    state = Versioned(repository, branch="s4")
+    go_on(state)
+    state.merge("s3", policies={"**": "ours"})
+    go_on(state)
+
+
+def tag_of_the_commit(repository: Repository) -> None:
+    state = Versioned(repository, branch="s3")
+    state["more"] = 1
+    state.commit(tag="own")
+
+
+def rename_to_another(repository: Repository) -> None:
+    fork_by_name(repository)
+    repository.branches.rename("s3", "old")
+    repository.branches.create("s3", "old")
+
+
+def go_on(state: Versioned) -> None:
+    for number in range(5):
+        state["more"] = number
+        state.commit()
+
+
+MADE = [fork_by_name, fork_of_a_fork, fork_by_switch, merge_into_another, tag_of_the_commit, rename_to_another]
+
+
+@pytest.mark.parametrize("make", MADE)
+def test_the_ref_that_keeps_a_head_is_found_at_the_same_cost_among_many(make):
+    counts = []
+    for total in (70, 250):
+        store = Memory()
+        repository = Repository(store)
+        for n in range(total):
+            state = Versioned(repository, branch=f"s{n}")
+            state["n"] = n
+            state.commit()
+            if n == 10:
+                make(repository)
+        counting = Counting(store)
+        repository = Repository(counting)
+        counting.reset()
+        repository.branches.delete("s3")
+        counts.append(counting.counts.round_trips)
+    assert counts[0] == counts[1]
+    assert counts[0] < 30
+
+
+@pytest.mark.parametrize("make", [fork_by_name, fork_by_switch])
+def test_a_fork_without_commits_is_kept_by_its_origin_at_the_same_cost(make):
+    counts = []
+    for total in (70, 250):
+        store = Memory()
+        repository = Repository(store)
+        for n in range(total):
+            state = Versioned(repository, branch=f"s{n}")
+            state["n"] = n
+            state.commit()
+            if n == 10:
+                make(repository)
+                go_on(Versioned(repository, branch="s3"))
+        Versioned(repository, branch="other").reset("s3~5")
+        counting = Counting(store)
+        repository = Repository(counting)
+        counting.reset()
+        repository.branches.delete("other")
+        counts.append(counting.counts.round_trips)
+    assert counts[0] == counts[1]
+    assert counts[0] < 30
+
+
+def test_a_branch_is_kept_by_one_that_nothing_names():
+    """The records name the latest ref only: the others are looked for among all."""
+    repository = Repository(Memory())
+    for n in range(100):
+        state = Versioned(repository, branch=f"s{n}")
+        state["n"] = n
+        state.commit()
+        if n == 3:
+            repository.branches.create("first", "s3")
+            repository.branches.create("second", "s3")
+    repository.branches.delete("second", force=True)
+    repository.branches.delete("s3")
+    with pytest.raises(UnmergedBranchError):
+        repository.branches.delete("first")
+
+
+def test_a_purge_of_a_fork_leaves_its_name_nowhere():
+    store = Memory()
+    repository = Repository(store)
+    go_on(Versioned(repository, branch="a"))
+    repository.branches.create("alice", "a")
+    assert any(b"alice" in stored for _, stored in store.items("shared/"))
+    repository.purge(branches="alice")
+    assert [key for key, stored in store.items() if b"alice" in stored or "alice" in key] == []
+    with pytest.raises(UnmergedBranchError):
+        repository.branches.delete("a")
+
+
+def test_a_damaged_record_of_a_shared_commit_hides_no_ref():
+    store = Memory()
+    repository = Repository(store)
+    go_on(Versioned(repository, branch="a"))
+    repository.branches.create("b", "a")
+    (key,) = store.keys("shared/")
+    store.set(key, b"damaged")
+    assert repository.branches.delete("a") == repository.branches["b"]
 
 
 def test_a_tag_that_came_with_the_commit_keeps_it():

@@ -9,7 +9,7 @@ key                            value
 ``ref/tag/<name>``             a tag: the same
 ``born/branch/<name>``         the branch was created: if its ref is missing, it was lost
 ``born/tag/<name>``            the same for a tag
-``shared/<32 characters>``     a ref was pointed at this commit, or merged it, after it was made; the value is empty
+``shared/<32 characters>``     a ref was pointed at this commit, or merged it, after it was made: see ``refs/shared``
 ``recent/<16 digits>/<name>``  a branch, by when it changed last: see ``refs/ref``; the value is empty
 ``due/<16 digits>/<name>``     a branch that expires, by when: see ``refs/ref``; the value is empty
 ``note/<32 characters>``       the note of a commit, under its address in URL-safe base64

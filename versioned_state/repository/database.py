@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -26,7 +26,7 @@ from versioned_state.errors import (
 )
 from versioned_state.objects.address import Address
 from versioned_state.objects.envelope import seal
-from versioned_state.objects.keys import FORMAT, GC, SHALLOW, RefKind, object_key, shared_key
+from versioned_state.objects.keys import FORMAT, GC, SHALLOW, RefKind, object_key
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.repository.format import FORMAT_VERSION, read_format, write_format
 from versioned_state.repository.history import graph
@@ -36,6 +36,7 @@ from versioned_state.repository.refs.gc_fence import GcFence
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, after_move, batch_of, move_ref, read_ref
 from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
 from versioned_state.repository.refs.reupload import reupload_history, reupload_tree
+from versioned_state.repository.refs.shared import write_shared
 from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PickleMode, PicklePolicy
 from versioned_state.values.encode.inline import InlineEncoder, plain_cell
@@ -180,6 +181,7 @@ class Database:
         entry: bytes | None = None,
         part: BatchPart = NOTHING,
         ttl: int | None = None,
+        origin: Sequence[str] = (),
     ) -> Ref | None:
         """Point a ref elsewhere (None: delete it) and log the move, in one batch.
 
@@ -189,6 +191,7 @@ class Database:
             entry: the bytes that ``log_entry`` gave, instead of a new entry: by them a move whose reply was lost is recognised.
             ttl: see ``publish``.
             part: goes into the same batch. None is returned also if one of its conditions does not hold.
+            origin: the name of the ref by which the commit was found, if it was.
         """
         staging = Staging(self.objects)
         raw = self.log_entry(ref, commit, action=action, author=author) if entry is None else entry
@@ -198,7 +201,7 @@ class Database:
         )
 
         if commit is not None:
-            part = part.joined(self._sharing(ref, [commit.address]))
+            part = part.joined(self._sharing(ref, [commit.address], origin))
 
         def secure() -> None:
             if commit is not None and commit.address != ROOT_ADDRESS:
@@ -287,10 +290,13 @@ class Database:
                 since = min(since, 0)  # known only if nothing was ever deleted
         return parents, since
 
-    def _sharing(self, ref: Ref, addresses: Iterable[Address]) -> BatchPart:
-        """The records that a ref is about to lead to existing commits, which ``refs/own_line`` asks for."""
-        strange = [address for address in addresses if address not in (ROOT_ADDRESS, ref.head)] if self.fence.enabled else []
-        return BatchPart(puts={shared_key(address): b"" for address in strange}) if strange else NOTHING
+    def _sharing(self, ref: Ref, addresses: Iterable[Address], origin: Sequence[str] = ()) -> BatchPart:
+        """``sharing`` for a ref that is about to lead to existing commits, those left out to which it leads."""
+        return self.sharing([address for address in addresses if address not in (ROOT_ADDRESS, ref.head)], [ref.name, *origin])
+
+    def sharing(self, addresses: Collection[Address], names: Sequence[str]) -> BatchPart:
+        """The records of shared commits, which ``refs/own_line`` asks for; ``names`` are of refs that lead to them."""
+        return BatchPart(puts=write_shared(addresses, names)) if addresses and self.fence.enabled else NOTHING
 
     def _secure_staged(self, ref: Ref, commit: Commit, staging: Staging) -> None:
         """Make sure that all that a staged commit leads to is stored or staged. Raises ``MissingObjectError``."""
@@ -331,8 +337,9 @@ class Database:
         message: str,
         author: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        tag: str | None = None,
     ) -> Commit:
-        """Stage a commit. It is in the store once a ref was moved to it."""
+        """Stage a commit. It is in the store once a ref was moved to it; with ``tag``, in one batch with the tag of that name."""
 
         def read(address: Address) -> Commit:
             return read_commit(address, staging.read(address)) if address in staging else self.commits.read_stored(address)
@@ -345,6 +352,7 @@ class Database:
             message=message,
             meta_cell=self.meta_cell(meta) if meta else None,
             jump=graph.jump_of(parents[0], read),
+            tag=tag,
             sign=None if self.signer is None else self.signer.sign,
         )
         staging.add(raw, commit.address)

@@ -111,15 +111,16 @@ class OnceDatabase(Database):
         message: str,
         author: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        tag: str | None = None,
     ) -> Commit:
         """As ``Database.write_commit``. Raises ``RepeatedError`` if a request of this context has a commit already."""
         requests = _requests()
         if not requests:
-            return super().write_commit(tree, parents, staging=staging, message=message, author=author, meta=meta)
+            return super().write_commit(tree, parents, staging=staging, message=message, author=author, meta=meta, tag=tag)
         self._check(requests, parents[0])
         ids = [request.id for request in requests]
         meta = {**(meta or {}), META: ids[0] if len(ids) == 1 else ids}
-        commit = super().write_commit(tree, parents, staging=staging, message=message, author=author, meta=meta)
+        commit = super().write_commit(tree, parents, staging=staging, message=message, author=author, meta=meta, tag=tag)
         for request in requests:
             request.made.add(commit.address)
         return commit

@@ -28,7 +28,9 @@ SIGNATURE_SIZE: Final = 72
 """Bytes of the field that a signed commit ends with: 8 that say with which key, then an Ed25519 signature."""
 
 KEY_ID_SIZE: Final = 8
-_SIGNED, _UNSIGNED = b"\x9b", b"\x9a"  # the headers of a MessagePack array of eleven, and of ten
+_UNSIGNED: Final = {b"\x9b": b"\x9a", b"\x9c": b"\x9b"}
+"""The header of a signed commit, and that of the same one without the signature: MessagePack arrays of ten to twelve."""
+_SIGNED: Final = {unsigned: signed for signed, unsigned in _UNSIGNED.items()}
 _SIGNATURE_HEADER: Final = b"\xc4" + bytes((SIGNATURE_SIZE,))
 
 EARLIEST: Final = -62_135_596_800_000_000
@@ -59,6 +61,7 @@ class Commit:
         merge_height: the height of the newest merge on its line of first parents, itself included; 0 if there is none.
         jump_address: an earlier commit on that line, from which the n-th ancestor is found fast; None if there is none.
         meta_cell: the stored form of ``meta``, or None.
+        tag: the name of the tag that ``commit(tag=)`` made for it, or None. The tag may be gone.
         skipped: paths that ``commit(skip_unserializable=True)`` left out; known to that call only, not stored.
         shallow: whether ``prune`` ended history here, so that parents it was made from are not among ``parent_addresses``.
         signature: the id of the signing key, then the signature: see ``signing``; None if it is not signed.
@@ -75,6 +78,7 @@ class Commit:
     merge_height: int = field(compare=False)
     jump_address: Address | None = field(compare=False)
     meta_cell: bytes | None = field(default=None, compare=False)
+    tag: str | None = field(default=None, compare=False)
     skipped: tuple[str, ...] = field(default=(), compare=False)
     shallow: bool = field(default=False, compare=False)
     signature: bytes | None = field(default=None, compare=False)
@@ -165,11 +169,13 @@ def new_commit(
     message: str,
     meta_cell: bytes | None,
     jump: Address | None,
+    tag: str | None = None,
     sign: Callable[[bytes], bytes] | None = None,
 ) -> tuple[Commit, bytes]:
     """A commit and its raw bytes, kind first.
 
     Args:
+        tag: the name of the tag that is made with it.
         sign: gives the signature field for the raw bytes of the unsigned commit.
 
     Raises:
@@ -188,11 +194,11 @@ def new_commit(
         generation = 1 + max((parent.generation for parent in parents), default=-1)
         height = merge_height = parents[0].height + 1 if parents else 0
         addresses = tuple(parent.address for parent in parents)
-    stored = (addresses, time, author, message, generation, tree, height, merge_height, jump, meta_cell)
+    stored = (addresses, time, author, message, generation, tree, height, merge_height, jump, meta_cell, tag)
     raw = _write(stored)
     signature = None if sign is None else sign(raw)
     if signature is not None:
-        raw = raw[:1] + _SIGNED + raw[2:] + _SIGNATURE_HEADER + signature
+        raw = raw[:1] + _SIGNED[raw[1:2]] + raw[2:] + _SIGNATURE_HEADER + signature
     return _commit_of(address_of(raw), stored, signature), raw
 
 
@@ -204,19 +210,18 @@ def _check_length(what: str, text: str) -> None:
 def with_address(commit: Commit) -> tuple[Commit, bytes]:
     """A commit of these fields at the address that they give it, without a signature, and its raw bytes, kind first."""
     c = commit
-    raw = _write(
-        (c.parent_addresses, c.time, c.author, c.message, c.generation, c.tree, c.height, c.merge_height, c.jump_address, c.meta_cell)
-    )
+    place = (c.generation, c.tree, c.height, c.merge_height, c.jump_address)
+    raw = _write((c.parent_addresses, c.time, c.author, c.message, *place, c.meta_cell, c.tag))
     return replace(commit, address=address_of(raw), signature=None), raw
 
 
-_Fields = tuple[tuple[Address, ...], int, str | None, str, int, Tree, int, int, Address | None, bytes | None]
-"""The stored fields of a ``Commit`` in its order, from the parents to the meta."""
+_Fields = tuple[tuple[Address, ...], int, str | None, str, int, Tree, int, int, Address | None, bytes | None, str | None]
+"""The stored fields of a ``Commit`` in its order, from the parents to the tag."""
 
 
 def _write(stored: _Fields) -> bytes:
     """The raw bytes of a commit without a signature."""
-    parents, time, author, message, generation, tree, height, merge_height, jump, meta_cell = stored
+    parents, time, author, message, generation, tree, height, merge_height, jump, meta_cell, tag = stored
     body = [
         tree.count,
         tree.top if isinstance(tree.top, bytes) else [write_node(tree.shape, tree.top)],
@@ -230,6 +235,8 @@ def _write(stored: _Fields) -> bytes:
         [height, merge_height] if merge_height else None,
         jump,
     ]
+    if tag is not None:
+        body.append(tag)
     packed: bytes = _pack(body)
     return bytes((Kind.COMMIT,)) + packed
 
@@ -239,7 +246,7 @@ def unsigned(raw: bytes) -> bytes:
 
     They are taken from the stored bytes, not written again, so a signature does not verify on a commit that was written in another way.
     """
-    return raw[:1] + _UNSIGNED + raw[2 : -len(_SIGNATURE_HEADER) - SIGNATURE_SIZE]
+    return raw[:1] + _UNSIGNED[raw[1:2]] + raw[2 : -len(_SIGNATURE_HEADER) - SIGNATURE_SIZE]
 
 
 def read_commit(address: Address, raw: bytes) -> Commit:
@@ -247,8 +254,10 @@ def read_commit(address: Address, raw: bytes) -> Commit:
     expect(raw, address, Kind.COMMIT)
     try:
         body = msgpack.unpackb(memoryview(raw)[1:], unicode_errors="surrogatepass")
-        count, top, parents, time, author, message, meta, generation, place, jump, *signature = body
-        if signature and not _is_signature(signature[0], raw):
+        count, top, parents, time, author, message, meta, generation, place, jump, *rest = body
+        tag = rest.pop(0) if rest and type(rest[0]) is str else None
+        signature = rest.pop(0) if rest and _is_signature(rest[0], raw) else None
+        if rest:
             raise ValueError("the bytes after its fields are not a signature")
         if place is not None and (type(place) is not list or len(place) != 2):
             raise ValueError("heights that are not a pair")
@@ -269,14 +278,14 @@ def read_commit(address: Address, raw: bytes) -> Commit:
         tree = read_tree(Shape.MAP, [count, top])
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptObjectError(address.hex(), f"it does not decode as a commit: {error}") from error
-    stored = (addresses, time, author, message, generation, tree, height, merge_height, None if jump is None else Address(jump), meta)
-    return _commit_of(address, stored, signature[0] if signature else None)
+    stored = (addresses, time, author, message, generation, tree, height, merge_height, None if jump is None else Address(jump), meta, tag)
+    return _commit_of(address, stored, signature)
 
 
 def _is_signature(field: Any, raw: bytes) -> bool:
     """Whether the last field of a commit is a signature, and lies in the raw bytes in the one form that ``unsigned`` can cut out."""
     start = len(raw) - SIGNATURE_SIZE
-    shaped = raw[1:2] == _SIGNED and raw[start - len(_SIGNATURE_HEADER) : start] == _SIGNATURE_HEADER
+    shaped = raw[1:2] in _UNSIGNED and raw[start - len(_SIGNATURE_HEADER) : start] == _SIGNATURE_HEADER
     return type(field) is bytes and len(field) == SIGNATURE_SIZE and shaped
 
 

@@ -165,18 +165,27 @@ def first_parents(commit: Commit, read: Read) -> Iterator[Commit]:
         parent = first_parent_of(parent, read)
 
 
-def is_ancestor(old: Commit, new: Commit, read: Read) -> bool:
-    """Whether ``old`` is ``new`` or an ancestor of it. Cost: O(log n) reads if first parents lead there; else a walk to its generation."""
-    if old.height <= new.height and descend(new, old.height, read) == old:
-        return True
-    return any(commit == old for commit in _walk_down(new, old.generation, read))
+def is_ancestor(old: Commit, new: Commit, read: Read, *, seen: set[Address] | None = None) -> bool:
+    """Whether ``old`` is ``new`` or an ancestor of it.
 
+    Cost: O(log n) reads if first parents lead there, or nowhere else; else so many for each merge of a greater generation, and its parents.
 
-def _walk_down(start: Commit, generation: int, read: Read) -> Iterator[Commit]:
-    for commit in walk([start], read):
-        if commit.generation < generation:
-            return
-        yield commit
+    Args:
+        seen: the merges that are known not to lead there, for many calls with the same ``old``.
+    """
+    seen = set() if seen is None else seen
+    pending = [(new, True)]
+    while pending:
+        commit, is_new_line = pending.pop()
+        if is_new_line and old.height <= commit.height and descend(commit, old.height, read) == old:
+            return True
+        # What leads to a commit beside its line of first parents was merged into that line.
+        merge = descend(commit, commit.merge_height, read) if commit.merge_height else None
+        if merge is not None and merge.address not in seen and merge.generation > old.generation:
+            seen.add(merge.address)
+            # The newest merges, which come first, are the likeliest.
+            pending += [(parent, number > 0) for number, parent in enumerate(parents_of(merge, read))]
+    return False
 
 
 def only_in(head: Commit, others: Iterable[Commit], read: Read, *, first_parent: bool = False) -> Iterator[Commit]:

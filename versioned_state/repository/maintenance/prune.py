@@ -96,9 +96,9 @@ def prune(
 
     A branch keeps the commits, by first parents, that are among its last ``keep_last`` or not older than ``older_than``; the head always
     stays. Merged commits stay as far back as those go. One compare-and-set publishes the change; writers are never in the way, and never
-    held up. Cost: reads the commits of the pruned branches, if no other ref was ever pointed at one of them or merged it, none came with a
-    tag, and none is a merge; the store keeps that. Else it reads the records and heads of all refs, O(log n) commits of each line, and
-    every commit of the lines that the pruned branches are part of; of all refs, if one of them has a merge.
+    held up. Cost: reads the commits of the pruned branches, and the tags that they were made with, if no other ref was ever pointed at one
+    of them or merged it, and none is a merge; the store keeps that. Else it reads the records and heads of all refs, O(log n) commits of
+    each line, and every commit of the lines that the pruned branches are part of; of all refs, if one of them has a merge.
 
     Args:
         keep_last: how many commits of a branch to keep, by first parents; 1 or more.
@@ -243,10 +243,11 @@ def plan_of_own(database: Database, retention: Retention, *, dry_run: bool) -> P
             continue
         floor, length, more = retention.floor(line.commits[0], database.commits.read)
         own = [commit.address for commit in line.commits]
-        position = own.index(floor.address) if floor.address in own else len(own)
-        kept += min(position + 1, len(own))
-        removed += len(own) - min(position + 1, len(own))
-        if more and position + 1 < len(own):
+        below = own.index(floor.address) + 1 if floor.address in own else len(own)
+        gone = max(line.tagged - below, 0)
+        kept += len(own) - gone
+        removed += gone
+        if more and gone:
             made[floor.address] = ShallowCommit(floor.height, 0)
             pruned.append(PrunedBranch(ref.name, floor, length))
     kept += _history_of(list(bases.values()), database.commits.read)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import SHARED, RefKind, commit_in, lock_key, note_key, ref_key, shared_key
+from versioned_state.objects.keys import SHARED, RefKind, commit_in, lock_key, note_key, ref_key
 from versioned_state.objects.record import replace_record
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
@@ -30,6 +30,7 @@ from versioned_state.repository.maintenance.reclaim import Reclaimed, reclaim
 from versioned_state.repository.refs.notes import iter_notes, read_note, write_note
 from versioned_state.repository.refs.ref import Ref, iter_refs, keys_of, rewritten
 from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
+from versioned_state.repository.refs.shared import read_shared, write_shared
 from versioned_state.storage import Disk, KVStore, Memory
 from versioned_state.storage.wrappers.tiered import backends
 from versioned_state.values.changes.removal import Remover, Target, target_of, target_of_prefix
@@ -98,7 +99,7 @@ class PurgeReport:
 RECLAIMING: Final = (
     "garbage from before, such as objects of commits that failed or whose reflog has expired: the next gc deletes it",
     "in a Disk, parts of pages away from which SQLite has moved bytes: purge with thorough=True rewrites the file",
-    "names of the branches in messages, notes, effects and other refs: purge with thorough=True looks for mentions",
+    "names of the branches in messages, notes, effects and records of others: purge with thorough=True looks for mentions",
 )
 """Places that a purge does not reach that erases branches at the cost of these alone."""
 
@@ -417,8 +418,13 @@ class _Pass:
         It is done before the refs move, so that a purge that is interrupted loses no note, and after that for notes that others changed.
         """
         store = self._database.store
-        for key in list(store.keys(SHARED)) if self.renamed else ():
-            store.set(shared_key(self._rewritten(commit_in(key))), b"")
+        gone = {ref.name for ref in self.erased}
+        for key, stored in list(store.items(SHARED)) if self.renamed or gone else ():
+            names = read_shared(key, stored)
+            rewritten_to = self._rewritten(commit_in(key))
+            for new_key, record in write_shared([rewritten_to], [name for name in names if name not in gone]).items():
+                if (new_key, record) != (key, stored):
+                    store.set(new_key, record)
         for address, key, stored in iter_notes(store) if self.renamed or self._words else ():
             note = read_note(key, stored)
             new_key = note_key(self._rewritten(address))

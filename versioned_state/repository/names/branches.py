@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import BranchMovedError, RefExistsError, UnmergedBranchError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import RefKind, lock_key
+from versioned_state.objects.keys import RECENT, RefKind, lock_key, read_index_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.listing import Listing, Order, RefInfo
 from versioned_state.repository.names.mapping import DELETE, Refs
 from versioned_state.repository.names.resolve import default_branch, resolve
-from versioned_state.repository.refs.own_line import is_shared
-from versioned_state.repository.refs.ref import Ref, check_name, iter_refs, move_ref, rename_ref, renamed, without_head
+from versioned_state.repository.refs.own_line import find_sharers
+from versioned_state.repository.refs.ref import Ref, check_name, iter_refs, move_ref, read_refs, rename_ref, renamed, without_head
 from versioned_state.repository.refs.reflog import CREATE
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ EXPIRE: Final = "expire"
 
 _COMPARED_AT_ONCE: Final = 256
 """Branches compared in one walk. 2,000 branches, on average 1,000 commits behind, take half a second; in a walk each, 43 seconds."""
+
+
+_LIKELY: Final = 64
+"""Branches that changed last, which a search for one that leads to a commit looks at first: a fork is mostly made of a branch in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +81,17 @@ class Branches(Refs):
         """
         return self._create(name, at, action=CREATE)[1]
 
-    def begin(self, name: str, at: str | Commit, *, ttl: int | None = None) -> tuple[Ref, Commit]:
-        """``create`` for a handle on the new branch: also gives its record."""
-        return self._create(name, at, action=CREATE, ttl=ttl)
+    def begin(self, name: str, at: str | Commit, *, ttl: int | None = None, origin: str | None = None) -> tuple[Ref, Commit]:
+        """``create`` for a handle on the new branch, perhaps at the head of another one, the ``origin``: also gives its record."""
+        return self._create(name, at, action=CREATE, ttl=ttl, origin=origin)
 
     def delete(self, name: str, *, force: bool = False, dry_run: bool = False) -> Commit:
         """Delete a branch; its head, which its reflog keeps as long as reflogs keep anything (30 days, unless gc is told otherwise).
 
-        Cost: O(log n) reads if the head is among the first parents of the default branch (``main``), or if the branch was moved by commits
-        alone, none of them with a tag, and no other ref was ever pointed at the head or merged it: the store keeps that. Else it reads the
-        commits of the default branch down to the head's generation; then the heads of all branches and tags, and the commits of those
-        that are longer, down to that generation. None of that with ``force``.
+        Cost: O(log n) reads for each merge of the default branch (``main``) that is later than the head. They are all if it leads there; or
+        if the branch was moved by commits alone, and no other ref was ever pointed at the head or merged it: the store keeps that. Else it
+        looks at the refs that were last pointed there or merged it, at those that these came from, and at the 64 branches that changed
+        last. If none of them leads there, it reads the heads of all branches and tags. None of that with ``force``.
 
         Args:
             force: delete it even if no other branch or tag leads to its head.
@@ -241,40 +245,45 @@ class Branches(Refs):
 
 def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:
     """Whether another branch or a tag leads to the head of this branch."""
-    read = database.commits.read
-    seen: set[Address] = set()
-    first = database.ref("branch", default_branch(database))
-    if first.name != ref.name and first.head is not None and _leads_to(database.commits.read(first.head), head, read, seen):
-        return True
     if not head.parent_addresses and not head.shallow:
         return True  # the empty root commit, which every store has
-    if not is_shared(database, ref):
-        return False
-    others = (each.head for kind in _KINDS for each in iter_refs(database.store, kind) if (each.kind, each.name) != ("branch", ref.name))
-    while some := set(islice(others, _COMPARED_AT_ONCE)):
-        if ref.head in some:
-            return True
-        heads = database.commits.read_many(each for each in some if each not in (None, first.head))
-        # A child has a greater generation than its parents.
-        if any(each.generation > head.generation and _leads_to(each, head, read, seen) for each in heads.values()):
-            return True
-    return False
-
-
-def _leads_to(start: Commit, target: Commit, read: graph.Read, seen: set[Address]) -> bool:
-    """``graph.is_ancestor`` for many starts: ``seen`` has the commits that are known not to lead to the target."""
-    if target.height <= start.height and graph.descend(start, target.height, read) == target:
+    seen: set[Address] = set()
+    first = database.ref("branch", default_branch(database))
+    if first.name != ref.name and first.head is not None and _any_leads_to(database, [first.head], head, seen):
         return True
-    pending = [start]
-    while pending:
-        commit = pending.pop()
-        if commit == target:
+    sharers = find_sharers(database, ref, head)
+    if sharers is None:
+        return False
+    every = (each for kind in _KINDS for each in iter_refs(database.store, kind))
+    likely = (each for each in chain(sharers, _recent(database), every) if (each.kind, each.name) != ("branch", ref.name))
+    return _any_leads_to(database, (each.head for each in likely), head, seen)
+
+
+def _recent(database: Database) -> Iterator[Ref]:
+    """The branches that changed last."""
+    names = [read_index_key(key)[1] for key in database.store.page(RECENT, limit=_LIKELY, reverse=True)]
+    return (each for each in read_refs(database.store, [("branch", name) for name in names]))
+
+
+def _any_leads_to(database: Database, heads: Iterable[Address | None], target: Commit, seen: set[Address]) -> bool:
+    """Whether any of some heads leads to a commit; ``seen`` as for ``graph.is_ancestor``."""
+    read = database.commits.read
+    looked_at: set[Address | None] = {None}
+    others = iter(heads)
+    # The likely ones come first, and few at a time.
+    for size in chain((1, _LIKELY), repeat(_COMPARED_AT_ONCE)):
+        taken = list(islice(others, size))
+        if not taken:
+            return False
+        some = {each for each in taken if each is not None and each not in looked_at}
+        if target.address in some:
             return True
-        if commit.address not in seen and commit.generation > target.generation:
-            seen.add(commit.address)
-            # The last parent comes first, so that a recent merge is found early.
-            pending += graph.parents_of(commit, read)
-    return False
+        looked_at |= some
+        # A child has a greater generation than its parents.
+        longer = [each for each in database.commits.read_many(some).values() if each.generation > target.generation]
+        if any(graph.is_ancestor(target, each, read, seen=seen) for each in longer):
+            return True
+    raise AssertionError  # the sizes have no end
 
 
 def _hex(address: Address | None) -> str | None:

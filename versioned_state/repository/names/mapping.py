@@ -22,6 +22,7 @@ from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.keys import RefKind
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.resolve import resolve
+from versioned_state.repository.names.syntax import parse_revision
 from versioned_state.repository.refs.ref import Ref, after_move, check_name, iter_refs
 from versioned_state.repository.refs.reflog import read_entry as read_log_entry
 
@@ -37,13 +38,17 @@ _READ_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A ref as it was read, the commit it is to point to (None: it is deleted), why, and the log entry that identifies the move."""
+    """A ref as it was read, the commit it is to point to (None: it is deleted), why, and the log entry that identifies the move.
+
+    ``origin`` has the name by which the commit was found, if it was found by one.
+    """
 
     ref: Ref
     commit: Commit | None
     action: str
     entry: bytes
     ttl: int | None = None
+    origin: tuple[str, ...] = ()
 
 
 class Refs(Mapping[str, Commit]):
@@ -105,13 +110,17 @@ class Refs(Mapping[str, Commit]):
         assert ref.head is not None
         return ref.head
 
-    def _create(self, name: str, at: str | Commit, *, action: str, author: str | None = None, ttl: int | None = None) -> tuple[Ref, Commit]:
+    def _create(
+        self, name: str, at: str | Commit, *, action: str, author: str | None = None, ttl: int | None = None, origin: str | None = None
+    ) -> tuple[Ref, Commit]:
         check_name(self._kind, name)
+        if type(at) is str:
+            origin = parse_revision(at).base
         commit = resolve(self._database, at)
         ref = self._database.ref(self._kind, name)
         moved = self._done_before(ref, commit, action)
         if moved is None and ref.head is None:
-            moved = self._move(ref, commit, action=action, author=author, ttl=ttl)
+            moved = self._move(ref, commit, action=action, author=author, ttl=ttl, origin=() if origin is None else (origin,))
         if moved is None:
             raise RefExistsError(self._kind, name)
         return moved, commit
@@ -136,7 +145,16 @@ class Refs(Mapping[str, Commit]):
 
     # Moves whose reply was lost
 
-    def _move(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None, ttl: int | None = None) -> Ref | None:
+    def _move(
+        self,
+        ref: Ref,
+        commit: Commit | None,
+        *,
+        action: str,
+        author: str | None = None,
+        ttl: int | None = None,
+        origin: tuple[str, ...] = (),
+    ) -> Ref | None:
         """``Database.move``; if the reply is lost, it finds out whether the move was done.
 
         Raises:
@@ -145,7 +163,7 @@ class Refs(Mapping[str, Commit]):
         move = self._in_doubt.pop(ref.name, None)
         # A request that may still be on its way is sent again unchanged: whichever arrives second finds the move done.
         if move is None or (move.ref.stored, move.commit, move.action) != (ref.stored, commit, action):
-            move = _Move(ref, commit, action, self._database.log_entry(ref, commit, action=action, author=author), ttl)
+            move = _Move(ref, commit, action, self._database.log_entry(ref, commit, action=action, author=author), ttl, origin)
         try:
             return self._send(move)
         except UnknownOutcomeError as error:
@@ -158,7 +176,7 @@ class Refs(Mapping[str, Commit]):
             return found
 
     def _send(self, move: _Move) -> Ref | None:
-        return self._database.move(move.ref, move.commit, entry=move.entry, ttl=move.ttl)
+        return self._database.move(move.ref, move.commit, entry=move.entry, ttl=move.ttl, origin=move.origin)
 
     def _find(self, move: _Move) -> Ref | None:
         """The ref right after a move, if the move was done and the ref was not deleted since. Cost: a read for each later log entry."""

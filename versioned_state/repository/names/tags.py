@@ -55,7 +55,9 @@ class CommitTag:
 
     def part(self, commit: Commit) -> BatchPart:
         """The tag's share of the batch that publishes a commit."""
-        return batch_of(self._ref, self._database.after_commit(self._ref, commit))
+        part = batch_of(self._ref, self._database.after_commit(self._ref, commit))
+        # One that only migrates does not name the tag.
+        return part if commit.tag == self.name else part.joined(self._database.sharing([commit.address], [self.name]))
 
     def settle(self, *, made: bool) -> None:
         """Note whether the batch was done. Raises ``RefExistsError`` if it was not, and the tag is the reason."""

@@ -1,27 +1,29 @@
 """The commits of a branch that no other ref leads to, known without a scan of all refs. Layer: repository.
 
-Another ref leads to a commit because it was pointed at that commit or merged it, which leaves a record under ``shared_key``; or because it
-was pointed at a later one. A branch has no later ones if it made the commit after its last log entry, since from then on it was moved by
-commits alone. ``docs/design/021-many-branches.md`` has the proof.
+Another ref leads to a commit because it is the tag that the commit names; because it was pointed at that commit or merged it, which leaves
+a record under ``shared_key``; or because it was pointed at a later one. A branch has no later ones if it made the commit after its last
+log entry, since from then on it was moved by commits alone. ``docs/design/021-many-branches.md`` has the proof.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import shared_key
+from versioned_state.objects.keys import RefKind, shared_key
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit
+from versioned_state.repository.refs.ref import Ref, read_refs
+from versioned_state.repository.refs.shared import read_shared
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
-    from versioned_state.repository.refs.ref import Ref
 
 _AT_ONCE: Final = 256
+
+_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +31,25 @@ class OwnLine:
     """The part of a branch's line that the branch alone leads to.
 
     Attributes:
-        commits: the newest first; none of them is a merge.
+        commits: the newest first; none of them is a merge. Tags that were made with them lead to some.
+        tagged: the number in ``commits`` of the newest one with such a tag, which leads to those below; else how many there are.
         base: the commit below: the one that the branch was moved to last, which its reflog names; or the empty root commit; None if history
             was pruned above it.
         named: when the reflog named the base, in microseconds; None if it does not, as with the root commit.
     """
 
     commits: tuple[Commit, ...]
+    tagged: int
     base: Commit | None
     named: int | None
 
 
 def find_own_line(database: Database, ref: Ref) -> OwnLine | None:
-    """The line of a branch, if no other ref leads to any commit of it; None if one may. Cost: reads those commits, and a few records."""
-    if ref.head is None or ref.tagged or not database.fence.enabled:
+    """The line of a branch, if no other ref but tags of its own leads to any commit of it; None if one may.
+
+    Cost: reads those commits, and a few records.
+    """
+    if ref.head is None or not database.fence.enabled:
         return None
     end: Address = ROOT_ADDRESS
     named = None
@@ -60,23 +67,32 @@ def find_own_line(database: Database, ref: Ref) -> OwnLine | None:
         if commit.address == ROOT_ADDRESS or len(commit.parent_addresses) > 1:
             return None
         commits.append(commit)
-    if _any_shared(database, (commit.address for commit in commits)):
-        return None
-    return OwnLine(tuple(commits), base, named)
+    tagged = len(commits)
+    numbered = enumerate(commits)
+    while some := list(islice(numbered, _AT_ONCE)):
+        if database.store.get_many([shared_key(commit.address) for _, commit in some]):
+            return None
+        named_tags = [(number, commit) for number, commit in some if commit.tag is not None]
+        tags = read_refs(database.store, [("tag", commit.tag) for _, commit in named_tags if commit.tag is not None]) if named_tags else []
+        for (number, commit), tag in zip(named_tags, tags, strict=True):
+            if tag.head == commit.address:
+                tagged = min(tagged, number)
+            elif tag.stored is not None:
+                return None  # the reflog of the tag may lead to the commit
+    return OwnLine(tuple(commits), tagged, base, named)
 
 
-def is_shared(database: Database, ref: Ref) -> bool:
-    """Whether any ref but this one may lead to its head. Cost: a read or two."""
-    if ref.tagged or ref.head is None or not database.fence.enabled:
-        return True
-    if ref.log is not None and database.read_log(ref.log).new == ref.head:
-        return True  # the branch may have left later commits, and another ref may have been pointed at these
-    return _any_shared(database, [ref.head])
-
-
-def _any_shared(database: Database, addresses: Iterable[Address]) -> bool:
-    keys = map(shared_key, addresses)
-    while some := list(islice(keys, _AT_ONCE)):
-        if database.store.get_many(some):
-            return True
-    return False
+def find_sharers(database: Database, ref: Ref, head: Commit) -> list[Ref] | None:
+    """The refs that probably lead to the head of a branch, if another one than the branch may; None if none does. Cost: a few reads."""
+    if not database.fence.enabled:
+        return []
+    key = shared_key(head.address)
+    stored = database.store.get(key)
+    names = [] if stored is None else read_shared(key, stored)
+    names += [] if head.tag is None else [head.tag]
+    found = read_refs(database.store, [(kind, name) for name in dict.fromkeys(names) for kind in _KINDS]) if names else []
+    others = [each for each in found if each.head is not None and (each.kind, each.name) != ("branch", ref.name)]
+    # If the branch was moved to its head, it may have left later commits, and another ref may have been pointed at these.
+    was_moved = ref.log is not None and database.read_log(ref.log).new == ref.head
+    own_tag = any(each.kind == "tag" and each.name == head.tag and each.head == head.address for each in others)
+    return others if stored is not None or was_moved or own_tag else None

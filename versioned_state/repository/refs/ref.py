@@ -16,11 +16,12 @@ import msgpack
 
 from versioned_state.errors import CorruptRefError, InvalidArgumentError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
-from versioned_state.objects.keys import RefKind, birth_key, due_key, recent_key, ref_key, shared_key
+from versioned_state.objects.keys import RefKind, birth_key, due_key, recent_key, ref_key
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history.commit import EARLIEST, ROOT_ADDRESS, Commit
 from versioned_state.repository.refs.gc_fence import GcFence
+from versioned_state.repository.refs.shared import write_shared
 from versioned_state.storage import KVStore
 
 YEAR_ONE: Final = 1 - EARLIEST
@@ -30,7 +31,7 @@ WINDOW: Final = 300 * 1_000_000
 """How far ahead of its last change a branch may be in the index. A branch in steady use is moved there once in this time, and a listing by
 the last change reads the branches in steady use, about as many as the store has sessions at work."""
 
-_NO_MORE: Final = (None, 0, 0, False)
+_NO_MORE: Final = (None, 0, 0)
 """The last fields of a record that are left out."""
 
 BORN: Final = b"\x01"
@@ -56,7 +57,6 @@ class Ref:
         bound: the ``Place`` in the index of branches by their last change; 0 if it is not there.
         moved: when the head was moved to a commit that existed already; None if the head is newer than the last such move.
         ttl: how long after its last change the branch expires; 0 if it does not.
-        tagged: whether a commit of the branch was made with a tag.
         due: the time in the index of branches that expire, which is that of the end or earlier; 0 if it is not there.
 
     All times are in microseconds; ``due`` counts from the year 1.
@@ -72,7 +72,6 @@ class Ref:
     moved: int | None = None
     ttl: int = 0
     due: int = 0
-    tagged: bool = False
 
     def changed(self, head: Commit) -> int:
         """When the head moved last, given the commit that it is."""
@@ -170,13 +169,10 @@ def write_ref(
     moved: int | None = None,
     ttl: int = 0,
     due: int = 0,
-    tagged: bool = False,
 ) -> bytes:
     """The record of a ref: its fields, the last ones only if they are needed, and a checksum over these and the key."""
     fields = [name, head, bound, log]
-    if tagged:
-        fields += (moved, ttl, due, tagged)
-    elif ttl:
+    if ttl:
         fields += (moved, ttl, due)
     elif moved is not None:
         fields.append(moved)
@@ -190,14 +186,20 @@ def read_ref(store: KVStore, kind: RefKind, name: str) -> Ref:
     Raises:
         CorruptRefError: the record is damaged, or gone although the ref was created.
     """
-    key, born = ref_key(kind, name), birth_key(kind, name)
-    found = store.get_many([key, born])
-    stored = found.get(key)
-    if stored is None:
-        if born in found:
+    return read_refs(store, [(kind, name)])[0]
+
+
+def read_refs(store: KVStore, names: Iterable[tuple[RefKind, str]]) -> list[Ref]:
+    """The refs of these kinds and names, in one call of the store; as ``read_ref``."""
+    wanted = list(names)
+    found = store.get_many([key for each in wanted for key in (ref_key(*each), birth_key(*each))])
+    refs = []
+    for kind, name in wanted:
+        stored = found.get(ref_key(kind, name))
+        if stored is None and birth_key(kind, name) in found:
             raise CorruptRefError(name, f"the {kind} was created, and its record is gone")
-        return Ref(kind, name, None, None, None)
-    return parse_ref(kind, name, stored)
+        refs.append(Ref(kind, name, None, None, None) if stored is None else parse_ref(kind, name, stored))
+    return refs
 
 
 def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
@@ -205,18 +207,18 @@ def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
     try:
         named, head, bound, log, *rest = msgpack.unpackb(read_record(ref_key(kind, name), stored))
         rest += _NO_MORE[len(rest) :]
-        moved, ttl, due, tagged = rest
+        moved, ttl, due = rest
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptRefError(name, f"its record is damaged: {error}") from error
     if (
         named != name
         or not (head is None or (type(head) is bytes and len(head) == ADDRESS_SIZE))
         or not (log is None or (type(log) is bytes and len(log) == ADDRESS_SIZE))
-        or not (type(bound) is type(ttl) is type(due) is int and (moved is None or type(moved) is int) and type(tagged) is bool)
+        or not (type(bound) is type(ttl) is type(due) is int and (moved is None or type(moved) is int))
     ):
         raise CorruptRefError(name, "its record is not that of this ref")
     head, log = None if head is None else Address(head), None if log is None else Address(log)
-    return Ref(kind, name, head, log, stored, 0, bound, moved, ttl, due, tagged)
+    return Ref(kind, name, head, log, stored, 0, bound, moved, ttl, due)
 
 
 def after_move(
@@ -239,9 +241,8 @@ def after_move(
         end = changed + lives + YEAR_ONE
         due = ref.due if lives == ref.ttl and 0 < ref.due <= end else end
     lives = lives if head is not None else 0
-    tagged = ref.tagged and head is not None
-    stored = write_ref(ref.kind, ref.name, head, log, bound=bound, moved=moved, ttl=lives, due=due, tagged=tagged)
-    return Ref(ref.kind, ref.name, head, log, stored, ref.sweeps, bound, moved, lives, due, tagged)
+    stored = write_ref(ref.kind, ref.name, head, log, bound=bound, moved=moved, ttl=lives, due=due)
+    return Ref(ref.kind, ref.name, head, log, stored, ref.sweeps, bound, moved, lives, due)
 
 
 def batch_of(before: Ref, after: Ref) -> BatchPart:
@@ -312,7 +313,7 @@ def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, stagin
     placed = renamed(source, target)
     batch = batch_of(source, gone).joined(batch_of(target, placed))
     if source.head not in (None, ROOT_ADDRESS):
-        batch = batch.joined(BatchPart(puts={shared_key(source.head): b""}))  # the reflog of the old name leads to it too
+        batch = batch.joined(BatchPart(puts=write_shared([source.head], [target.name])))  # the reflog of the old name leads to it too
     # One of the two names leads to everything but the new entry, before the batch and after it. But gc may read the old name after the
     # batch and have read the new one before it.
     keep = [address for address in (source.head, source.log, log) if address is not None]
@@ -334,14 +335,14 @@ def keys_of(ref: Ref) -> list[str]:
 def renamed(source: Ref, target: Ref) -> Ref:
     """The record of ``source`` under the name of ``target``, which has no head."""
     s = source
-    stored = write_ref(target.kind, target.name, s.head, s.log, bound=s.bound, moved=s.moved, ttl=s.ttl, due=s.due, tagged=s.tagged)
+    stored = write_ref(target.kind, target.name, s.head, s.log, bound=s.bound, moved=s.moved, ttl=s.ttl, due=s.due)
     return replace(source, name=target.name, stored=stored)
 
 
 def rewritten(ref: Ref, head: Address | None, log: Address | None) -> Ref:
     """The ref with another head and log, and all else as it was."""
     r = ref
-    stored = write_ref(r.kind, r.name, head, log, bound=r.bound, moved=r.moved, ttl=r.ttl, due=r.due, tagged=r.tagged)
+    stored = write_ref(r.kind, r.name, head, log, bound=r.bound, moved=r.moved, ttl=r.ttl, due=r.due)
     return replace(ref, head=head, log=log, stored=stored)
 
 

@@ -182,7 +182,7 @@ class BranchHandle:
             if tag is None:
                 moved = self.publish(ref, commit, staged, resolving)
             else:
-                moved = self.publish(replace(ref, tagged=True), commit, staged, resolving, tag.part(commit))
+                moved = self.publish(ref, commit, staged, resolving, tag.part(commit))
                 tag.settle(made=moved is not None)
             if moved is not None:
                 self.adopt_commit(commit, moved, staged)

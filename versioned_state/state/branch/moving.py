@@ -21,7 +21,7 @@ def switch(handle: BranchHandle, branch: str, *, create: bool) -> None:
     elif handle.ref.head is None:
         head = handle.head  # our branch has no commit to point to: like ours, the new one begins with its first commit
     else:
-        ref, head = handle.repository.branches.begin(branch, handle.head)
+        ref, head = handle.repository.branches.begin(branch, handle.head, origin=handle.branch)
     handle.move_to(HandlePosition(branch, ref, head))
     handle.ttl = None  # it was that of the other branch
 

@@ -48,11 +48,12 @@ _UNDO, _REDO = "undo", "redo"
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The message, author and meta of a commit. Empty or None: the operation's own. Raises ``InvalidArgumentError``."""
+    """The message, author, meta and tag of a commit. Empty or None: the operation's own. Raises ``InvalidArgumentError``."""
 
     message: str = ""
     author: str | None = None
     meta: Mapping[str, Any] | None = None
+    tag: str | None = None
 
     def __post_init__(self) -> None:
         check_text("message", self.message)
@@ -152,8 +153,9 @@ def _stage_and_commit(
     def write(tree: Tree, parent: Commit) -> Commit:
         if handle.migrator is None and not hooks.all:
             write_commit = handle.repository.database.write_commit
-            return write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta)
-        return write_on(handle, staged, tree, parent, Description(message, author, options.meta), allow_empty=allow_empty)
+            return write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta, tag=options.tag)
+        description = Description(message, author, options.meta, options.tag)
+        return write_on(handle, staged, tree, parent, description, allow_empty=allow_empty)
 
     commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty, amended=amended, tag=tag)
     if pending:
@@ -175,7 +177,7 @@ def write_on(
     write_commit = partial(handle.repository.database.write_commit, staging=staged.staging, author=description.author)
     for first in firsts:
         before = write_commit(first, (before,), message=f"{description.message} (in full)")
-    return write_commit(last, (before,), message=description.message, meta=description.meta)
+    return write_commit(last, (before,), message=description.message, meta=description.meta, tag=description.tag)
 
 
 def _settled(handle: BranchHandle, staged: Staged, before: Tree, after: Tree) -> tuple[Tree, ...]:
