@@ -6,7 +6,7 @@ once; ``Staging`` is one writer's overlay of objects that are not yet in the sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 from versioned_state.errors import CorruptObjectError, MissingObjectError
@@ -113,7 +113,7 @@ class Staging:
     def __len__(self) -> int:
         return len(self._staged)
 
-    def __contains__(self, address: Address) -> bool:
+    def __contains__(self, address: bytes) -> bool:
         return address in self._staged
 
     def add(self, raw: bytes, address: Address | None = None) -> Address:
@@ -157,6 +157,10 @@ class Staging:
                 here[address] = raw
         here.update(self._store.read_many(rest))
         return here
+
+    def addresses(self) -> Collection[Address]:
+        """The addresses of the staged objects that were not stored ahead."""
+        return self._staged.keys()
 
     def staged(self) -> dict[Address, bytes]:
         """The raw bytes of the staged objects, by address. Those that were stored ahead are not among them."""

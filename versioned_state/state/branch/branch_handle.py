@@ -74,7 +74,8 @@ class BranchHandle:
         self.pending = PendingEntries()
         self.objects = HeldObjects(repository.database.objects)
         self.migrator: Migrator | None = None
-        self.worktree = Worktree(self.objects, repository.database.policy, self.head.tree, LateMerge(weakref.ref(self)))
+        database = repository.database
+        self.worktree = Worktree(self.objects, database.policy, self.head.tree, LateMerge(weakref.ref(self)), database.nodes)
         self.unfinished = self.worktree.unfinished
         self.hooks = Hooks()
         self._in_doubt: CommitInDoubt | None = None

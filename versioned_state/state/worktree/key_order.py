@@ -74,9 +74,15 @@ class KeyOrder(Generic[K]):
 class OrderedKeySet(set[bytes]):
     """A set of root keys with their ``order``. Change it only by ``add`` and ``discard``."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.order: KeyOrder[bytes] = KeyOrder(self)
+    _order: KeyOrder[bytes] | None = None
+
+    @property
+    def order(self) -> KeyOrder[bytes]:
+        """Made for the first key: it refers to the set, and most handles never add a key."""
+        order = self._order
+        if order is None:
+            order = self._order = KeyOrder(self)
+        return order
 
     def add(self, key: bytes) -> None:
         self.order.touch(key)
@@ -93,9 +99,15 @@ class OrderedKeySet(set[bytes]):
 class OrderedKeyDict(dict[bytes, V]):
     """A dict by root key with the ``order`` of its keys. Change it only by assignment, ``del`` and ``pop``."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.order: KeyOrder[bytes] = KeyOrder(self)
+    _order: KeyOrder[bytes] | None = None
+
+    @property
+    def order(self) -> KeyOrder[bytes]:
+        """Made for the first key, as that of ``OrderedKeySet``."""
+        order = self._order
+        if order is None:
+            order = self._order = KeyOrder(self)
+        return order
 
     def __setitem__(self, key: bytes, value: V) -> None:
         self.order.touch(key)

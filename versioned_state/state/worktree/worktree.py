@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import StateError
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.state.aio.caller import current_caller, hold_still
+from versioned_state.state.aio.caller import current_caller, hold_still, run_still
 from versioned_state.state.worktree.entries import IMMUTABLE, UNSTORABLE, Entry, NewEntries, Savepoint, Staged
 from versioned_state.state.worktree.lists.unloaded import UnloadedLists
 from versioned_state.state.worktree.root_keys import RootKeys
@@ -33,7 +33,7 @@ from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.inline import InlineEncoder
 from versioned_state.values.keys import is_internal, path_of
-from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.nodes import NodeCache, Nodes
 from versioned_state.values.trees.tree import Tree, same
 from versioned_state.values.typed.older import OlderForms
 from versioned_state.values.typed.why import ObjectReason, iter_objects
@@ -56,10 +56,12 @@ class Worktree:
         policy: whether values that are not plain data may be pickled.
         tree: the root of the head.
         merge: merges the roots of base, ours and theirs. It raises ``MergeConflictError``.
+        shared: a cache of nodes of the store, for all handles on it.
     """
 
-    def __init__(self, objects: ObjectStore, policy: PicklePolicy, tree: Tree, merge: MergeRoots) -> None:
-        self._nodes = Nodes(Staging(objects), staging=Staging(objects))
+    def __init__(self, objects: ObjectStore, policy: PicklePolicy, tree: Tree, merge: MergeRoots, shared: NodeCache | None = None) -> None:
+        staging = Staging(objects)
+        self._nodes = Nodes(staging, staging=staging, shared=shared)
         self._encoder = Encoder(self._nodes, policy)
         self._encoder.older = OlderForms(self._encoder.fingerprinter.content, InlineEncoder(policy).encode_inline)
         self._decoder = LiveDecoder(self._nodes, policy, self._encoder.fingerprinter, self._encoder.older)
@@ -252,6 +254,8 @@ class Worktree:
 
     def changed_keys(self) -> list[bytes]:
         """The keys with uncommitted changes, in order; if the store fails, those that seem changed without reading it."""
+        if run_still(self._stager.is_clean):
+            return []
         try:
             staged = self.stage(lenient=True)
         except StateError:
@@ -323,12 +327,15 @@ class Worktree:
         """Make the staged changes part of the head, after a commit whose root is ``tree``, or after they proved to be none."""
         self._tracked.changes += 1
         self.unfinished.edit = DERIVED
+        is_stored = tree is not self.tree
         self.tree = tree
         self._tracked.adopt(staged)
         # A value that could not be stored is still uncommitted, so a rollback may restore the value that it replaced.
         if self._tracked.journal:
             self._tracked.journal = [(key, value) for key, value in self._tracked.journal if key in staged.failed]
         self.unfinished.edit = None
+        if is_stored:
+            self._nodes.share(staged.staging)
 
     def adopt_late(self, staged: Staged) -> None:
         """Make changes staged in an earlier call part of the head: only now is their commit known to be in the store.

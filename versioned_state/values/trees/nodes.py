@@ -187,7 +187,7 @@ _all_bytes: Final = frozenset({bytes}).issuperset
 class NodeCache(OrderedDict[bytes, Node]):
     """Decoded nodes by address, up to about ``max_bytes`` of memory, the one used last at the end.
 
-    Several ``Nodes``, and threads, may share one: a node is never changed.
+    Several ``Nodes``, and threads, may share one, and a node may be in several: it is never changed.
     """
 
     DEFAULT_BYTES = 1 << 24
@@ -201,16 +201,32 @@ class NodeCache(OrderedDict[bytes, Node]):
         """Add a node. The nodes used longest ago give way to it."""
         if address in self:
             return
-        # The items have about the bytes of the raw form once more, which a node that was written keeps as well.
-        node.size = raw_size * (1 if node.raw is None else 2) + _NODE_COST + _ITEM_COST * len(node.items)
+        if not node.size:  # another cache that it is in counts with its size
+            # The items have about the bytes of the raw form once more, which a node that was written keeps as well.
+            node.size = raw_size * (1 if node.raw is None else 2) + _NODE_COST + _ITEM_COST * len(node.items)
         self[address] = node
         self.size += node.size
         while self.size > self.max_bytes:
             try:
                 _, old = self.popitem(last=False)
-            except KeyError:  # another thread was faster
+            except KeyError:  # two threads added a node at once, and it was counted twice
+                self.size = 0
                 return
             self.size -= old.size
+
+    def clear(self) -> None:
+        super().clear()
+        self.size = 0
+
+    def used(self, address: bytes) -> Node | None:
+        """The node at an address, which is the one used last from now on."""
+        node = self.get(address)
+        if node is not None:
+            try:  # noqa: SIM105 - suppress() takes longer than the rest of this
+                self.move_to_end(address)
+            except KeyError:
+                pass  # another thread has just let go of it
+        return node
 
 
 def check_child(parent: Node, index: int, child: Node) -> None:
@@ -230,12 +246,19 @@ class Nodes:
     """Nodes by address: a bounded cache of decoded nodes over a reader, and the staging area for new ones.
 
     Cost of a cached node: one dict lookup. Not for two threads at once.
+
+    Args:
+        cache: has what was read or staged here; a cache of its own by default.
+        shared: a cache with others, behind that one. It gets the nodes that were read, and those that ``share`` names.
     """
 
-    def __init__(self, reader: Reader, *, staging: Staging | None = None, cache: NodeCache | None = None) -> None:
+    def __init__(
+        self, reader: Reader, *, staging: Staging | None = None, cache: NodeCache | None = None, shared: NodeCache | None = None
+    ) -> None:
         self.reader: Reader = reader
         self._staging = staging
         self._cache = NodeCache() if cache is None else cache
+        self._shared = shared
 
     def bind(self, staging: Staging) -> None:
         """Go on with another overlay over the same store. Cached nodes stay: an address means the same everywhere."""
@@ -256,25 +279,41 @@ class Nodes:
         """Keep in memory whatever is read from now on."""
         if not isinstance(self.reader, KeptObjects):
             self.reader = KeptObjects(self.reader)
-            self._cache = NodeCache()  # a node of a shared cache would be let go of
+            self._cache, self._shared = NodeCache(), None  # a node of a shared cache would be let go of
 
     def get(self, shape: Shape, top: Node | bytes) -> Node:
         """The node at an address; an inlined one is passed through."""
         if type(top) is Node:
             return top
         assert isinstance(top, bytes)
-        node = self._cache.get(top)
+        node = self._cache.used(top)
+        if node is None:
+            node = self._from_shared(top)
         if node is None:
             raw = self.reader.read(Address(top))
             node = read_node(shape, raw)
             if shape is not Shape.BLOB or node.level:
-                self._cache.keep(top, node, len(raw))
-        else:
-            try:  # noqa: SIM105 - suppress() takes longer than the rest of this
-                self._cache.move_to_end(top)
-            except KeyError:
-                pass  # another thread has just let go of it
+                self._keep_read(top, node, raw)
         return node
+
+    def _from_shared(self, address: bytes) -> Node | None:
+        shared = self._shared
+        node = None if shared is None else shared.used(address)
+        if node is not None:
+            self._cache.keep(address, node, 0)
+        return node
+
+    def _keep_read(self, address: bytes, node: Node, raw: bytes) -> None:
+        self._cache.keep(address, node, len(raw))
+        if self._shared is not None and (self._staging is None or address not in self._staging):
+            self._shared.keep(address, node, len(raw))
+
+    def share(self, staged: Staging) -> None:
+        """Put the nodes of a staging that is in the store by now into the shared cache: the next reader is likely to want them."""
+        if self._shared is not None:
+            for address in staged.addresses():
+                if (node := self._cache.get(address)) is not None:
+                    self._shared.keep(address, node, 0)
 
     def child(self, shape: Shape, parent: Node, index: int) -> Node:
         """The child of an inner node, checked against the level, count and key that the node gives it."""
@@ -284,10 +323,10 @@ class Nodes:
 
     def fetch(self, shape: Shape, *tops: Node | bytes) -> None:
         """Read these nodes in one call of the store, for ``get`` to find them in the cache."""
-        wanted = [Address(top) for top in tops if isinstance(top, bytes) and top not in self._cache]
+        wanted = [Address(top) for top in tops if isinstance(top, bytes) and top not in self._cache and self._from_shared(top) is None]
         if len(wanted) > 1:
             for address, raw in self.reader.read_many(wanted).items():
-                self._cache.keep(address, read_node(shape, raw), len(raw))
+                self._keep_read(address, read_node(shape, raw), raw)
 
     def add(self, shape: Shape, node: Node) -> Address:
         """Stage a new node; its address. An open node of a sequence goes to the store in segments."""
@@ -310,4 +349,4 @@ class Nodes:
 
     def keep(self, address: bytes, node: Node, raw: bytes) -> None:
         """Have a node that was read in another way at hand for ``get``."""
-        self._cache.keep(address, node, len(raw))
+        self._keep_read(address, node, raw)
