@@ -6,7 +6,9 @@ Fixtures: ``real_conversations``, ``long_run``. Options: ``--long``, ``--no-skip
 from __future__ import annotations
 
 import copy
+import gc
 import os
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +19,11 @@ from tests.support.servers.redis import redis_server  # noqa: F401 - a fixture
 from tests.support.servers.s3 import s3_server  # noqa: F401 - a fixture
 
 CI = bool(os.environ.get("CI"))
+
+# Compiled modules are kept even if the environment says otherwise. Each run would rewrite the asserts of all tests again, and each process
+# that a test starts would compile the package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Time limits of single examples say more about the machine than about the code. In CI the examples are the same in every
 # run, so that a change is not blamed for what another one did; elsewhere each run looks at new ones.
@@ -60,6 +67,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     long = [item for item in items if item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=long)
     items[:] = [item for item in items if item not in long]
+
+
+def pytest_collection_finish() -> None:
+    # The half million objects of the collected tests stay to the end: without this, every collection would look at all of them.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
