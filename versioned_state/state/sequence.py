@@ -207,7 +207,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
         if live is not None:
             self._on_loaded(live, list.extend, values)
             return
-        length = len(self)
+        length = self._worktree.lists.length(self._key)
         self._replace([(length, length, values)])
 
     @locked

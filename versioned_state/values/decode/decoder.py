@@ -49,6 +49,7 @@ class Decoder:
     def __init__(self, nodes: Nodes, policy: PicklePolicy | None = None, *, classes: Classes = "registered") -> None:
         self._nodes = nodes
         self._policy = policy
+        self._trusts = policy is not None and policy.allowed
         self._typed = TypedReader("imported" if policy is not None and policy.imports else classes)
         self._raws: dict[Any, bytes] = {}
         self._inner: dict[bytes, Node] = {}
@@ -77,18 +78,19 @@ class Decoder:
             return plain
         return self._run(cells, lambda: [self._read(cell) for cell in cells])  # type: ignore[no-any-return]
 
-    @staticmethod
-    def plain_values(cells: Sequence[bytes]) -> list[Any] | None:
+    def plain_values(self, cells: Sequence[bytes]) -> list[Any] | None:
         """The values of cells that have nothing but JSON types in them, by one call of MessagePack; None if any has more, or is damaged.
 
-        Cost: a third of what ``decode_many`` takes for small dicts.
+        Cost: a quarter of what ``decode_many`` takes for small dicts.
         """
         packed = b"".join((array_header(len(cells)), *cells))
         try:
-            values: list[Any] = msgpack.unpackb(packed, ext_hook=_refuse)
-            return values if len(values) == len(cells) and is_plain(values) else None
+            values: list[Any] = msgpack.unpackb(packed, ext_hook=_refuse, max_ext_len=0, max_bin_len=0)
+            # A store that this decoder may unpickle from is trusted with its depth; encoding checks it again.
+            is_safe = len(values) == len(cells) and (self._trusts or is_plain(values))
         except (_ExtensionMetError, TooDeepError, RecursionError, *MALFORMED):
             return None
+        return values if is_safe else None
 
     def check(self, cells: bytes | memoryview, *, code: int | None = None) -> None:
         """Decode packed cells and follow no reference; raises what ``decode`` would raise for them.
@@ -192,7 +194,7 @@ class Decoder:
             before = self._references
             self._exotic = False
             values = self._unpack(memoryview(raw)[1:], is_array=kind == Kind.SEQUENCE_LEAF)
-            if self._policy is None or not self._policy.allowed or b"\xff" in raw:
+            if not self._trusts or b"\xff" in raw:
                 # The walk would take a tenth of the time that a long list takes. A store that this decoder may unpickle from is trusted
                 # with its depth too; encoding checks it again. A timestamp has this byte, and text never does.
                 self._check(values)

@@ -218,7 +218,14 @@ class UnloadedLists:
 
     def is_unchanged(self, edits: ListEdits) -> bool:
         """Whether the elements in memory are as stored, and all others are there. Reads nothing."""
-        return edits.is_as_stored and all(map(self._is_same, edits.elements()))
+        if len(edits) != edits.stored:
+            return False
+        for piece in edits.pieces:
+            if type(piece) is list:
+                rest = piece[self._count_as_stored(piece) :]
+                if not all(element.at is not None and self._is_same(element) for element in rest):
+                    return False
+        return True
 
     def materialize(self, key: bytes, stored: list[Any]) -> list[Any]:
         """The list under a key as one, with the elements that are in memory; ``stored`` has all stored elements."""
