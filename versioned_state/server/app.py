@@ -47,6 +47,7 @@ from versioned_state.server.operations import OPERATIONS, Call, Operation, Servi
 from versioned_state.server.requests import arguments_of, split_query
 from versioned_state.server.tokens import EVERY_USER, Grant, Tokens
 from versioned_state.services.remote import bodies
+from versioned_state.services.remote.retries import LONGEST_AGE_S
 
 KEY_HEADER: Final = "idempotency-key"
 AGE_HEADER: Final = "idempotency-age"
@@ -210,8 +211,8 @@ def _written(operation: Operation, call: Call, headers: Headers) -> exactly_once
         return None
     if not 1 <= len(key) <= 128 or not key.isascii() or not key.isprintable():
         raise malformed("the Idempotency-Key is 1 to 128 characters of ASCII", 400)
-    if age is not None and not (age.isascii() and age.isdecimal() and len(age) <= 6):
-        raise malformed("the Idempotency-Age is a number of seconds", 400)
+    if age is not None and not (age.isascii() and age.isdecimal() and len(age) <= 9 and int(age) <= LONGEST_AGE_S):
+        raise malformed(f"the Idempotency-Age is a number of seconds up to {LONGEST_AGE_S}", 400)
     parts = "\0".join((operation.name, key, call.session_id or ""))
     id = blake3(parts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return exactly_once.Request(id, None if age is None else float(age))

@@ -3,12 +3,16 @@
 Each write has an id, which the client keeps when it repeats the write. The commit keeps the id in its meta. Before a commit is made, the
 commits before it are searched for the same id, back to the time at which the client may have sent the write first; so it is too after
 another instance was faster and the commit is made again on top of its head. Whoever of two attempts comes second finds the first.
+
+The deletion of a branch makes no commit: the entry of the reflog has the id, and is looked for each time before the branch is moved. So a
+deletion that is repeated does not delete what somebody created after the first one.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,11 +20,14 @@ from threading import Lock
 from time import time_ns
 from typing import Any, Final
 
+from versioned_state.errors import MissingObjectError, UnknownRevisionError
 from versioned_state.objects.address import Address
 from versioned_state.objects.store import Staging
 from versioned_state.repository.database import Database
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.names.mapping import DELETE
+from versioned_state.repository.refs.ref import Ref
 from versioned_state.services.calls.lanes import callers
 from versioned_state.values.trees.tree import Tree
 
@@ -125,6 +132,36 @@ class OnceDatabase(Database):
             request.made.add(commit.address)
         return commit
 
+    def log_entry(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> bytes:
+        """As ``Database.log_entry``. Raises ``UnknownRevisionError`` if the request of this context has deleted the branch already."""
+        request = REQUEST.get()
+        if request is not None and commit is None and action == DELETE:
+            if self._has_deleted(request, ref):
+                raise UnknownRevisionError(ref.name, reason="the request has deleted it already, and it was created again")
+            action = _deletion(request)
+        return super().log_entry(ref, commit, action=action, author=author)
+
+    def is_done(self, request: Request, branch: str) -> bool:
+        """Whether an earlier attempt of a write to a branch was done. Cost: the moves and commits since the first attempt."""
+        ref = self.ref("branch", branch)
+        if self._has_deleted(request, ref):
+            return True
+        with suppress(MissingObjectError):  # erased meanwhile
+            return ref.head is not None and self._find(request, self.commits.read(ref.head)) is not None
+        return False
+
+    def _has_deleted(self, request: Request, ref: Ref) -> bool:
+        log, deletion = ref.log, _deletion(request)
+        with suppress(MissingObjectError):  # collected, so it is older than any attempt
+            while log is not None:
+                entry = self.read_log(log)
+                if entry.time < request.since:
+                    break
+                if entry.new is None and entry.action == deletion:
+                    return True
+                log = entry.previous
+        return False
+
     def _check(self, requests: Sequence[Request], head: Commit) -> None:
         """Raise ``RepeatedError`` if one of the latest commits of a branch is that of another attempt."""
         recent = self._recent_of(head, min(request.since for request in requests))
@@ -167,6 +204,11 @@ class OnceDatabase(Database):
             if request.id in _ids_of(commit):
                 return commit
         return None
+
+
+def _deletion(request: Request) -> str:
+    """The reflog's words for a deletion by a request."""
+    return f"{DELETE} by request {request.id}"
 
 
 def _ids_of(commit: Commit) -> Sequence[str]:

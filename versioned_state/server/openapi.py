@@ -8,6 +8,7 @@ from typing import Any, Final
 from versioned_state.server.operations import OPERATIONS, Operation
 from versioned_state.server.requests import Parameter
 from versioned_state.services.remote import bodies
+from versioned_state.services.remote.retries import LONGEST_AGE_S
 from versioned_state.services.schemas.agent_schemas import Message
 
 _REFUSALS: Final[dict[str, str]] = {
@@ -55,7 +56,7 @@ _AGE: Final[dict[str, Any]] = {
     "name": "Idempotency-Age",
     "in": "header",
     "description": "For a repeated write: seconds since it was sent first.",
-    "schema": {"type": "integer", "minimum": 0, "maximum": 999999},
+    "schema": {"type": "integer", "minimum": 0, "maximum": LONGEST_AGE_S},
 }
 
 

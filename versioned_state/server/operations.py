@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 from uuid import UUID
 
 from versioned_state.repository.history.commit import Commit
 from versioned_state.server.answers import NOTHING, absent, malformed
-from versioned_state.server.exactly_once import REQUEST
+from versioned_state.server.exactly_once import REQUEST, OnceDatabase
 from versioned_state.server.requests import SESSION, USER, Parameter, count, integer, number, text
 from versioned_state.server.tokens import Scope
 from versioned_state.services.agent_state import VersionedStateService
@@ -131,6 +132,16 @@ class Operation:
             raise malformed(f"the body is not an {names}")
 
 
+async def _repeated(service: StoreService, branch: str) -> Any:
+    """The answer to a deletion of what is not there: none if an earlier attempt of it deleted that. Raises ``RefusalError`` else."""
+    request, database = REQUEST.get(), service.repository.database
+    if request is None or not isinstance(database, OnceDatabase):
+        raise absent()
+    if not await service._run(branch, partial(database.is_done, request, branch)):
+        raise absent()
+    return NOTHING
+
+
 def _found(value: Any) -> Any:
     if value is None:
         raise absent()
@@ -170,10 +181,11 @@ async def _list_rounds(call: Call) -> Any:
 
 async def _delete_state(call: Call) -> Any:
     number = call.arguments.get("round_id")
-    rounds = await call.services.state.list_rounds(call.user_id, call.session_id)
+    state = call.services.state
+    rounds = await state.list_rounds(call.user_id, call.session_id)
     if not rounds or (number is not None and number not in rounds):
-        raise absent()
-    await call.services.state.delete_state(call.user_id, call.session_id, number)
+        return await _repeated(state, state.branch(call.user_id, call.session_id))
+    await state.delete_state(call.user_id, call.session_id, number)
     return NOTHING
 
 
@@ -212,10 +224,11 @@ async def _delete_user_sessions(call: Call) -> Any:
 
 
 async def _delete_session(call: Call) -> Any:
-    if not await _has_session(call):
-        raise absent()
     assert call.session_id is not None
-    await call.services.history.delete_session(call.user_id, call.session_id)
+    history = call.services.history
+    if not await _has_session(call):
+        return await _repeated(history, history.branch(call.user_id, call.session_id))
+    await history.delete_session(call.user_id, call.session_id)
     return NOTHING
 
 
@@ -261,9 +274,10 @@ async def _has_memory(call: Call) -> bool:
 
 
 async def _delete_memory(call: Call) -> Any:
+    memory = call.services.memory
     if not await _has_memory(call):
-        raise absent()
-    await call.services.memory.delete_memory(call.user_id, call.session_id)
+        return await _repeated(memory, memory.branch(call.user_id))
+    await memory.delete_memory(call.user_id, call.session_id)
     return NOTHING
 
 

@@ -1,4 +1,4 @@
-"""``RemoteService``: a service that another process offers: its connections, its retries, its errors. Layer: services.
+"""``RemoteService``: a service that another process offers: its connections and its errors. Layer: services.
 
 ::
 
@@ -9,8 +9,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from asyncio import wait, wrap_future
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -26,6 +24,7 @@ from versioned_state.errors import (
     SessionNotFoundError,
     StateError,
     StorageError,
+    StoreBusyError,
     UnknownOutcomeError,
     UnreachableStoreError,
 )
@@ -36,6 +35,7 @@ from versioned_state.services.calls.ids import as_id
 from versioned_state.services.calls.lanes import Lanes, LanesClosedError
 from versioned_state.services.remote import bodies
 from versioned_state.services.remote.errors import error_of
+from versioned_state.services.remote.retries import Retries, retry_after
 from versioned_state.values.typed.registry import Classes
 
 try:
@@ -49,9 +49,7 @@ Method = Literal["GET", "POST", "DELETE"]
 
 _HEALTH_S: Final = 2.0
 _HEALTH: Final = "%health"
-_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 2.0
-_BUSY: Final = 503
+_REFUSED: Final = frozenset({429, 503})
 """Refused before anything was done."""
 _LATE: Final = frozenset({502, 504})
 """Nobody knows what was done: the store, or the instance behind a balancer, did not answer."""
@@ -67,8 +65,8 @@ class RemoteService(ServiceWithLifecycleManager):
     Args:
         url: of the server, such as ``http://127.0.0.1:8420``.
         token: the bearer token. It is sent with every request, in clear text unless the URL is ``https://``.
-        timeout: seconds that a server has for one answer.
-        attempts: how often a request is sent at most.
+        timeout: seconds that a server has for one answer; also those for which a request is sent again that is refused for lack of room.
+        attempts: how often a request is sent at most, besides those.
         connections: requests that are under way at once; more of them wait.
         classes: of which classes instances are made of what a server sends, besides those that are ``register``-ed: ``"loaded"`` is those
             that this process has imported. Others come as ``Tagged``.
@@ -205,35 +203,34 @@ class RemoteService(ServiceWithLifecycleManager):
         headers = {} if content is None else {"Content-Type": bodies.NATIVE}
         if write:
             headers["Idempotency-Key"] = uuid4().hex
-        began, in_doubt = time.monotonic(), False
-        failure: StorageError | None = None
-        for attempt in range(self._attempts):
-            if attempt:
-                pause = min(_LONGEST_PAUSE_S, _PAUSE_S * 2**attempt)
-                time.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - so that clients do not come again all at once
-                if write:
-                    headers["Idempotency-Age"] = str(int(time.monotonic() - began) + 1)
+        retries, in_doubt = Retries(self._attempts, self._timeout), False
+        while True:
+            crowded, after = False, 0.0
             try:
                 response = client.request(method, target, content=content, headers=headers)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-                failure = UnreachableStoreError(f"the server at {self._url} cannot be reached: {error}", remains="nothing was changed")
+                failure: StorageError = UnreachableStoreError(
+                    f"the server at {self._url} cannot be reached: {error}", remains="nothing was changed"
+                )
                 failure.__cause__ = error
-                continue
             except httpx.RequestError as error:  # a body that does not decode, too
                 in_doubt = in_doubt or write
                 failure = UnreachableStoreError(f"the server at {self._url} did not answer: {type(error).__name__}")
                 failure.__cause__ = error
-                continue
-            if response.status_code != _BUSY and response.status_code not in _LATE:
-                if response.status_code == 404 and method == "DELETE" and in_doubt:
-                    return None  # an earlier attempt deleted it
-                return self._value(response, absent)
-            in_doubt = in_doubt or (write and response.status_code in _LATE)
-            failure = self._failure(response)
-        assert failure is not None
+            else:
+                if response.status_code not in _REFUSED and response.status_code not in _LATE:
+                    return self._value(response, absent)
+                in_doubt = in_doubt or (write and response.status_code in _LATE)
+                failure = self._failure(response)
+                crowded = isinstance(failure, StoreBusyError)
+                after = retry_after(response.headers.get("retry-after"))
+            if not retries.again(crowded=crowded, after=after):
+                break
+            if write:
+                headers["Idempotency-Age"] = str(retries.age)
         if in_doubt:
             raise UnknownOutcomeError(
-                f"the server at {self._url} was asked {self._attempts} times, and did not say whether the write was done",
+                f"the server at {self._url} was asked {retries.made} times, and did not say whether the write was done",
                 remains="it was done once, or not",
                 hint="read it back before you write it again",
             ) from failure
@@ -243,6 +240,8 @@ class RemoteService(ServiceWithLifecycleManager):
         error = _error(response)
         if isinstance(error, StorageError):
             return error
+        if response.status_code in _REFUSED and error is None:
+            return StoreBusyError(f"the server at {self._url} has no room: {response.status_code}", remains="nothing was changed")
         return UnreachableStoreError(f"the server at {self._url} answered with {response.status_code}", hint="try again")
 
     def _value(self, response: httpx.Response, absent: Callable[[], T] | None) -> Any:
