@@ -52,6 +52,16 @@ class Backend(KVStore):
         """``KVStore.page``; a store that keeps its keys in order does better."""
         return KVStore.page(self, prefix, after=after, limit=limit, reverse=reverse)
 
+    def _page_items(
+        self,
+        prefix: str,
+        after: str | None,
+        limit: int,
+        reverse: bool,  # noqa: FBT001 - as it is called
+    ) -> dict[str, bytes | None]:
+        """``KVStore.page_items``; a store that gives keys and values in one request does better."""
+        return KVStore.page_items(self, prefix, after=after, limit=limit, reverse=reverse)
+
     def _sizes(self, keys: tuple[str, ...]) -> dict[str, int] | None:
         """``KVStore.sizes``."""
         return None
@@ -93,6 +103,16 @@ class Backend(KVStore):
         if may_list_objects(prefix):  # a store may keep an odd object among its mutable keys
             return KVStore.page(self, prefix, after=after, limit=limit, reverse=reverse)
         return self._page(prefix, after, limit, reverse)
+
+    def page_items(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> dict[str, bytes | None]:
+        check_key(prefix)
+        if after is not None:
+            check_key(after)
+        if self._closed:
+            raise_closed()
+        if may_list_objects(prefix):
+            return KVStore.page_items(self, prefix, after=after, limit=limit, reverse=reverse)
+        return self._page_items(prefix, after, limit, reverse)
 
     def apply(
         self,

@@ -93,6 +93,12 @@ class KVStore(ABC):
             found = (key for key in found if (key < after if reverse else key > after))
         return nlargest(limit, found) if reverse else nsmallest(limit, found)
 
+    def page_items(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> dict[str, bytes | None]:
+        """``page``, with the values; None for a key that was deleted while the values were read."""
+        keys = self.page(prefix, after=after, limit=limit, reverse=reverse)
+        found = self.get_many(keys) if keys else {}
+        return {key: found.get(key) for key in keys}
+
     def drop_derived(self) -> None:  # noqa: B027 - most stores have nothing beside their content
         """Erase what others have derived from the content and keep beside it, such as search indexes. They make it anew when they need it.
 

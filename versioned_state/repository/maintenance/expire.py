@@ -55,6 +55,8 @@ def _due(database: Database, now: int) -> Iterator[str]:
             if time > now + YEAR_ONE:
                 return
             yield name
+        if len(keys) < _PAGE:
+            return
         after = keys[-1]
 
 

@@ -226,8 +226,7 @@ class _Reclaim(Collector):
             self.begin(marks=False)
             plan, keys = self._erase()
             self._delete(plan, keys)
-            self.end()
-        self._database.fence.refresh()
+        self._database.fence.learn(self.record.stored)
         self._database.forget()
         for store in backends(self._store):
             if isinstance(store, Disk):
@@ -237,18 +236,20 @@ class _Reclaim(Collector):
     def _erase(self) -> tuple[_Plan, list[str]]:
         """Delete the records of the branches, with as many objects as go into one batch; the keys that are left."""
         for attempt in range(_ATTEMPTS):
-            record = self._quiet(attempt)
+            record = self._quiet(attempt) if attempt else self.record
             plan = _Plan(self._database, self._patterns, record)
             names = [key for ref in plan.refs for key in (*keys_of(ref), lock_key(ref.name))]
             expected = {ref_key(ref.kind, ref.name): ref.stored for ref in plan.refs} | {KEEPERS: plan.table.stored}
             keys = plan.keys()
             top = {KEEPERS: plan.table.without(plan.keepers)}
-            if self._apply(record, [*names, *plan.rows, *keys[:_AT_ONCE]], expected, top):
+            left = keys[_AT_ONCE:]
+            if self._apply(record, [*names, *plan.rows, *keys[:_AT_ONCE]], expected, top, is_last=not left):
                 plan.are_erased = True
-                return plan, keys[_AT_ONCE:]
+                return plan, left
         raise StoreBusyError("writers keep changing the store", remains="nothing was changed", hint="try again")
 
     def _delete(self, plan: _Plan, keys: list[str]) -> None:
+        """Delete the keys that are left, and stop being the owner with the last batch."""
         attempt = 0
         while keys:
             record = self.record
@@ -258,7 +259,7 @@ class _Reclaim(Collector):
                 plan.spare(record, commits=True)
                 left = set(plan.keys())
                 keys = [key for key in keys if key in left]
-            if self._apply(record, keys[:_AT_ONCE]):
+            if self._apply(record, keys[:_AT_ONCE], is_last=len(keys) <= _AT_ONCE):
                 keys, attempt = keys[_AT_ONCE:], 0
             else:
                 attempt += 1
@@ -277,9 +278,12 @@ class _Reclaim(Collector):
         deletes: Sequence[str],
         expected: Mapping[str, bytes | None] = MappingProxyType({}),
         puts: Mapping[str, bytes] = MappingProxyType({}),
+        *,
+        is_last: bool,
     ) -> bool:
         """Delete keys, on the condition that the record is as given: no ref has moved since it was read."""
         after = record.but(sweeps=record.sweeps + 1, beat=self._database.now(), hold=False)
+        after = after.ended() if is_last else after
         assert after.stored is not None
         with ExitStack() as stack:
             for store in backends(self._store):

@@ -113,13 +113,28 @@ class Listing:
     def _by_name(self, database: Database) -> Iterator[Listed]:
         after = None if self.after is None else ref_key(self.kind, self.after)
         read = _Heads(database, self)
-        for keys in self._pages(database, ref_key(self.kind, self.prefix), after, reverse=self.reverse):
-            yield from read(keys)
+        for page in self._records(database, ref_key(self.kind, self.prefix), after, reverse=self.reverse):
+            yield from read(page, page)
+
+    def _records(self, database: Database, prefix: str, after: str | None, *, reverse: bool) -> Iterator[dict[str, bytes]]:
+        """The records of refs whose keys have a prefix, a page at a time."""
+        size = self._first_page
+        while page := database.store.page_items(prefix, after=after, limit=size, reverse=reverse):
+            yield {key: stored for key, stored in page.items() if stored is not None}
+            if len(page) < size:
+                return
+            after = next(reversed(page))
+            size = min(size * 2, _LARGEST_PAGE)
+
+    @property
+    def _first_page(self) -> int:
+        """The size of the first page: few, so that the first ref is there at once."""
+        # One more by the last change: the next one tells that what comes before it is the newest.
+        return _FIRST_PAGE if self.limit is None or self.where else min(self.limit + (self.by == "changed"), _LARGEST_PAGE)
 
     def _pages(self, database: Database, prefix: str, after: str | None, *, reverse: bool) -> Iterator[list[str]]:
-        """The keys with a prefix, a page at a time: few at first, so that the first ref is there at once."""
-        # One more by the last change: the next one tells that what comes before it is the newest.
-        size = _FIRST_PAGE if self.limit is None or self.where else min(self.limit + (self.by == "changed"), _LARGEST_PAGE)
+        """The keys with a prefix, a page at a time."""
+        size = self._first_page
         while keys := database.store.page(prefix, after=after, limit=size, reverse=reverse):
             yield keys
             if len(keys) < size:
@@ -150,7 +165,7 @@ class Listing:
                 return None
             every = list(read(list(keys)))
         else:
-            every = [listed for keys in self._pages(database, prefix, None, reverse=False) for listed in read(keys)]
+            every = [listed for page in self._records(database, prefix, None, reverse=False) for listed in read(page, page)]
         every.sort(key=lambda listed: listed.position, reverse=not self.reverse)
         return iter(every)
 
@@ -198,7 +213,9 @@ class _Backwards(str):
 
 
 class _Heads:
-    """Reads refs by their keys, with their heads: two calls of the store for a page. Leaves out those that are deleted or do not fit.
+    """Reads refs by their keys, with their heads: two calls of the store for a page, or one if the records were read already.
+
+    Leaves out those that are deleted or do not fit.
 
     No ref is given twice: one that changes during a listing has two places in the index, one after the other.
     """
@@ -210,12 +227,12 @@ class _Heads:
         self._fits = _filter(listing.where)
         self._given: set[str] = set()
 
-    def __call__(self, keys: Iterable[str]) -> Iterator[Listed]:
-        """The refs in the order of their keys."""
+    def __call__(self, keys: Iterable[str], stored: Mapping[str, bytes] | None = None) -> Iterator[Listed]:
+        """The refs in the order of their keys. ``stored`` has their records, if these were read already."""
         fresh = [key for key in keys if key not in self._given]
         if self._listing.by == "changed":
             self._given.update(fresh)
-        refs, raws = self._read(fresh)
+        refs, raws = self._read(fresh, stored)
         graft = self._database.commits.shallow.graft
         for ref in refs:
             assert ref.head is not None
@@ -226,10 +243,11 @@ class _Heads:
             entry = None if ref.log is None or ref.log not in raws else read_entry(ref.log, raws[ref.log])
             yield Listed(ref, commit, ref.changed(commit), entry)
 
-    def _read(self, keys: list[str]) -> tuple[list[Ref], dict[Address, bytes]]:
+    def _read(self, keys: list[str], stored: Mapping[str, bytes] | None) -> tuple[list[Ref], dict[Address, bytes]]:
         """The live refs under some keys, and the objects that they name."""
         store, kind = self._database.store, self._listing.kind
-        stored = store.get_many(keys) if keys else {}
+        if stored is None:
+            stored = store.get_many(keys) if keys else {}
         while True:
             refs = [parse_ref(kind, key[self._start :], stored[key]) for key in keys if key in stored]
             refs = [ref for ref in refs if ref.head is not None]
@@ -240,7 +258,7 @@ class _Heads:
                 return refs, self._database.objects.read_many(dict.fromkeys(wanted)) if wanted else {}
             except MissingObjectError:
                 again = store.get_many(keys)
-                if again == stored:
+                if again == {key: stored[key] for key in keys if key in stored}:
                     raise
                 stored = again  # a ref was moved, and its old head collected, after it was read
 

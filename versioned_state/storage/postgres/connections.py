@@ -18,6 +18,8 @@ from threading import BoundedSemaphore
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
 from psycopg.rows import TupleRow
 
 from versioned_state.errors import (
@@ -34,6 +36,7 @@ from versioned_state.errors import (
     UnknownOutcomeError,
     UnreachableStoreError,
 )
+from versioned_state.storage.postgres.byte_array import ByteArray
 from versioned_state.storage.postgres.schema import MAX_VALUE
 
 T = TypeVar("T")
@@ -110,6 +113,14 @@ def _bounded(gen: Generator[Any, Any, T], patience: float) -> Generator[Any, Any
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+class _ByteArrayDumper(Dumper):
+    oid = 1001  # bytea[]
+    format = Format.BINARY
+
+    def dump(self, obj: ByteArray) -> bytes:
+        return obj.binary()
 
 
 class _Home:
@@ -230,6 +241,7 @@ class Connections:
             link.close()
         # No prepared statements: PgBouncer before 1.21 loses them between transactions, and they save 12 us of 87.
         link = Link.connect(autocommit=True, prepare_threshold=None, **self._options)
+        link.adapters.register_dumper(ByteArray, _ByteArrayDumper)
         link.patience = self.timeout
         link.home = home
         return link

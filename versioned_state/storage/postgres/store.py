@@ -17,6 +17,7 @@ from versioned_state.errors import CorruptStoreError, InvalidArgumentError, Limi
 from versioned_state.storage.backend import Backend
 from versioned_state.storage.base import OBJECT_PREFIX
 from versioned_state.storage.byte_keys import address_range, page_range, raw_key, text_range
+from versioned_state.storage.postgres.byte_array import ByteArray
 from versioned_state.storage.postgres.schema import MAX_VALUE, checked_name, gate_number, lock_number, prepare, statement
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ _SIZES = (
     "SELECT true, key, octet_length(value) FROM {schema}.objects WHERE key = ANY (%b::bytea[]) "
     "UNION ALL SELECT false, key, octet_length(value) FROM {schema}.entries WHERE key = ANY (%b::bytea[])"
 )
-_LIST = "SELECT key FROM {schema}.TABLE WHERE key >= %(start)b AND key < %(end)b ORDER BY key LIMIT %(page)b"
-_LIST_TO_THE_END = "SELECT key FROM {schema}.TABLE WHERE key >= %(start)b ORDER BY key LIMIT %(page)b"
+_LIST = "SELECT COLUMNS FROM {schema}.TABLE WHERE key >= %(start)b AND key < %(end)b ORDER BY key LIMIT %(page)b"
+_LIST_TO_THE_END = "SELECT COLUMNS FROM {schema}.TABLE WHERE key >= %(start)b ORDER BY key LIMIT %(page)b"
 _APPLY = (
     "SELECT {schema}.apply_batch(%b::bigint, %b, %b::text, %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], "
     "%b::bigint[], %b::boolean[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[])"
@@ -85,7 +86,7 @@ class _Step:
         count = sum(map(len, (self.objects, self.odd, self.expected, self.puts, self.gone_objects, self.gone_entries)))
         return size <= _STEP_BYTES and count <= _STEP_KEYS
 
-    def arguments(self) -> list[list[object]]:
+    def arguments(self) -> list[ByteArray | list[int] | list[bool]]:
         return [
             *_columns(self.objects),
             *_columns(self.odd),
@@ -93,8 +94,8 @@ class _Step:
             [shared for _, shared in self.locks],
             *_columns(self.expected),
             *_columns(self.puts),
-            list(self.gone_objects),
-            list(self.gone_entries),
+            ByteArray(self.gone_objects),
+            ByteArray(self.gone_entries),
         ]
 
 
@@ -187,7 +188,7 @@ class Postgres(Backend):
         found: dict[str, bytes] = {}
         while chunk := tuple(islice(wanted, _CHUNK)):
             objects, entries = _names(chunk)
-            parts = [(sql, list(names)) for sql, names in ((self._get_objects, objects), (self._get_entries, entries)) if names]
+            parts = [(sql, ByteArray(names)) for sql, names in ((self._get_objects, objects), (self._get_entries, entries)) if names]
             sql, arguments = b" UNION ALL ".join(part[0] for part in parts), [part[1] for part in parts]
             rows = self._connections.read(partial(_rows, sql, arguments))
             for is_object, raw, value in rows:
@@ -200,7 +201,7 @@ class Postgres(Backend):
         found: dict[str, int] = {}
         while chunk := tuple(islice(wanted, _CHUNK)):
             objects, entries = _names(chunk)
-            rows = self._connections.read(partial(_rows, sql, [list(objects), list(entries)]))
+            rows = self._connections.read(partial(_rows, sql, [ByteArray(objects), ByteArray(entries)]))
             for is_object, raw, size in rows:
                 found[(objects if is_object else entries)[raw]] = size
         return found
@@ -216,13 +217,24 @@ class Postgres(Backend):
                 yield OBJECT_PREFIX + raw.hex()
 
     def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
+        return [self._text(raw) for (raw,) in self._entries("key", prefix, after, limit, reverse=reverse)]
+
+    def _page_items(
+        self,
+        prefix: str,
+        after: str | None,
+        limit: int,
+        reverse: bool,  # noqa: FBT001 - as it is called
+    ) -> dict[str, bytes | None]:
+        # A range is read five times as fast as so many single keys.
+        return {self._text(raw): value for raw, value in self._entries("key, value", prefix, after, limit, reverse=reverse)}
+
+    def _entries(self, columns: str, prefix: str, after: str | None, limit: int, *, reverse: bool) -> list[TupleRow]:
         start, end = page_range(prefix, after, reverse=reverse)
-        text = (_LIST_TO_THE_END if end is None else _LIST).replace("TABLE", "entries")
+        text = _listing(columns, "entries", to_the_end=end is None)
         if reverse:
             text = text.replace("ORDER BY key", "ORDER BY key DESC")
-        sql = statement(text, self.schema)
-        rows = self._connections.read(partial(_rows, sql, {"start": start, "end": end, "page": limit}))
-        return [self._text(raw) for (raw,) in rows]
+        return self._connections.read(partial(_rows, statement(text, self.schema), {"start": start, "end": end, "page": limit}))
 
     def _text(self, raw: bytes) -> str:
         try:
@@ -231,8 +243,7 @@ class Postgres(Backend):
             raise CorruptStoreError(f"{self!r} is damaged: it holds a key that is not UTF-8, {raw!r}") from error
 
     def _pages(self, table: str, start: bytes, end: bytes | None) -> Iterator[bytes]:
-        text = (_LIST_TO_THE_END if end is None else _LIST).replace("TABLE", table)
-        sql = statement(text, self.schema)
+        sql = statement(_listing("key", table, to_the_end=end is None), self.schema)
         while True:
             bounds = {"start": start, "end": end, "page": _PAGE}
             rows = self._connections.read(partial(_rows, sql, bounds))
@@ -319,6 +330,10 @@ def _names(keys: Iterable[str]) -> tuple[dict[bytes, str], dict[bytes, str]]:
     return objects, entries
 
 
+def _listing(columns: str, table: str, *, to_the_end: bool) -> str:
+    return (_LIST_TO_THE_END if to_the_end else _LIST).replace("COLUMNS", columns).replace("TABLE", table)
+
+
 def _rows(sql: bytes, arguments: Params, link: Link) -> list[TupleRow]:
     return link.execute(sql, arguments, binary=True).fetchall()
 
@@ -367,5 +382,5 @@ def _portions(rows: Sequence[Row]) -> Iterator[list[Row]]:
         yield portion
 
 
-def _columns(rows: Sequence[tuple[bytes, bytes | None]]) -> tuple[list[object], list[object]]:
-    return [key for key, _ in rows], [value for _, value in rows]
+def _columns(rows: Sequence[tuple[bytes, bytes | None]]) -> tuple[ByteArray, ByteArray]:
+    return ByteArray([key for key, _ in rows]), ByteArray([value for _, value in rows])

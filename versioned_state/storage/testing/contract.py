@@ -214,11 +214,13 @@ class KVStoreContract:
         assert {key for key, _ in store.items("a")} == {key for key in everything if key.startswith("a")}
 
     def test_a_page_has_the_first_keys_of_a_prefix_in_order(self, store: KVStore) -> None:
-        store.set_many(dict.fromkeys((*ODD_KEYS, *ODD_OBJECTS), b"v"))
+        values = {key: key.encode() for key in (*ODD_KEYS, *ODD_OBJECTS)}
+        store.set_many(values)
         for prefix in {key[:length] for key in ODD_KEYS for length in (0, 1, 2, len(key))} | {"absent"}:
             keys = sorted(key for key in ODD_KEYS if key.startswith(prefix) and not key.startswith("o/"))
             assert store.page(prefix, limit=1000) == keys, prefix
             assert store.page(prefix, limit=1000, reverse=True) == keys[::-1], prefix
+            assert list(store.page_items(prefix, limit=1000, reverse=True).items()) == [(key, values[key]) for key in keys[::-1]]
             for after in (*keys[:3], *keys[-3:], "", "\U0010ffff" * 3):
                 beyond, before = [key for key in keys if key > after], [key for key in keys if key < after]
                 assert store.page(prefix, after=after, limit=2) == beyond[:2], (prefix, after)
@@ -417,6 +419,7 @@ class KVStoreContract:
             lambda: store.get_many([]),
             store.keys,
             lambda: store.page(limit=1),
+            lambda: store.page_items("k", limit=1),
             lambda: list(store.items()),
             lambda: "k" in store,
             lambda: store.set("k", b"2"),

@@ -87,6 +87,9 @@ class Cache(Wrapper):
             found.update(fetched)
         return found
 
+    def page_items(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> dict[str, bytes | None]:
+        return self.store.page_items(prefix, after=after, limit=limit, reverse=reverse)  # none of them is an object
+
     def apply(
         self,
         expected: Mapping[str, bytes | None],
