@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import agents, commits, data, report, services, services_history, services_http, sessions, sides, workloads
+from benchmarks import agents, commits, data, report, services, services_history, services_http, sides, workloads
 from benchmarks.measure import environment
+from benchmarks.sessions import command as sessions
 from benchmarks.workloads.base import Context
 
 RESULTS = Path(__file__).parent / "results"
