@@ -8,11 +8,13 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from tests.support.interrupts import Interrupt, Trace
 from tests.support.processes import fork
 from tests.support.sandboxes import open_files
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, LimitExceededError, SandboxFileError
@@ -331,3 +333,13 @@ def test_a_failed_call_leaves_no_file_and_no_descriptor(sandbox: FilesystemSandb
     assert open_files() == before
     assert sorted(each.name for each in sandbox.folder.iterdir()) == ["a", "folder"]
     assert list((sandbox.folder / "folder").iterdir()) == []
+
+
+def test_an_interrupt_on_the_way_closes_no_descriptor_twice(sandbox: FilesystemSandbox):
+    """The second time it would be an error in place of the interrupt, or another thread's file."""
+    sandbox.write_file("a/b/c", "1")
+    trace = Trace()
+    trace.run(lambda: sandbox.read_file("a/b/c"))
+    for line in range(1, trace.count + 1):
+        with suppress(Interrupt):
+            Trace(line).run(lambda: sandbox.read_file("a/b/c"))

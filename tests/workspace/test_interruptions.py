@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import inspect
 import os
 import random
 import resource
+import shutil
 import signal
+import stat
 import sys
 from contextlib import suppress
 from functools import partial
@@ -17,6 +21,7 @@ from tests.support.interrupts import Interrupt, Trace
 from tests.support.processes import fork, join, without_rights
 from tests.support.workspaces import lay, tree_of
 from versioned_state import Disk, Memory, Versioned, Workspace
+from versioned_state.agents.workspace.index import Records
 from versioned_state.errors import DirtyWorkspaceError, WorkspaceError
 
 pytestmark = [  # of files that an interrupt came too early to close
@@ -141,6 +146,41 @@ def test_an_interrupt_at_any_line(name, tmp_path, long_run):
             raise
         workspace.close()
         state.discard()
+
+
+@pytest.mark.parametrize("end", ["close", "a folder that was made anew"])
+def test_an_interrupted_close_closes_no_file_of_others(end, tmp_path, long_run):
+    """The numbers that it has closed are soon those of other files: a database's, say, which then fails with "disk I/O error"."""
+
+    def begin(place):
+        state = Versioned()
+        workspace = Workspace(state, place)
+        state.commit()
+        if end != "close":
+            shutil.rmtree(place)
+            place.mkdir()
+        return workspace, workspace.close if end == "close" else workspace.status
+
+    trace = Trace()
+    trace.run(begin(tmp_path / "count")[1])
+    code, first = inspect.getsourcelines(Records.close)
+    lines = {(inspect.getsourcefile(Records), first + n) for n in range(len(code))}
+    chosen = [n for n, line in enumerate(trace.lines, 1) if long_run or line in lines]
+    assert len(chosen) > 4
+    for n in chosen:
+        place = tmp_path / str(n)
+        workspace, call = begin(place)
+        trace = Trace(n)
+        with suppress(Interrupt):
+            trace.run(call)
+        others = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+        workspace.close()
+        del workspace, call
+        gc.collect()
+        Workspace(Versioned(), place).close()  # the folder is free
+        for descriptor in others:
+            assert stat.S_ISCHR(os.fstat(descriptor).st_mode), trace.hit
+            os.close(descriptor)
 
 
 class Kill(Trace):

@@ -122,6 +122,7 @@ class Records:
         self._place = place
         self._folder: int | None = None
         self._lock: int | None = None
+        self._opened: list[int] = []
         self._open(root)
 
     def stay_in(self, root: int) -> None:
@@ -136,11 +137,13 @@ class Records:
 
     def _open(self, root: int) -> None:
         try:
-            self._folder = self._open_folder(root)
+            self._opened.append(self._open_folder(root))
+            self._folder = self._opened[-1]
             with suppress(FileExistsError):  # for a repository of git around the folder
                 os.close(os.open(".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._folder))
                 self._write_raw(".gitignore", b"*\n")
-            self._lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
+            self._opened.append(os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._folder))
+            self._lock = self._opened[-1]
         except OSError as error:
             self.close()
             if error.errno in _READ_ONLY:
@@ -165,11 +168,10 @@ class Records:
                 os.close(place)
 
     def close(self) -> None:
-        """Let go of the folder."""
-        for descriptor in (self._lock, self._folder):
-            if descriptor is not None:
-                os.close(descriptor)
+        """Let go of the folder. Idempotent, also after an interrupt: a number that is closed twice may by then be another file's."""
         self._lock = self._folder = None
+        while self._opened:
+            os.close(self._opened.pop())
 
     def read_position(self) -> Position | None:
         """Where the folder stands; None if that is not known."""

@@ -484,7 +484,8 @@ class WorkingFolder:
         if self._close.alive:
             if self._index.changed:
                 self.records.write_index(self._position.at, self._index)
-            self._close()
+            self.records.close()
+            self._close.detach()  # not before: a close that was interrupted is repeated
 
 
 _OVERWRITE: Final = "restore(path, overwrite=True) overwrites them; commit() keeps them"

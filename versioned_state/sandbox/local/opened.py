@@ -71,9 +71,8 @@ def open_folder(root: Path, parts: Sequence[str], *, create: bool = False) -> in
             if create:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=here)
-            below = os.open(name, _FOLDER, dir_fd=here)
-            os.close(here)
-            here = below
+            above, here = here, os.open(name, _FOLDER, dir_fd=here)
+            os.close(above)  # not before: an interrupt would close it again
     except BaseException:
         os.close(here)
         raise
