@@ -33,8 +33,8 @@ _ZSTD = 1
 _SEGMENTS = 2
 """Added to the form of the rest of an object that is in segments."""
 
-_WORTH_COMPRESSING = 100
-"""Bytes from which zstd gains more than its frame costs, measured on leaves of real conversations."""
+_WORTH_COMPRESSING = 140
+"""Bytes from which zstd gains more than its frame costs, measured on leaves of real conversations: 3 % at 127 bytes, 14 % at 148."""
 
 _CONTENT = frozenset({Kind.SEQUENCE_LEAF, Kind.MAP_LEAF, Kind.CHUNK, Kind.SEGMENT})
 """The kinds that hold values. The others are mostly addresses, which hardly compress: over 5,308 real commits it would make the store

@@ -46,8 +46,9 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
 
     def _live(self) -> list[Any] | None:
         """The list itself if it is loaded."""
-        found = self._worktree.loaded_list(self._key)
-        return None if found is None and not self._worktree.is_live(self._key) else _as_list(found)
+        worktree = self._worktree
+        found = worktree.loaded_list(self._key)
+        return None if found is None and not worktree.is_live(self._key) else _as_list(found)
 
     @property
     def aio(self) -> SequenceAio:

@@ -316,13 +316,7 @@ class Disk(Backend):
         expected_values = [*expected.values()]
         put_rows = [(key.encode(), value) for key, value in puts.items()]
 
-        overwriting = bool(deletes) and self._overwriting > 0
-
         def write(connection: Connection) -> bool:
-            with sqlite_file.overwriting(connection) if overwriting else nullcontext():
-                return change(connection)
-
-        def change(connection: Connection) -> bool:
             limit, found = _before(connection, expected_keys)
             used = 0 if limit is None else _used(connection)
             if rows:
@@ -349,6 +343,8 @@ class Disk(Backend):
                 )
             return holds
 
+        if deletes and self._overwriting:
+            return self._write(lambda connection: _overwriting(connection, write))
         return self._write(write)
 
     def _close(self) -> None:
@@ -437,6 +433,12 @@ def _identity(name: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _overwriting(connection: Connection, write: Callable[[Connection], T]) -> T:
+    """The result of a write whose deletions overwrite the deleted bytes."""
+    with sqlite_file.overwriting(connection):
+        return write(connection)
 
 
 def _before(connection: Connection, keys: list[bytes]) -> tuple[int | None, list[bytes | None]]:

@@ -82,6 +82,13 @@ class Groups:
         self.packed = 0
         self.held_bytes = 0
 
+    @classmethod
+    def of_child(cls, child: Any) -> Groups:
+        """The one group of a large element with this baseline."""
+        groups = cls()
+        groups.add(1, None, 0, child)
+        return groups
+
     def add(self, size: int, fingerprint: Fingerprint, weight: int, child: Any = None, *, least: int = 0) -> None:
         self.sizes.append(size)
         self.least.append(least)

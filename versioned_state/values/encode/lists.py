@@ -92,7 +92,9 @@ def update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], groups
     child = groups.children[run.first] if run.last - run.first == 1 == len(changed) else None
     if child is not None:
         cell, new_child = encoder.update(changed[0], child, limit)
-        cells, children, plain = [cell], {0: new_child} if new_child is not None else {}, False
+        if new_child is not None:
+            return [cell], groups.replaced(run.first, run.last, Groups.of_child(new_child))
+        cells, children, plain = [cell], dict[int, Baseline](), False
     elif limit == ELEMENT_INLINE:
         cells, children, plain = cells_of(encoder, changed)
     else:

@@ -124,6 +124,9 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
     for parent, index, is_last in reversed(path):
         if not row:
             return None
+        if is_last and len(row) == 1 and index == len(parent.items) - 1:
+            row = [_with_last(nodes, shape, parent, row[0])]
+            continue
         counts = parent.counts
         assert counts is not None
         items = [*parent.items[:index], *[nodes.add(shape, each) for each in row], *parent.items[index + 1 :]]
@@ -134,6 +137,15 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
         if row:
             row[0].cuts = parent.cuts
     return row or None
+
+
+def _with_last(nodes: Nodes, shape: Shape, parent: Node, child: Node) -> Node:
+    """The last node of a level with another last child. It stays one node: a boundary can only be behind that child."""
+    assert parent.counts is not None
+    keys = None if parent.keys is None or child.keys is None else [*parent.keys[:-1], child.keys[0]]
+    node = Node(parent.level, [*parent.items[:-1], nodes.add(shape, child)], [*parent.counts[:-1], child.count], keys)
+    node.is_open, node.cuts = InnerChunker().resume(node.items, None), parent.cuts
+    return node
 
 
 def _appended(shape: Shape, node: Node, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> tuple[bool, list[Node]]:

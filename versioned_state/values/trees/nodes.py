@@ -330,8 +330,9 @@ class Nodes:
 
     def add(self, shape: Shape, node: Node) -> Address:
         """Stage a new node; its address. An open node of a sequence goes to the store in segments."""
-        raw = write_node(shape, node)
-        staging = self.staging
+        raw = node.raw or write_node(shape, node)
+        staging = self._staging
+        assert staging is not None, "these nodes are for reading"
         if node.is_open and node.keys is None and len(raw) >= NODE_IN_SEGMENTS:
             cut = node_in_segments if node.level else leaf_in_segments
             raw, node.cuts, segments = cut(raw, node.items, node.cuts)

@@ -12,7 +12,7 @@ import msgpack
 
 from versioned_state.errors import LimitExceededError
 from versioned_state.objects.address import ADDRESS_SIZE
-from versioned_state.values.cells import MAX_BLOB, MAX_ELEMENTS, Code, array, code_of, extension, pack, payload_of
+from versioned_state.values.cells import MAX_BLOB, MAX_ELEMENTS, Code, array_header, code_of, extension, pack, payload_of
 from versioned_state.values.trees.nodes import Shape, read_node, write_node
 from versioned_state.values.trees.tree import Tree
 
@@ -30,6 +30,9 @@ SHAPES: Final[dict[int, Shape]] = {
 }
 """The shape of the tree behind each code."""
 
+_INT_SIZES: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+"""The bytes behind the first one of a MessagePack int that is not negative."""
+
 
 def tree_parts(tree: Tree) -> list[bytes]:
     """A tree as two parts of a payload."""
@@ -39,7 +42,8 @@ def tree_parts(tree: Tree) -> list[bytes]:
 
 def tree_cell(code: Code, tree: Tree, *more: bytes) -> bytes:
     """The cell that refers to a tree."""
-    return extension(code, array([*tree_parts(tree), *more]))
+    count, top = tree_parts(tree)
+    return extension(code, array_header(2 + len(more)) + count + top + b"".join(more))
 
 
 def read_tree(shape: Shape, parts: list[Any]) -> Tree:
@@ -74,11 +78,12 @@ def count_of(cell: bytes, code: Code) -> int | None:
     """How many elements the tree counts that a cell refers to; None if the cell has another code. Decodes no node."""
     if code_of(cell) != code:
         return None
-    unpacker = msgpack.Unpacker(max_buffer_size=len(cell))
-    unpacker.feed(payload_of(cell))
-    unpacker.read_array_header()
-    count = unpacker.unpack()
-    return count if type(count) is int else None
+    at = {0xC7: 3, 0xC8: 4, 0xC9: 6}.get(cell[0], 2) + 1  # behind the header of an array of a few parts
+    first = cell[at]
+    if first < 0x80:
+        return first
+    size = _INT_SIZES.get(first)
+    return None if size is None else int.from_bytes(cell[at + 1 : at + 1 + size], "big")
 
 
 def order_of(cell: bytes) -> Tree | None:
