@@ -21,8 +21,10 @@ from versioned_state.errors import (
     StorageError,
     StorageFullError,
     UnknownOutcomeError,
+    UnreachableStoreError,
     UnserializableValueError,
 )
+from versioned_state.services.calls.deadline import LateError
 from versioned_state.services.remote import bodies
 from versioned_state.services.remote.errors import error_document, without_details
 
@@ -74,6 +76,11 @@ def too_large(limit: int) -> RefusalError:
     return RefusalError(413, error)
 
 
+def late(cls: type[StateError] = UnreachableStoreError, *, remains: str = "nothing was changed", hint: str = "try again") -> RefusalError:
+    """The store did not answer in time."""
+    return RefusalError(504, cls("the store did not answer in time", remains=remains, hint=hint))
+
+
 def malformed(what: str, status: int = 422) -> RefusalError:
     """A request that breaks the API."""
     return RefusalError(status, InvalidArgumentError(what, remains="nothing was changed"))
@@ -84,6 +91,8 @@ def refusal_of(error: BaseException) -> RefusalError:
     match error:
         case RefusalError():
             return error
+        case LateError():
+            return late()
         case SessionNotFoundError():
             return absent()
         case StorageFullError():

@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from versioned_state.errors import InvalidArgumentError, LimitExceededError, StateError, UnknownOutcomeError, UnreachableStoreError
+from versioned_state.errors import InvalidArgumentError, LimitExceededError, StateError, UnknownOutcomeError
 from versioned_state.off_loop import off_loop
 from versioned_state.server import exactly_once
 from versioned_state.server.answers import (
@@ -35,6 +35,7 @@ from versioned_state.server.answers import (
     answer,
     forbidden,
     is_large,
+    late,
     malformed,
     refusal_of,
     refuse,
@@ -46,13 +47,12 @@ from versioned_state.server.openapi import document
 from versioned_state.server.operations import OPERATIONS, Call, Operation, Services
 from versioned_state.server.requests import arguments_of, split_query
 from versioned_state.server.tokens import EVERY_USER, Grant, Tokens
+from versioned_state.services.calls.deadline import set_deadline
 from versioned_state.services.remote import bodies
 from versioned_state.services.remote.retries import LONGEST_AGE_S
 
 KEY_HEADER: Final = "idempotency-key"
 AGE_HEADER: Final = "idempotency-age"
-
-_LATE: Final = "the store did not answer in time"
 
 _OPEN: Final = frozenset({"/health", "/openapi.json"})
 
@@ -167,7 +167,7 @@ class Server:
         name = None if request is None else (call.user_id, request.id)
         task = None if name is None else self._writes.get(name)
         if task is None:
-            task = asyncio.ensure_future(_run(operation, call, request))
+            task = asyncio.ensure_future(_run(operation, call, request, self.limits.call_timeout))
             self.under_way.add(task)
             task.add_done_callback(self.under_way.discard)
             body.belongs_to(task)
@@ -180,13 +180,15 @@ class Server:
             return task.result()
         task.add_done_callback(_ignore)
         if operation.scope == "read":
-            raise RefusalError(504, UnreachableStoreError(_LATE, hint="try again"))
-        error = UnknownOutcomeError(_LATE, remains="the write goes on", hint="repeat it with its Idempotency-Key: it is done once")
-        raise RefusalError(504, error)
+            task.cancel()  # if it waits for its turn; a search looks at its time, and another read ends on its own
+            raise late()
+        raise late(UnknownOutcomeError, remains="the write goes on", hint="repeat it with its Idempotency-Key: it is done once")
 
 
-async def _run(operation: Operation, call: Call, request: exactly_once.Request | None) -> Any:
+async def _run(operation: Operation, call: Call, request: exactly_once.Request | None, seconds: float) -> Any:
     exactly_once.REQUEST.set(request)
+    if operation.scope == "read":
+        set_deadline(seconds)
     while True:
         try:
             return await operation.run(call)

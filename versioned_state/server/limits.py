@@ -30,7 +30,8 @@ class Limits:
         body_timeout: seconds in which its body has to arrive.
         send_timeout: seconds in which the client has to read on.
         idle_timeout: seconds after which a connection without a request is closed.
-        call_timeout: seconds after which a call on the store is answered with 504; the call itself goes on.
+        call_timeout: seconds after which a call on the store is answered with 504. A write goes on; a search ends, and a read that has not
+            begun is dropped.
     """
 
     max_body: int = 16 << 20

@@ -1,5 +1,7 @@
 """The memory of one user as it lies on a branch: the keys of its messages, and reading them at a commit. Layer: services.
 
+Whatever reads many messages or words, a batch at a time, ends with ``LateError`` if the time of its caller is over.
+
 ::
 
     @messages.@<session>["<id>"]  a message, as a dict; ids are in order of time, also across sessions
@@ -18,6 +20,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from versioned_state.services.calls.deadline import check_deadline
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.keys import USER, namespace_prefix, user_key
@@ -124,6 +127,7 @@ class Memories:
         """The messages at some places, in the order of these; one that is not there is left out. Cost: one path each."""
         wanted = list(places)
         for start in range(0, len(wanted), _READ_AT_ONCE):
+            check_deadline()
             batch = wanted[start : start + _READ_AT_ONCE]
             keys = [_key_of(place) for place in batch]
             fetch_paths(self._nodes, self.tree.top, keys)
@@ -141,6 +145,7 @@ class Memories:
         """Every message, session by session."""
         low, high = self._range
         for start in range(low, high, _READ_AT_ONCE):
+            check_deadline()
             items = list(iter_items(self._nodes, self.tree, start, min(start + _READ_AT_ONCE, high)))
             yield from zip((_place_of(key) for key, _ in items), self._decoder.decode_many([cell for _, cell in items]), strict=True)
 
@@ -173,10 +178,12 @@ class Memories:
 
     def cell(self, namespace: Sequence[str], key: str) -> bytes | None:
         """The stored form of the value of a key in a namespace."""
+        check_deadline()
         return find(self._nodes, self.tree, b"".join(map(namespace_prefix, namespace)) + user_key(key))
 
     def part(self, cell: bytes, step: Step) -> bytes | None:
         """The stored form of a part of a value. Cost: one path."""
+        check_deadline()
         return find_part(self._nodes, cell, step)
 
     def decode(self, cells: Sequence[bytes]) -> list[Any]:
@@ -192,9 +199,11 @@ class Memories:
         if since is None:
             low, high = self._rank(prefix), self._rank(prefix + b"\xff")
             for key, cell in iter_items(self._nodes, self.tree, low, high):
+                check_deadline()
                 yield _text(key[len(prefix) :]), self._decoder.decode(cell)
             return
         for key, _, new in diff_maps(self._nodes, since, self.tree):
+            check_deadline()
             if key.startswith(prefix):
                 yield _text(key[len(prefix) :]), None if new is None else self._decoder.decode(new)
 

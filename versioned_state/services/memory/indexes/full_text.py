@@ -3,6 +3,8 @@
 The file is derived: it names the commit that it has, and each search first brings it to the commit that it reads, by their difference. A
 file that is missing, damaged, or whose commit is gone is made anew. Any number of processes may use it. It is opened for one search at a
 time, since another process may erase it.
+
+A search whose time is over is interrupted. Bringing the file to a commit is not: it is done once, and the next search has it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from versioned_state.errors import MissingObjectError
+from versioned_state.services.calls.deadline import LateError, check_deadline, time_left
 from versioned_state.services.memory.indexes.index import Counts, WordIndex
 from versioned_state.services.memory.indexes.terms import ODD, commit_of, head_of, terms_of, terms_within, word_term
 from versioned_state.services.memory.memories import Memories, Place
@@ -32,6 +35,9 @@ VERSION: Final = 1
 """Raise it if the tables change: files of another version are made anew."""
 
 _ATTEMPTS: Final = 3
+
+_LOOKS_EVERY: Final = 10_000
+"""Instructions of SQLite's machine between two looks at the time: a fraction of a millisecond."""
 
 _NOT_NOW: Final = frozenset(
     {
@@ -125,6 +131,8 @@ class FullText(WordIndex):
             except OSError:
                 return None
             except sqlite3.Error as error:
+                if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+                    raise LateError from None
                 if getattr(error, "sqlite_errorcode", 0) & 0xFF in _NOT_NOW:
                     return None
                 erase_derived(file)  # it is damaged, or of another version
@@ -142,9 +150,34 @@ def _ask(file: Path, memories: Memories, ask: Callable[[sqlite3.Connection], T])
             connection.execute("ROLLBACK")
             begin_writing(connection, file)
             _follow(connection, memories)
-        answer = ask(connection)
+        try:
+            answer = _in_time(connection, ask)
+        except LateError:
+            connection.execute("COMMIT")  # the file stays at this commit, for the next search
+            raise
         connection.execute("COMMIT")
         return answer
+
+
+def _in_time(connection: sqlite3.Connection, ask: Callable[[sqlite3.Connection], T]) -> T:
+    """The answer to a question, which is interrupted when the time of its caller is over. Raises ``LateError``."""
+    check_deadline()
+    if time_left() is None:
+        return ask(connection)
+    connection.set_progress_handler(_is_late, _LOOKS_EVERY)
+    try:
+        return ask(connection)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            raise LateError from None
+        raise
+    finally:
+        connection.set_progress_handler(None, 0)
+
+
+def _is_late() -> bool:
+    left = time_left()
+    return left is not None and left < 0
 
 
 def _follow(connection: sqlite3.Connection, memories: Memories) -> None:

@@ -7,6 +7,8 @@
 
 It is derived: each search first brings the rows of the user to the commit that it reads, in one transaction. Every lexeme begins with a
 hash of the branch, so a search costs what the user has, and the words of one user say nothing of another's.
+
+The server ends a search whose time is over, but not while rows are brought to a commit: that is done once, and the next search has it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from psycopg.errors import QueryCanceled
+
 from versioned_state.errors import MissingObjectError, StorageError
+from versioned_state.services.calls.deadline import LateError, check_deadline, time_left
 from versioned_state.services.memory.indexes.index import Counts, WordIndex
 from versioned_state.services.memory.indexes.terms import ODD, commit_of, head_of, terms_of, terms_within, word_term
 from versioned_state.services.memory.memories import Memories, Place
@@ -106,7 +111,16 @@ class PostgresText(WordIndex):
         head = head_of(memories)
 
         def read(link: Link) -> T | None:
-            return ask(link) if self._run(link, _HEAD, user.key) == [(head,)] else None
+            if time_left() is None:
+                return ask(link) if self._run(link, _HEAD, user.key) == [(head,)] else None
+            link.execute("BEGIN READ ONLY")
+            try:
+                answer = _in_time(link, ask) if self._run(link, _HEAD, user.key) == [(head,)] else None
+            except LateError:
+                link.execute("ROLLBACK")
+                raise
+            link.execute("COMMIT")
+            return answer
 
         def follow(link: Link) -> T | None:
             link.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
@@ -116,7 +130,11 @@ class PostgresText(WordIndex):
                 link.execute("ROLLBACK")
                 return None
             self._follow(link, memories, user, head)
-            answer = ask(link)
+            try:
+                answer = _in_time(link, ask)
+            except LateError:
+                link.execute("COMMIT")  # the rows stay at this commit, for the next search
+                raise
             link.execute("COMMIT")
             return answer
 
@@ -200,6 +218,23 @@ class PostgresText(WordIndex):
 
         self._store.connections.write(make, repeatable=True)
         return self._exists()
+
+
+def _in_time(link: Link, ask: Callable[[Link], T]) -> T:
+    """The answer to a question, in a transaction; the server ends it when the time of its caller is over. Raises ``LateError``."""
+    check_deadline()
+    left = time_left()
+    if left is None:
+        return ask(link)
+    most = max(1, int(min(left, link.patience) * 1000))  # nobody waits longer for the server to say something
+    link.execute(f"SAVEPOINT asked; SET LOCAL statement_timeout = {most}".encode())
+    try:
+        answer = ask(link)
+    except QueryCanceled:
+        link.execute("ROLLBACK TO asked")
+        raise LateError from None
+    link.execute("RELEASE asked")
+    return answer
 
 
 class _User:

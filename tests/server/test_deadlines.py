@@ -1,0 +1,182 @@
+"""A search ends once nobody waits for it: whichever index it asks, and behind the 504 of a server."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.event_loop import in_event_loop
+from tests.support.servers.postgres import PostgresServer
+from tests.support.services.gate import Gate, until
+from tests.support.services.memory_contract import said, texts_of
+from versioned_state import Disk, Memory, Repository
+from versioned_state.server.app import Server
+from versioned_state.server.limits import Limits
+from versioned_state.server.run import services_over
+from versioned_state.server.tokens import Grant, Tokens
+from versioned_state.services.calls.deadline import LateError, set_deadline, time_left
+from versioned_state.services.memory import MemoryService
+from versioned_state.services.memory.indexes.choice import index_of
+from versioned_state.services.memory.indexes.postgres_text import _HEAD, PostgresText, _User
+from versioned_state.services.memory.indexes.terms import head_of
+from versioned_state.services.memory.memories import Memories
+from versioned_state.storage import KVStore, Postgres
+from versioned_state.storage.wrapper import Wrapper
+
+TOKENS = Tokens({"t": Grant("u", frozenset({"read", "write"}))})
+QUERIES: list[tuple[str, dict[str, Any] | None]] = [("apple", None), ("apple", {"top_k": 3}), ("apple", {"rank": "bm25"}), ("++", None)]
+
+
+@pytest.fixture(params=["memory", "disk", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KVStore]:
+    if request.param == "memory":
+        yield Memory()
+    elif request.param == "disk":
+        with Disk(tmp_path / "store") as disk:
+            yield disk
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        with Postgres(server.url, schema=server.fresh_schema()) as postgres:
+            yield postgres
+
+
+async def filled(service: MemoryService, count: int = 40) -> None:
+    await service.add_memory("u", [said(f"apple {n} c++") for n in range(count)])
+
+
+@in_event_loop
+async def test_a_search_that_is_too_late_reads_no_more_and_the_next_one_finds_all(store: KVStore) -> None:
+    async with MemoryService.over(store) as service:
+        await filled(service)
+
+        async def late(query: str, filters: dict[str, Any] | None) -> None:
+            set_deadline(-1)
+            await service.search_memory("u", [said(query)], filters)
+
+        for indexed in (False, True):
+            for query, filters in QUERIES:
+                with pytest.raises(LateError):
+                    await asyncio.create_task(late(query, filters))
+                if indexed:
+                    found = texts_of(await service.search_memory("u", [said(query)], filters))
+                    assert len(found) == (filters or {}).get("top_k", 40)
+
+
+def memories_of(store: KVStore) -> Memories:
+    repository = Repository(store)
+    (name,) = repository.branches
+    return Memories(repository, name, repository.branches[name])
+
+
+@pytest.mark.parametrize("store", ["disk", "postgres"], indirect=True)
+def test_a_database_that_takes_too_long_is_interrupted_and_keeps_the_index(store: KVStore) -> None:
+    async def fill() -> None:
+        async with MemoryService.over(store) as service:
+            await filled(service)
+
+    asyncio.run(fill())
+    memories, index = memories_of(store), index_of(store)
+    user = () if isinstance(store, Disk) else (_User(memories.branch),)
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    question = endless if isinstance(store, Disk) else "SELECT pg_catalog.pg_sleep(60)"
+
+    def ask() -> None:
+        set_deadline(0.2)
+        index._at(memories, *user, lambda connection: connection.execute(question).fetchall())  # type: ignore[attr-defined]
+
+    for _ in range(2):
+        began = time.monotonic()
+        with pytest.raises(LateError):
+            copy_context().run(ask)
+        assert time.monotonic() - began < 10
+    if isinstance(store, Disk):
+        assert store.derived is not None
+        (file,) = store.derived.iterdir()
+        with sqlite3.connect(file) as connection:
+            assert connection.execute("SELECT head FROM state").fetchone()[0]
+        connection.close()
+    else:
+        assert isinstance(index, PostgresText)
+        assert index._store.connections.read(lambda link: index._run(link, _HEAD, *(each.key for each in user))) == [(head_of(memories),)]
+    assert time_left() is None
+    assert len(index.holding(memories, [["apple"]]) or ()) == 40
+
+
+class Slow(Wrapper):
+    """A store whose reads take a while, and are counted, once it is told so."""
+
+    reads: int | None = None
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        self._wait()
+        return super().get_many(keys)
+
+    def get(self, key: str) -> bytes | None:
+        self._wait()
+        return super().get(key)
+
+    def _wait(self) -> None:
+        if self.reads is not None:
+            self.reads += 1
+            time.sleep(0.05)
+
+
+@in_event_loop
+async def test_a_search_ends_behind_its_504() -> None:
+    slow = Slow(Memory())
+    services = services_over(slow)
+    server = Server(services, TOKENS, Limits(call_timeout=0.1))
+    transport = httpx.ASGITransport(server.application())
+    query = {"messages": [said("++").model_dump(exclude_none=True)]}
+    async with services, httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}) as client:
+        for session in range(8):
+            await services.memory.add_memory("u", [said("x" * 3_000 + f"{n}") for n in range(30)], f"s{session}")
+
+        def forget() -> None:
+            services.memory.repository.database.nodes.clear()
+            slow.reads = 0
+
+        forget()
+        assert await services.memory.search_memory("u", [said("++")]) == []
+        assert slow.reads is not None
+        needed = slow.reads
+        assert needed > 6  # three times as long as there is time
+        forget()
+        assert (await client.post("/v1/memory/search", json=query)).status_code == 504
+        await until(lambda: not server.under_way)
+        assert 0 < slow.reads < needed
+        slow.reads = None
+        assert (await client.post("/v1/memory/search", json=query)).json() == []
+
+
+class ShutGate(Gate):
+    """Its reads wait as well."""
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        assert self.open.wait(20)
+        return super().get_many(keys)
+
+
+@in_event_loop
+async def test_reads_that_wait_for_their_turn_are_dropped_behind_their_504() -> None:
+    gate = ShutGate(Memory())
+    services = services_over(gate)
+    server = Server(services, TOKENS, Limits(call_timeout=0.1))
+    transport = httpx.ASGITransport(server.application())
+    async with services, httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}) as client:
+        (await client.post("/v1/state", json={"a": 1})).raise_for_status()
+        gate.open.clear()
+        answers = await asyncio.gather(*(client.get("/v1/state/rounds") for _ in range(5)))
+        assert {answer.status_code for answer in answers} == {504}
+        await until(lambda: len(server.under_way) == 1)
+        gate.open.set()
+        await until(lambda: not server.under_way)
+        assert (await client.get("/v1/state/rounds")).json() == [1]
