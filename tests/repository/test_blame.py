@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -545,3 +546,41 @@ def test_blame_of_a_long_text_reads_each_chunk_once():
     store.reset()
     assert sum(part.commit.message != "first" for part in repository.blame("text")) == 20
     assert store.counts.objects_read < objects + 20 * 8
+
+
+@pytest.mark.parametrize("rounds", [50, 400])
+def test_many_commits_are_read_in_few_calls(rounds):
+    store = Counting(Memory())
+    repository = Repository(store)
+    state = Versioned(repository)
+    state["last"] = {f"key {n * 7919 % 2000}": n for n in range(2000)}
+    for n in range(rounds):
+        state["n"] = n
+        state.commit(str(n))
+    repository = Repository(store)
+    store.reset()
+    assert [change.commit.message for change in repository.history("n")] == [str(n) for n in reversed(range(rounds))]
+    counts = store.reset()
+    assert counts.round_trips < 30 + rounds // 6
+    assert counts.objects_read < 2 * rounds
+    assert next(iter(Repository(store).history("n"))).commit.message == str(rounds - 1)
+    assert store.reset().round_trips < 8
+    assert {part.commit.message for part in Repository(store).blame("last")} == {"0"}
+    assert store.reset().round_trips < 80 + rounds // 6  # the leaves of the dict, in the order of its keys, were 200 calls
+
+
+def test_what_is_read_ahead_may_have_been_pruned_and_collected_meanwhile():
+    store = Memory()
+    repository = Repository(store)
+    state = Versioned(repository)
+    for n in range(60):
+        state["n"] = n
+        state.commit(str(n))
+    reader = Repository(store)
+    changes = reader.history("n")
+    found = [next(changes).commit.message for _ in range(3)]
+    repository.prune(keep_last=20, expire=timedelta(0))
+    repository.gc(expire=timedelta(0))
+    reader.database.commits.forget()
+    found += [change.commit.message for change in changes]
+    assert found == [str(n) for n in reversed(range(40, 60))]

@@ -283,14 +283,14 @@ class Repository:
         from versioned_state.repository.inspect.blame import blame
         from versioned_state.repository.views.lists import BlameList
 
-        parts = blame(self.commit(rev), path, objects=self.database.objects, read=self.database.commits.read, start=start, end=end)
+        parts = blame(self.commit(rev), path, objects=self.database.objects, commits=self.database.commits, start=start, end=end)
         return BlameList(parts)
 
     def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[PathChange]:
         """The commits that changed the value at a path, newest first, with its values before and after; see ``path_log``."""
         from versioned_state.repository.inspect.path_log import iter_path_changes
 
-        return iter_path_changes(self.commit(rev), path, objects=self.database.objects, read=self.database.commits.read)
+        return iter_path_changes(self.commit(rev), path, objects=self.database.objects, commits=self.database.commits)
 
     def merge_base(self, a: str | Commit, b: str | Commit) -> Commit:
         """A best common ancestor of two revisions, if nothing else the empty root commit.

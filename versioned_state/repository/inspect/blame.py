@@ -11,13 +11,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from versioned_state.errors import CorruptObjectError, LimitExceededError, UnknownPathError
 from versioned_state.objects.address import Address, Kind, expect
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.history.graph import Read, parents_of
+from versioned_state.repository.history.read_ahead import ReadAhead
+from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.inspect.path_tracer import PathTracer, TracedPath
 from versioned_state.values.cells import Code, code_of, key_of_cell
 from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps
@@ -27,6 +29,7 @@ from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.keys import is_internal, path_of
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Shape
+from versioned_state.values.trees.prefetch import fetch_paths
 from versioned_state.values.trees.references import tree_of
 from versioned_state.values.trees.tree import Tree, find, iter_cells, iter_chunks, iter_items, rank, same
 
@@ -35,6 +38,9 @@ MAX_PARTS: Final = 1 << 20
 
 MAX_TEXT: Final = 1 << 28
 """Bytes of a text whose lines can be asked about: all of it is held in memory."""
+
+_AT_ONCE: Final = 256
+"""Entries of a dict whose leaves are read together."""
 
 _FEW: Final = 16
 """Keys up to which each is looked up by itself; more are found by comparing the maps."""
@@ -73,7 +79,7 @@ def blame(
     path: str | StatePath,
     *,
     objects: ObjectStore,
-    read: Read,
+    commits: CommitReader,
     start: int | None = None,
     end: int | None = None,
 ) -> list[Blame]:
@@ -87,7 +93,7 @@ def blame(
         UnknownPathError: nothing is there.
         LimitExceededError: more than ``MAX_PARTS`` parts, or a text above ``MAX_TEXT`` bytes.
     """
-    return _Blamer(objects, read).run(commit, path, slice(start, end))
+    return _Blamer(objects, commits).run(commit, path, slice(start, end))
 
 
 class _Kind(Enum):
@@ -123,8 +129,8 @@ class _Suspect:
 class _Blamer:
     """The search for one answer."""
 
-    def __init__(self, objects: ObjectStore, read: Read) -> None:
-        self._read = read
+    def __init__(self, objects: ObjectStore, commits: CommitReader) -> None:
+        self._ahead = ReadAhead(commits)
         self._tracer = PathTracer(objects)
         self._nodes = self._tracer.nodes
         self._kind = _Kind.NONE
@@ -199,11 +205,14 @@ class _Blamer:
             keys: Iterable[bytes] = (key_of_cell(cell) for cell in iter_cells(self._nodes, opened.order, wanted.start, wanted.stop))
         else:
             keys = opened.order[wanted.start : wanted.stop]
-        for key in keys:
-            cell = find(self._nodes, opened.tree, key)
-            if cell is None:
-                raise CorruptObjectError("(a dict)", "the order of its keys has one that is not among its entries")
-            yield key, cell
+        left = iter(keys)
+        while some := list(islice(left, _AT_ONCE)):
+            fetch_paths(self._nodes, opened.tree.top, some)
+            for key in some:
+                cell = find(self._nodes, opened.tree, key)
+                if cell is None:
+                    raise CorruptObjectError("(a dict)", "the order of its keys has one that is not among its entries")
+                yield key, cell
 
     # The walk
 
@@ -227,7 +236,7 @@ class _Blamer:
         """Pass a commit's parts on to the parents that have them; the rest is its own."""
         commit = suspect.commit
         earlier: list[tuple[Commit, TracedPath | None]] = []
-        for parent in parents_of(commit, self._read):
+        for parent in self._ahead.parents_of(commit):
             traced = None
             if suspect.traced is None:
                 is_same = same(parent.tree, commit.tree)

@@ -9,7 +9,8 @@ from typing import Any
 from versioned_state.errors import UnknownPathError
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.history.graph import Read, parents_of
+from versioned_state.repository.history.read_ahead import ReadAhead
+from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.inspect.path_tracer import PathTracer, TracedPath
 from versioned_state.repository.views.change import Change
 from versioned_state.values.changes.diff import CellChange, ChangeKind, diff_values
@@ -63,11 +64,12 @@ class PathChange:
         return f"<PathChange {self.commit.short} {self.kind} {self.path}>"
 
 
-def iter_path_changes(commit: Commit, path: str | StatePath, *, objects: ObjectStore, read: Read) -> Iterator[PathChange]:
+def iter_path_changes(commit: Commit, path: str | StatePath, *, objects: ObjectStore, commits: CommitReader) -> Iterator[PathChange]:
     """The commits that changed the value at a path, children before parents, newer ones first among the rest. Lazy.
 
     Of a merge that left the path as one parent has it, only that parent is followed, as in git. A merge that is unlike all of its parents
-    changed it. Cost: one read for each commit down to the last result that is taken, and what differs on the way to the path.
+    changed it. Cost: the commits down to the last result that is taken, and at most as many more, n in O(log n) calls of the
+    store; and what differs on the way to the path.
 
     Raises:
         UnknownPathError: the path leads to an element of a list that is not there. A key may have been deleted since.
@@ -76,16 +78,16 @@ def iter_path_changes(commit: Commit, path: str | StatePath, *, objects: ObjectS
     traced = tracer.find(commit.tree, as_path(path))
     if not traced.can_follow:
         raise UnknownPathError(str(path), at=commit.short)
-    return _walk(commit, traced, tracer, read)
+    return _walk(commit, traced, tracer, ReadAhead(commits))
 
 
-def _walk(start: Commit, traced: TracedPath, tracer: PathTracer, read: Read) -> Iterator[PathChange]:
+def _walk(start: Commit, traced: TracedPath, tracer: PathTracer, ahead: ReadAhead) -> Iterator[PathChange]:
     waiting: dict[str, dict[Any, TracedPath]] = {start.id: {traced.steps: traced}}
     heap = [(-start.generation, -start.time, start.id, start)]
     while heap:
         *_, commit = heapq.heappop(heap)
         for here in waiting.pop(commit.id).values():
-            change, followed = _step(commit, here, tracer, read)
+            change, followed = _step(commit, here, tracer, ahead)
             if change is not None:
                 yield PathChange(commit, change, tracer)
             for parent, before in followed:
@@ -95,11 +97,13 @@ def _walk(start: Commit, traced: TracedPath, tracer: PathTracer, read: Read) -> 
                 waiting[parent.id].setdefault(before.steps, before)
 
 
-def _step(commit: Commit, traced: TracedPath, tracer: PathTracer, read: Read) -> tuple[CellChange | None, list[tuple[Commit, TracedPath]]]:
+def _step(
+    commit: Commit, traced: TracedPath, tracer: PathTracer, ahead: ReadAhead
+) -> tuple[CellChange | None, list[tuple[Commit, TracedPath]]]:
     """The change that a commit made at a path, and the parents to go on with, each with the path in its state."""
     followed: list[tuple[Commit, TracedPath]] = []
     old: bytes | None = None
-    for number, parent in enumerate(parents_of(commit, read)):
+    for number, parent in enumerate(ahead.parents_of(commit)):
         before = tracer.before(traced, parent.tree, later=commit.tree)
         if before is None:
             continue
