@@ -97,7 +97,9 @@ class Pool:
         self._reclaim()
 
     def _close_idle(self) -> None:
-        user = sys._getframe()
+        # The caller's frame, not this one: a frame that its own variable refers to outlives its call, and with it the frames of all
+        # callers. A finalizer's may be within ``sqlite3.connect``, whose connection then cannot be closed.
+        user = sys._getframe(1)
         for connection in tuple(self._connections):
             if self._users.setdefault(connection, user) is user:
                 self.discard(connection)

@@ -422,8 +422,10 @@ def _make_file(file: Path, layout: Layout) -> None:
     descriptor = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
         os.close(descriptor)
-        # Absolute, because SQLite reads a path that begins with "file:" as a URI.
-        with translated(unfinished), closing(sqlite3.connect(unfinished.absolute(), isolation_level=None)) as connection:
+        # Absolute, because SQLite reads a path that begins with "file:" as a URI. Without cached statements, because SQLite keeps a
+        # connection open for a statement that anybody refers to: the log of the file under its first name would be in use under its last.
+        place = unfinished.absolute()
+        with translated(unfinished), closing(sqlite3.connect(place, isolation_level=None, cached_statements=0)) as connection:
             # No journal and no sync: no other process uses the file before it is linked, and it is synced before that.
             connection.executescript(
                 "PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF;"
