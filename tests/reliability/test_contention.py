@@ -84,12 +84,12 @@ def check(opener: Opener, names: list[str], rounds: int, folder: Path) -> int:
 
 
 def test_eight_processes_on_one_branch(tmp_path, opener, request, long_run):
-    """With 250 commits each on ``Disk``, and on all of them in the long run; with 100 on the others, which take longer for each.
+    """With 120 commits each on ``Disk``; with 50 on the others, which take longer for each; with 250 on all of them in the long run.
 
     They begin together and pause now and then, or one of them would be done before the others get in.
     """
     names = [f"w{number}" for number in range(8)]
-    rounds = 250 if long_run or request.node.callspec.params["opener"] == "disk" else 100
+    rounds = 250 if long_run else 120 if request.node.callspec.params["opener"] == "disk" else 50
     Versioned(opener()).close()
     begin = time.monotonic() + 0.2
     pids = [fork(partial(write, opener, name, rounds, tmp_path / name, begin=begin, pause=0.002)) for name in names]
@@ -108,8 +108,8 @@ def test_processes_that_are_stopped_and_killed(tmp_path, opener, writers, rounds
 
 def test_processes_that_are_stopped_and_killed_in_short(tmp_path, opener):
     names = [f"w{number}" for number in range(3)]
-    assert disturb(opener, names, 120, tmp_path, pause=0.01, stop=0.02) > 0
-    check(opener, names, 120, tmp_path)
+    assert disturb(opener, names, 60, tmp_path, pause=0.005, stop=0.01) > 0
+    check(opener, names, 60, tmp_path)
 
 
 def disturb(opener: Opener, names: list[str], rounds: int, folder: Path, *, pause: float, stop: float) -> int:

@@ -25,8 +25,8 @@ def resident() -> int:
 @pytest.mark.parametrize("kind", [DISK, pytest.param(DISK_CACHE, marks=pytest.mark.long)], ids=str)
 def test_memory_and_descriptors_stay_flat(tmp_path, kind, long_run, monkeypatch):
     """The windows compared begin when the caches are full; from then on their content varies by some hundred blocks."""
-    monkeypatch.setattr(NodeCache, "DEFAULT_BYTES", 1 << 20)  # full long before the first window
-    commits = (1_000_000 if kind is DISK else 100_000) if long_run else 4500
+    monkeypatch.setattr(NodeCache, "DEFAULT_BYTES", 1 << 18)  # full long before the first window
+    commits = (1_000_000 if kind is DISK else 100_000) if long_run else 2700
     blocks: dict[str, list[int]] = {"early": [], "late": []}
     open_files: set[int] = set()
     before = 0
@@ -39,13 +39,13 @@ def test_memory_and_descriptors_stay_flat(tmp_path, kind, long_run, monkeypatch)
             state.checkout("HEAD~3")["messages"]
             list(state.log(limit=5))
             str(state.diff("HEAD~1", "HEAD"))
-            if n <= 2000:
+            if n <= 1000:
                 before = resident()
-            elif n % 24 == 0 and (n <= 2500 or n > commits - 500):
+            elif n % 24 == 0 and (n <= 1300 or n > commits - 300):
                 gc.collect()
-                blocks["early" if n <= 2500 else "late"].append(sys.getallocatedblocks())
+                blocks["early" if n <= 1300 else "late"].append(sys.getallocatedblocks())
                 open_files.add(descriptors())
-        # One small object that is kept by each commit is one block a commit: 2,000 everyday.
+        # One small object that is kept by each commit is one block a commit: 1,400 everyday.
         assert statistics.mean(blocks["late"]) - statistics.mean(blocks["early"]) < 1000
         # Large objects, and what C holds: at most SQLite's cache of pages fills up, 8 MiB.
         assert resident() - before < 24 << 20

@@ -179,6 +179,14 @@ OPERATIONS: dict[str, Operation] = {
 
 def see(store: KVStore) -> Any:
     """All that a store holds, as whoever opens it finds it: of each branch and tag, its commits and the content of each."""
+    return _seen(frozenset(store.items()))
+
+
+@functools.lru_cache(maxsize=16)
+def _seen(held: frozenset[tuple[str, bytes]]) -> Any:
+    """``see``, read once for all runs of an operation that leave the same bytes."""
+    store = Memory()
+    store.set_many(dict(held))
     repository = Repository(store)
     found, read = {}, {}
     for refs in (repository.branches, repository.tags):
@@ -209,8 +217,10 @@ def begin(operation: Operation, *, outage: int = 1) -> tuple[Memory, Faulty, Ver
     return store, faulty, state
 
 
-def finished(operation: Operation) -> tuple[Any, Any, Any, Any]:
-    """Without faults: what is stored before and after, the result, and what the handle holds after it."""
+@functools.cache
+def finished(name: str) -> tuple[Any, Any, Any, Any]:
+    """Of an operation without faults: what is stored before and after, the result, and what the handle holds after it."""
+    operation = OPERATIONS[name]
     store, _, state = begin(operation)
     before = see(store)
     result = operation.act(state)
@@ -222,7 +232,7 @@ def finished(operation: Operation) -> tuple[Any, Any, Any, Any]:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_failure_changes_nothing_or_is_made_good_by_doing_it_again(name, fault, outage, long_run):
     operation = OPERATIONS[name]
-    before, after, result, content = finished(operation)
+    before, after, result, content = finished(name)
     _, _, state = begin(operation)
     changes, staged = str(state.status()), {key: exact(value) for key, value in state.items()}
     for k in itertools.count(1, 1 if outage == 1 or long_run else 3):  # every call fails alone; of longer outages a sample begins here
@@ -272,7 +282,7 @@ def assert_clean(state: Versioned, store: KVStore) -> None:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_after_a_crash_the_store_holds_what_was_before_or_what_came_after(name, fault):
     operation = OPERATIONS[name]
-    before, after, _, _ = finished(operation)
+    before, after, _, _ = finished(name)
     for k in itertools.count(1):
         store, faulty, state = begin(operation)
         faulty.arm(k, fault=fault, crash=True)

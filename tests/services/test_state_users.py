@@ -92,6 +92,22 @@ async def test_sessions_that_are_over_leave_room_for_others() -> None:
         assert await service.list_sessions("u") == ["b"]
 
 
+@in_event_loop
+async def test_a_session_without_rounds_leaves_room_for_others() -> None:
+    async with InMemoryStateService(max_sessions=1) as service:
+        for number in (1, 2):
+            await service.save_state("u", {"n": number}, "a")
+        for number in (1, 2):
+            await service.delete_state("u", "a", number)
+        assert await service.list_sessions("u") == []
+        assert await service.save_state("u", {"n": 1}, "b") == 1
+        with pytest.raises(QuotaExceededError, match="the number of sessions of a user"):
+            await service.save_state("u", {"n": 3}, "a")
+        await service.delete_state("u", "b", 1)
+        assert await service.save_state("u", {"n": 3}, "a") == 1
+        assert await service.list_sessions("u") == ["a"]
+
+
 class Slow(Wrapper):
     """A store that takes long enough for calls to meet."""
 
@@ -334,6 +350,28 @@ async def test_an_exported_user_reads_back_as_it_was(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgumentError, match="is not the export of a user"):
             list(read_export(path))
         assert await service.export_user("nobody", tmp_path / "nobody") == 0
+
+
+@in_event_loop
+async def test_a_part_of_an_export_gives_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "alice.jsonl"
+    async with InMemoryStateService() as service:
+        for number in range(3):
+            await service.save_state("alice", {"n": number, "records": number})
+        await service.export_user("alice", path)
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    ends = [sum(map(len, lines[:count])) for count in range(len(lines))]
+    for length in [*ends, *(end + 5 for end in ends), len(whole) - 2]:  # between two lines, and within one
+        path.write_bytes(whole[:length])
+        with pytest.raises(InvalidArgumentError, match="is not the export of a user"):
+            next(read_export(path))
+    for damaged in (lines[:2] + lines[3:], lines[:2] + lines[1:], [*lines[:-1], b"5\n"], [*lines[:-1], b'{"records": -1}\n']):
+        path.write_bytes(b"".join(damaged))
+        with pytest.raises(InvalidArgumentError, match="is not the export of a user"):
+            list(read_export(path))
+    path.write_bytes(whole.removesuffix(b"\n"))  # an editor may take it away
+    assert [record.round_id for record in read_export(path)] == [1, 2, 3]
 
 
 @in_event_loop

@@ -213,7 +213,7 @@ MUTATIONS = """
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("size", [8, 70, 900])
+@pytest.mark.parametrize("size", [8, 70, 500])
 @pytest.mark.parametrize("statement", [line.strip() for line in MUTATIONS])
 def test_a_mutation_is_seen(statement, size, long_run):
     """Of a value that was given and of one that was loaded, under a key of its own and inside another; of large ones two of the four."""
@@ -227,7 +227,7 @@ def test_a_mutation_is_seen(statement, size, long_run):
     state.repository.branches.create("loaded", state.head)
     loaded = Versioned(state.repository, branch="loaded")
     places: list[tuple[Versioned, Any]] = [(state, state["whole"]), (loaded, loaded), (state, state), (loaded, loaded["whole"])]
-    for handle, live in places if long_run or size < 900 else places[:2]:
+    for handle, live in places if long_run or size < 500 else places[:2]:
         before = exact(handle.copy())
         mutation(live)
         assert check(handle, handle.copy(), before), "this test is about changes"
@@ -262,7 +262,7 @@ NO_CHANGES = """
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("size", [8, 70, 900])
+@pytest.mark.parametrize("size", [8, 70, 500])
 @pytest.mark.parametrize("statement", [line.strip() for line in NO_CHANGES])
 def test_equal_content_is_no_change(statement, size):
     value = {name: part for name, part in sized(size).items() if name not in ("thing", "note")}

@@ -276,7 +276,7 @@ def run(open_store: Callable[[], KVStore], *, examples: int | None = None, steps
 
 
 def test_a_sequence_equals_a_list(long_run: bool):  # noqa: FBT001 - a fixture
-    run(Memory, examples=200 if long_run else 12, steps=60 if long_run else 20)
+    run(Memory, examples=200 if long_run else 8, steps=60 if long_run else 20)
 
 
 def test_a_sequence_equals_a_list_on_a_disk(tmp_path: Path, long_run: bool):  # noqa: FBT001 - a fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from datetime import timedelta
@@ -9,14 +10,23 @@ from typing import Any
 
 from tests.support.exact import exact
 from tests.support.strategies import make_large
-from versioned_state import KVStore, Repository, Versioned
+from versioned_state import KVStore, Memory, Repository, Versioned
 
 NOW = timedelta(0)
 MINUTE_US = 60_000_000
 
 
 def prepare(store: KVStore) -> dict[str, str]:
-    """A branch, a tag on it, and garbage beside it; the ids of some commits."""
+    """Give an empty store a branch, a tag on it, and garbage beside it; the ids of some commits."""
+    held, ids = _prepared()
+    store.set_many(held)
+    return dict(ids)
+
+
+@functools.cache
+def _prepared() -> tuple[dict[str, bytes], dict[str, str]]:
+    """What ``prepare`` puts into a store, made once."""
+    store = Memory()
     state = Versioned(store, clock=itertools.count(1_000_000).__next__)
     state["messages"] = make_large("list", 400, 1)
     state["prefs"] = {"theme": "dark"}
@@ -33,7 +43,7 @@ def prepare(store: KVStore) -> dict[str, str]:
     side["garbage"] = make_large("dict", 250, 3)
     ids["side"] = side.commit("side").id
     state.repository.branches.delete("side", force=True)
-    return ids
+    return dict(store.items()), ids
 
 
 def contents(store: KVStore) -> dict[str, Any]:

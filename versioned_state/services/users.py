@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, PickleRefusedError, UnserializableValueError
 from versioned_state.objects.address import Address
@@ -34,6 +34,10 @@ KINDS: Final = ("", "%messages", "%memory")
 
 FORMAT: Final = "versioned-state-user"
 _VERSION: Final = 1
+_END: Final = "records"
+"""The key of an export's last line, which has the number of its records."""
+
+_LONGEST_END: Final = 64
 _KEYS_AT_ONCE: Final = 1000
 
 
@@ -129,9 +133,9 @@ def export_user(repository: Repository, user_id: str, path: str | os.PathLike[st
     """Write all that a user has into a new file of JSON lines; the number of records.
 
     The first line names the format and the user. Then there is a line for each round of each session, for the files of a session, and for
-    the content of each branch of another service. ``content`` is JSON that people and programs read; a type that JSON lacks is
-    ``{"$tuple": [...]}`` and the like, and then ``exact`` has the value with its types, for ``read_export``. The file is there as a whole
-    or not at all, and only this user of the machine can read it.
+    the content of each branch of another service. The last line has their number, which tells a whole file from a part. ``content`` is JSON
+    that people and programs read; a type that JSON lacks is ``{"$tuple": [...]}`` and the like, and then ``exact`` has the value with its
+    types, for ``read_export``. The file is there as a whole or not at all, and only this user of the machine can read it.
 
     Raises:
         InvalidArgumentError: there is a file.
@@ -150,6 +154,7 @@ def export_user(repository: Repository, user_id: str, path: str | os.PathLike[st
             for line in _lines(repository, user_id):
                 file.write(json.dumps(line) + "\n")
                 count += 1
+            file.write(json.dumps({_END: count}) + "\n")
             file.flush()
             os.fsync(file.fileno())
         os.link(name, target)  # another file that came meanwhile stays
@@ -200,20 +205,38 @@ def _line(kind: str, session: str | None, number: int | None, commit: Commit, co
 def read_export(path: str | os.PathLike[str]) -> Iterator[ExportedRecord]:
     """The records of a file of ``export_user``, one by one. Nothing is unpickled.
 
+    A file without its end gives no record, so nobody takes a part for the whole.
+
     Raises:
-        InvalidArgumentError: the file is something else, or damaged.
+        InvalidArgumentError: the file is something else, or damaged, or only the beginning of an export.
         OSError: the file cannot be read.
     """
-    with Path(path).open(encoding="ascii") as file:
+    with Path(path).open("rb") as file:
         try:
             head = json.loads(file.readline())
             if head["format"] != FORMAT or head["version"] > _VERSION:
                 raise ValueError(f"it is of the format {head['format']!r}, version {head['version']}")
-            for text in file:
-                line = json.loads(text)
+            first = file.tell()
+            count = _count_of(file)
+            file.seek(first)
+            for _ in range(count):
+                line = json.loads(file.readline())
                 exact = line.get("exact")
                 content = line["content"] if exact is None else decode_inline(b64decode(exact, validate=True))
                 time = datetime.fromisoformat(line["time"])
                 yield ExportedRecord(line["kind"], line["session_id"], line["round_id"], line["commit"], time, content)
-        except (ValueError, KeyError, TypeError, CorruptObjectError) as error:
+            if json.loads(file.readline()) != {_END: count}:
+                raise ValueError(f"it has more than {count} records")
+        except (ValueError, KeyError, TypeError, AttributeError, CorruptObjectError) as error:
             raise InvalidArgumentError(f"{os.fspath(path)!r} is not the export of a user: {error}") from error
+
+
+def _count_of(file: BinaryIO) -> int:
+    """The number of records that the last line of an export has. Raises ``ValueError`` if its end is missing."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _LONGEST_END))
+    end = file.read().removesuffix(b"\n").rpartition(b"\n")[2]
+    with suppress(ValueError, KeyError, TypeError):
+        count = json.loads(end)[_END]
+        if type(count) is int and count >= 0:
+            return count
+    raise ValueError("its end is missing")

@@ -131,10 +131,30 @@ class Step(NamedTuple):
 
 @dataclass
 class Brought:
-    """What became of some steps: the new stat of each path that was brought, and the paths that something else is in the way of."""
+    """What became of some steps.
+
+    Attributes:
+        stats: the new stat of each path that was brought.
+        in_the_way: the paths that something else is in the way of.
+        unlinked: the inodes that had other names when a step took one away. That changes the time of change at the other names.
+    """
 
     stats: dict[str, Stat | None] = field(default_factory=dict)
     in_the_way: list[str] = field(default_factory=list)
+    unlinked: set[int] = field(default_factory=set)
+
+    def check_expected(self, found: os.stat_result, expected: Stat | None) -> None:
+        """Take note that a name of a file is about to go. Raises ``FileExistsError`` if the file is not as expected."""
+        now = stat_of(found)
+        if now != expected and not (expected is not None and found.st_ino in self.unlinked and _same_but_changed(now, expected)):
+            raise FileExistsError(errno.EEXIST, "it was changed")
+        if found.st_nlink > 1:
+            self.unlinked.add(found.st_ino)
+
+
+def _same_but_changed(one: Stat, other: Stat) -> bool:
+    """Whether two stats differ in nothing but the time of change."""
+    return (one[0], *one[2:]) == (other[0], *other[2:])
 
 
 def remove(root: int, steps: Iterable[Step], brought: Brought, keeps: Callable[[str], bool]) -> None:
@@ -147,7 +167,7 @@ def remove(root: int, steps: Iterable[Step], brought: Brought, keeps: Callable[[
     with Parents(root) as parents:
         for step in sorted(steps, reverse=True):
             try:
-                _remove_one(parents, step)
+                _remove_one(parents, step, brought)
             except OSError as error:
                 if error.errno not in _IN_THE_WAY:
                     raise
@@ -160,7 +180,7 @@ def remove(root: int, steps: Iterable[Step], brought: Brought, keeps: Callable[[
             _prune(parents, folder, keeps)
 
 
-def _remove_one(parents: Parents, step: Step) -> None:
+def _remove_one(parents: Parents, step: Step, brought: Brought) -> None:
     found = look(parents, step.path)
     if found is None:
         return
@@ -171,8 +191,7 @@ def _remove_one(parents: Parents, step: Step) -> None:
         with suppress(OSError):  # not empty: what is in it is not ours
             _remove_folder(parent, name)
         return
-    if stat_of(found) != step.expected:
-        raise FileExistsError(errno.EEXIST, "it was changed")
+    brought.check_expected(found, step.expected)
     os.unlink(name, dir_fd=parent)
 
 
@@ -208,18 +227,18 @@ def write(parents: Parents, step: Step, entry: Entry, brought: Brought) -> None:
         if isinstance(entry, Folder):
             found = look(parents, step.path)
             if found is not None and not stat.S_ISDIR(found.st_mode):
-                _remove_one(parents, step)
+                _remove_one(parents, step, brought)
             parents.open(step.path + "/", create=True)
             brought.stats[step.path] = None
         else:
-            brought.stats[step.path] = _write_file(parents, step, entry)
+            brought.stats[step.path] = _write_file(parents, step, entry, brought)
     except OSError as error:
         if error.errno not in _IN_THE_WAY:
             raise
         brought.in_the_way.append(step.path)
 
 
-def _write_file(parents: Parents, step: Step, entry: str | bytes | File | Symlink) -> Stat:
+def _write_file(parents: Parents, step: Step, entry: str | bytes | File | Symlink, brought: Brought) -> Stat:
     parent, name = parents.open(step.path, create=True)
     temporary = False
     try:
@@ -237,7 +256,7 @@ def _write_file(parents: Parents, step: Step, entry: str | bytes | File | Symlin
                 os.fchmod(descriptor, mode)
             finally:
                 os.close(descriptor)
-        _check_expected(parent, name, step.expected)
+        _check_expected(parent, name, step.expected, brought)
         os.rename(TEMPORARY, name, src_dir_fd=parent, dst_dir_fd=parent)
         temporary = False
         return stat_of(os.stat(name, dir_fd=parent, follow_symlinks=False))
@@ -256,7 +275,7 @@ def _anew(parent: int, make: Callable[[], int | None]) -> int:
         return make() or 0
 
 
-def _check_expected(parent: int, name: str, expected: Stat | None) -> None:
+def _check_expected(parent: int, name: str, expected: Stat | None, brought: Brought) -> None:
     """Raise if something else than expected is in the place of a file. An empty folder gives way."""
     try:
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -264,5 +283,5 @@ def _check_expected(parent: int, name: str, expected: Stat | None) -> None:
         return
     if stat.S_ISDIR(found.st_mode):
         _remove_folder(parent, name)
-    elif stat_of(found) != expected:
-        raise FileExistsError(errno.EEXIST, "it was changed")
+    else:
+        brought.check_expected(found, expected)

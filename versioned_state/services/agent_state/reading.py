@@ -10,6 +10,7 @@ from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.services.agent_state.rounds import Rounds, rounds_of
+from versioned_state.services.calls.heads import at_listed, iter_sessions
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.values.cells import pack_text
 from versioned_state.values.codec.files import FileTree
@@ -24,6 +25,18 @@ _FILES: Final = pack_text(f"versioned_state.{FileTree.__name__}")
 def rounds_at(database: Database, head: Commit) -> Rounds:
     """The rounds that a session has at a head."""
     return rounds_of(_nodes(database), head.tree)
+
+
+def has_rounds(database: Database, head: Commit) -> bool:
+    """Whether a session has a round at a head. Without one it is not listed."""
+    return bool(rounds_at(database, head).runs)
+
+
+def count_sessions(repository: Repository, prefix: str, *, but: str) -> int:
+    """The number of sessions with a round whose branches' names begin so, without one branch. Cost: reads the head of each."""
+    database = repository.database
+    others = (info for info in iter_sessions(repository, prefix) if info.name != but)
+    return sum(at_listed(database, info, lambda head: has_rounds(database, head), absent=False) for info in others)
 
 
 def commit_of(database: Database, head: Commit, number: int | None) -> Commit | None:

@@ -19,12 +19,12 @@ from versioned_state.errors import (
     UnknownRevisionError,
 )
 from versioned_state.repository.arguments import as_ttl, count
-from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.repository import Repository
 from versioned_state.services import users
 from versioned_state.services.agent_state import saving
-from versioned_state.services.agent_state.reading import commit_of, content_of, rounds_at
+from versioned_state.services.agent_state.reading import commit_of, content_of, count_sessions, has_rounds, rounds_at
 from versioned_state.services.agent_state.rounds import NO_ROUNDS, check_number
 from versioned_state.services.agent_state.writer import Encoded, Session, SessionGoneError, SessionHandle, StoreNeededError
 from versioned_state.services.base import ServiceWithLifecycleManager
@@ -109,7 +109,7 @@ class VersionedStateService(StoreService, StateService):
         store: a ``KVStore``, a ``Repository`` or a URL; memory if there is none.
         ttl_seconds: sessions expire that long after their last save. They are then gone; ``repository.expire()`` deletes them.
         max_state_bytes: the size of a state, about as packed, beyond which a save is refused.
-        max_sessions: the sessions that a user may have. Processes that create one at the same moment may pass it by one each.
+        max_sessions: the sessions with a round that a user may have. Processes that create one at the same moment may pass it by one each.
         max_rounds: the rounds that a session may have.
         options: as for ``StoreService``.
     """
@@ -237,6 +237,8 @@ class VersionedStateService(StoreService, StateService):
 
             def delete() -> None:
                 self._joined(branch, lambda state: saving.delete_round(state, session, round_id))
+                if self._handles is not None:
+                    self._handles.forget(branch)  # it knows other rounds
 
             if await self._read(branch, lambda repository, head: round_id in rounds_at(repository.database, head), absent=False):
                 await self._run(branch, delete)
@@ -433,13 +435,12 @@ class VersionedStateService(StoreService, StateService):
     @contextmanager
     def _creation(self, state: Versioned, session: Session) -> Iterator[None]:
         """The block of a save, which may create a session. Raises ``QuotaExceededError`` if the user has too many. Cost: theirs."""
-        if self._max_sessions is None or state.head.id != ROOT_ID:
+        if self._max_sessions is None or has_rounds(state.repository.database, state.head):
             yield
             return
         prefix = branch_name(session.user_id) + "/"
         with self._creations.held(prefix):  # those who create one at the same moment must not all find room for it
-            others = sum(1 for info in iter_sessions(self._accepted_repository(), prefix) if info.name != state.branch)
-            if others >= self._max_sessions:
+            if count_sessions(self._accepted_repository(), prefix, but=state.branch) >= self._max_sessions:
                 raise QuotaExceededError("the number of sessions of a user", limit=self._max_sessions)
             yield
 
