@@ -177,6 +177,40 @@ def test_what_nobody_holds_is_let_go_of(make):
     assert in_memory(state) == 0
 
 
+def test_a_commit_takes_few_steps_for_each_element_that_is_held_and_has_not_changed():
+    def taken(held: int) -> int:
+        state, _ = cold(1_000, f"held-{held}")
+        sequence = state.sequence("list")
+        elements = sequence[-held:]
+        sequence.append({"n": 1_000})
+        count = steps(state.commit)
+        assert [each["n"] for each in elements] == list(range(1_000 - held, 1_000))
+        return count
+
+    assert taken(120) - taken(20) <= 3 * 100
+
+
+@pytest.mark.parametrize("at", [0, 5, 63, 64, 99])
+def test_a_change_in_place_is_seen_beside_elements_as_they_are_stored(at):
+    state = Versioned()
+    state["list"] = [{"n": n} for n in range(300)]
+    state.commit()
+    state.release("list")
+    sequence = state.sequence("list")
+    held = sequence[100:200]
+    del sequence[:3]
+    state.commit()
+    held[at]["n"] = True
+    sequence.append(b"not of JSON types")
+    assert [str(change.path) for change in state.status()] == [f"list[{97 + at}].n", "list[297]"]
+    state.commit()
+    del held[at]["n"]
+    assert [str(change.path) for change in state.status()] == [f"list[{97 + at}].n"]
+    state.commit()
+    assert sequence[100] is held[3]
+    assert not state.status()
+
+
 @pytest.mark.parametrize(
     "read", [lambda sequence: sequence[-20:], lambda sequence: sequence == [*sequence], list], ids=["slice", "compare", "all"]
 )

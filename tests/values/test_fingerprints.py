@@ -14,7 +14,9 @@ import pytest
 from versioned_state import Memory, Versioned
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.values.detection.fingerprinter import Fingerprinter
+from versioned_state.values.detection.groups import UNKNOWN
 from versioned_state.values.encode.encoder import Encoder
+from versioned_state.values.encode.inline import plain_cell
 from versioned_state.values.trees.nodes import Nodes
 
 MANY = [{"role": "user", "content": f"message {n}"} for n in range(300)]
@@ -24,6 +26,20 @@ def mark(*run):
     found = Fingerprinter().of(list(run), plain=False)[0]
     assert found is not None
     return found
+
+
+def test_no_run_is_the_same_as_an_unknown_one():
+    assert not any(Fingerprinter().same(UNKNOWN, [value]) for value in (None, [], {}, (), "", b"", object()))
+
+
+def test_cells_are_those_of_a_run_only_if_each_value_is_the_same():
+    fingerprinter = Fingerprinter()
+    run = [{"a": 1}, "text", 2, None, [True]]
+    cells = [plain_cell(value) or b"" for value in run]
+    assert fingerprinter.same_cells(cells, run)
+    for other in ({"a": True}, {"a": 1.0}, {"a": 1, "b": 2}, [{"a": 1}], ("a", 1), b"a", "\ud800", object()):
+        assert not fingerprinter.same_cells(cells, [other, *run[1:]])
+    assert not fingerprinter.same_cells([b"".join(cells[:2]), *cells[2:]], run[1:])
 
 
 class Plain:

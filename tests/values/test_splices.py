@@ -8,11 +8,13 @@ from typing import Any
 from tests.support.exact import exact
 from versioned_state import Memory
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.values.cells import ELEMENT_INLINE
+from versioned_state.values.cells import ELEMENT_INLINE, MAX_ELEMENTS, Code
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.splices import Replacement, elements_of, splice_list
-from versioned_state.values.trees.nodes import Nodes
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.references import count_of, tree_cell
+from versioned_state.values.trees.tree import Tree
 
 
 def nodes() -> Nodes:
@@ -54,7 +56,7 @@ def edit_and_compare(rng: random.Random) -> None:
         replacements: list[Replacement] = [
             (start, end, [encoder.encode(each, None, "element", limit=ELEMENT_INLINE)[0] for each in new]) for start, end, new in spans_news
         ]
-        cell = splice_list(composer, cell, replacements)
+        cell = splice_list(composer, cell, replacements, elements_of(ours, cell) if len(values) % 2 else None)
         for start, end, new in reversed(spans_news):
             values[start:end] = new
         assert cell == Encoder(nodes()).encode(values, None, "list")[0]
@@ -62,3 +64,9 @@ def edit_and_compare(rng: random.Random) -> None:
         assert tree is not None
         assert tree.count == len(values)
         assert exact(composer.decoder.decode(cell)) == exact(values)
+
+
+def test_a_reference_tells_its_count_without_its_nodes():
+    for count in (0, 1, 127, 128, 255, 256, 65_535, 65_536, MAX_ELEMENTS):
+        cell = tree_cell(Code.LIST_TREE, Tree(Shape.SEQUENCE, count, bytes(24)))
+        assert (count_of(cell, Code.LIST_TREE), count_of(cell, Code.TUPLE_TREE)) == (count, None)

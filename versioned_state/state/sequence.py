@@ -208,8 +208,8 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
         if live is not None:
             self._on_loaded(live, list.extend, values)
             return
-        length = self._worktree.lists.length(self._key)
-        self._replace([(length, length, values)])
+        if values:
+            self._worktree.lists.extend(self._key, values)
 
     @locked
     def pop(self, index: int = -1) -> Any:

@@ -144,6 +144,8 @@ def _container_of(nodes: Nodes, cell: bytes) -> Container | None:
 
 
 def _sequence_of(nodes: Nodes, cell: bytes) -> Tree | None:
+    if code_of(cell) == Code.LIST_TREE:  # first, since it is asked for most
+        return tree_of(cell)
     cell = unpacked(nodes, cell)
     if code_of(cell) == Code.TYPED:
         return _sequence_of_typed(nodes, cell)

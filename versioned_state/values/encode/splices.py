@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from versioned_state.values.cells import ENTRY_INLINE, Code, code_of
-from versioned_state.values.containers import container_of
+from versioned_state.values.containers import container_of, sequence_of
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.trees.edit import splice_cells
 from versioned_state.values.trees.nodes import Nodes, Shape
@@ -17,6 +17,8 @@ def elements_of(nodes: Nodes, cell: bytes | None) -> Tree | None:
     """The elements of a list, which is empty if there is no cell; None if the cell is not of a list."""
     if cell is None:
         return empty(Shape.SEQUENCE)
+    if code_of(cell) == Code.LIST_TREE:
+        return sequence_of(nodes, cell)
     found = container_of(nodes, cell)
     return None if found is None or found.head is not None or found.tree.shape is not Shape.SEQUENCE else found.tree
 

@@ -164,7 +164,14 @@ class UnloadedLists:
 
     def replace(self, key: bytes, replacements: list[Values]) -> None:
         """Put values in the place of others. A key that is not there becomes a list. Cost: O(log n), what is put in, and the pieces."""
+        self._put(key, self._edits(key), replacements)
+
+    def extend(self, key: bytes, values: list[Any]) -> None:
+        """Put values behind all others. A key that is not there becomes a list. Cost: what is put in."""
         edits = self._edits(key)
+        self._put(key, edits, [(len(edits), len(edits), values)])
+
+    def _put(self, key: bytes, edits: ListEdits, replacements: list[Values]) -> None:
         new = [(start, end, [Element(value) for value in values]) for start, end, values in replacements]
         self._tracked.begin(key)
         if len(new) == 1:
