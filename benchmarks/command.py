@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import agents, commits, data, report, services, services_history, services_http, sides, workloads
+from benchmarks import agents, commits, data, report, services, services_history, services_http, services_soak, sides, workloads
 from benchmarks.measure import environment
 from benchmarks.sessions import command as sessions
 from benchmarks.workloads.base import Context
@@ -23,6 +23,7 @@ _OTHERS: dict[str, Any] = {
     "sessions": sessions,
     "services history": services_history,
     "services http": services_http,
+    "services soak": services_soak,
     "services": services,
 }
 """The benchmarks with a command line of their own, by the words that name them; the longer ones first."""
@@ -79,8 +80,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Time this library and its peers at the same work on the same data, in one run.",
         epilog="`commit [--against PATH]` measures small commits of this library alone, here and in another checkout; `agents` measures "
         "calls of tasks beside bare commits; `sessions` measures calls on one of many sessions; `services` saves "
-        "for many users beside AgentScope Runtime, `services history` appends, and `services http` requests to `vstate serve`. Each has "
-        "a `--help`.",
+        "for many users beside AgentScope Runtime, `services history` appends, `services http` requests to `vstate serve`, and `services "
+        "soak` memory and files over time. Each has a `--help`.",
     )
     parser.add_argument("workload", nargs="*", metavar="WORKLOAD", help="what to run (all without a name); --list shows them")
     parser.add_argument("--list", action="store_true", help="list the workloads and stop")

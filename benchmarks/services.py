@@ -32,7 +32,6 @@ SESSIONS: Final = (1, 8, 100)
 SIZES: Final = (10, 1_000, 100_000)
 CLIENTS: Final = 4
 SAVES: Final = 100
-IDLE: Final = 10_000
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], default=SIZES, metavar="N,N")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="few saves: to see that it works, not to quote")
-    parser.add_argument("--part", choices=("saves", "sizes", "contention", "idle"), help="one part only")
+    parser.add_argument("--part", choices=("saves", "sizes", "contention"), help="one part only")
     options = parser.parse_args(arguments)
     turns, sizes = (1, (10, 100)) if options.quick else (options.turns, options.sizes)
     theirs = agentscope_runtime.load("agent_state.redis_state_service", "RedisStateService")
@@ -62,9 +61,6 @@ def main(arguments: Sequence[str]) -> int:
         if options.part in (None, "contention"):
             rows = [[side, f"{_contend(service, url):,} of {CLIENTS * SAVES}"] for side, service in sides.items()]
             report.print_table([f"{CLIENTS} processes, {SAVES} saves at once each", "rounds kept"], rows)
-        if options.part in (None, "idle"):
-            count = 200 if options.quick else IDLE
-            report.print_table([f"{count:,} idle sessions", "MB"], [["memory of the process", f"{_idle(url, count):.0f}"]])
     return 0
 
 
@@ -199,31 +195,6 @@ def _client(service: type[Any], url: str, number: int) -> None:
         await own.stop()
 
     asyncio.run(save())
-
-
-def _idle(url: str, count: int) -> float:
-    """The memory in MB that a process has grown by, after it saved so many sessions."""
-
-    async def save() -> float:
-        async with RedisStateService(url + "?prefix=idle") as service:
-            await service.save_state("first", {"n": 1})
-            gc.collect()
-            before = _resident()
-            for start in range(0, count, 500):
-                calls = (
-                    service.save_state(f"u{n}", {"messages": [{"role": "user", "content": f"hello {n}"}] * 10})
-                    for n in range(start, min(start + 500, count))
-                )
-                await asyncio.gather(*calls)
-            gc.collect()
-            return (_resident() - before) / 1e6
-
-    return asyncio.run(save())
-
-
-def _resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGESIZE")
 
 
 def _ms(seconds: float) -> str:

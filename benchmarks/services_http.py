@@ -1,4 +1,4 @@
-"""``scripts/bench services http``: ``vstate serve`` on Redis: clients at once, memory and files over many requests, idle sessions.
+"""``scripts/bench services http``: ``vstate serve`` on Redis: clients at once.
 
 A client is a socket that sends prepared bytes and reads the answer, so that it costs next to nothing beside the server.
 """
@@ -30,8 +30,6 @@ from versioned_state.services.session_history import SessionHistoryService
 TOKEN: Final = "token"
 CLIENTS: Final = (1, 8, 32)
 REQUESTS: Final = 4_000
-LONG: Final = 20_000
-IDLE: Final = 10_000
 HEAD: Final = f"Host: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nAccept: application/json\r\n"
 MESSAGE: Final = {"role": "user", "content": [{"type": "text", "text": "Is there a flight to Rome on Tuesday, before noon?"}]}
 
@@ -40,25 +38,15 @@ def main(arguments: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks services http", description="Requests to vstate serve, on Redis.")
     parser.add_argument("--quick", action="store_true", help="few requests: to see that it works, not to quote")
-    parser.add_argument("--part", choices=("clients", "long", "idle"), help="one part only")
     options = parser.parse_args(arguments)
     share = 20 if options.quick else 1
     with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
         facts = environment(Path(name)) | {"load": f"{os.getloadavg()[0]:.1f}", "Redis": "appendonly yes, at a Unix socket"}
         print(", ".join(f"{name} {value}" for name, value in facts.items()))
         url = servers.redis.url
-        if options.part in (None, "clients"):
-            rows = [_clients(Path(name), f"{url}?prefix=c{count}", count, REQUESTS // share) for count in CLIENTS]
-            columns = ["appends/s", "median, ms", "p99, ms", "p99 / median", "without HTTP, appends/s"]
-            report.print_table(["clients, each with a session of its own", *columns], rows)
-        if options.part in (None, "long"):
-            rows = _long(Path(name), f"{url}?prefix=long", LONG // share)
-            report.print_table(["requests", "memory of the server, MB", "its files"], rows)
-        if options.part in (None, "idle"):
-            count = IDLE // share
-            before, after = _idle(Path(name), f"{url}?prefix=idle", count)
-            row = ["memory of the server", f"{after - before:.0f} more, {after:.0f} in all"]
-            report.print_table([f"{count:,} idle sessions", "MB"], [row])
+        rows = [_clients(Path(name), f"{url}?prefix=c{count}", count, REQUESTS // share) for count in CLIENTS]
+        columns = ["appends/s", "median, ms", "p99, ms", "p99 / median", "without HTTP, appends/s"]
+        report.print_table(["clients, each with a session of its own", *columns], rows)
     return 0
 
 
@@ -90,13 +78,13 @@ class Client:
 
 
 @contextmanager
-def _server(folder: Path, store: str) -> Iterator[tuple[str, int]]:
-    """The URL of a server, and its process id."""
+def server(folder: Path, store: str, *options: str, user: str = "alice") -> Iterator[tuple[str, int]]:
+    """The URL of a server, whose token is for a user, and its process id."""
     tokens = folder / "tokens.json"
-    tokens.write_text(json.dumps({TOKEN: {"user": "alice", "scopes": ["read", "write"]}}))
+    tokens.write_text(json.dumps({TOKEN: {"user": user, "scopes": ["read", "write"]}}))
     tokens.chmod(0o600)
     command = [sys.executable, "-m", "versioned_state.cli.main", "--store", store, "serve", "--port", "0", "--tokens", str(tokens)]
-    with subprocess.Popen([*command, "--log-level", "error"], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*command, "--log-level", "error", *options], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
         try:
@@ -107,7 +95,7 @@ def _server(folder: Path, store: str) -> Iterator[tuple[str, int]]:
 
 
 def _clients(folder: Path, store: str, count: int, requests: int) -> list[str]:
-    with _server(folder, store) as (url, _):
+    with server(folder, store) as (url, _):
         _, times = _append(url, count, requests // 4)  # to warm up
         seconds, times = _append(url, count, requests)
     alone = asyncio.run(_alone(f"{store}a", count, requests))
@@ -150,30 +138,3 @@ async def _alone(store: str, clients: int, requests: int) -> float:
         start = time.perf_counter()
         await asyncio.gather(*(work(number) for number in range(clients)))
         return time.perf_counter() - start
-
-
-def _megabytes(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def _long(folder: Path, store: str, requests: int) -> list[list[str]]:
-    rows = []
-    with _server(folder, store) as (url, pid):
-        _append(url, 8, 400)
-        for share in range(5):
-            if share:
-                _append(url, 8, requests // 4)
-            files = len([*Path(f"/proc/{pid}/fd").iterdir()])
-            rows.append([f"{requests * share // 4:,}", f"{_megabytes(pid):.0f}", str(files)])
-    return rows
-
-
-def _idle(folder: Path, store: str, sessions: int) -> tuple[float, float]:
-    with _server(folder, store) as (url, pid), closing(Client(url)) as client:
-        client.ask("POST", "/v1/history/sessions?session_id=first")
-        before = _megabytes(pid)
-        for number in range(sessions):
-            client.ask("POST", f"/v1/history/sessions?session_id=s{number}")
-            client.ask("POST", f"/v1/history/messages?session_id=s{number}", MESSAGE)
-        return before, _megabytes(pid)

@@ -337,10 +337,24 @@ async def test_kill_9_of_an_instance_loses_nothing_and_repeats_nothing(zygote: Z
         async with RemoteSessionHistoryService(balancer.url, ALICE, attempts=10) as service:
             sessions = [await service.create_session("alice", f"s{at}") for at in range(4)]
             calls = [asyncio.ensure_future(service.append_message(sessions[n % 4], said(str(n)))) for n in range(80)]
+
+            async def replace(id: str) -> None:
+                """Delete a session, and create it again: a deletion that is repeated leaves the new one."""
+                for turn in range(2):
+                    session = await service.create_session("alice", id)
+                    await service.append_message(session, said(f"{turn}"))
+                    if turn < 1:
+                        await service.delete_session("alice", id)
+
+            replaced = [asyncio.ensure_future(replace(f"d{at}")) for at in range(4)]
             for call in calls[:20]:
                 await call
             servers[0].send(signal.SIGKILL)
-            await asyncio.gather(*calls)
+            await asyncio.gather(*calls, *replaced)
+            for at in range(4):
+                found = await service.get_session("alice", f"d{at}")
+                assert found is not None
+                assert ids_of(found) == ["1"]
             for at in range(4):
                 found = await service.get_session("alice", f"s{at}")
                 assert found is not None

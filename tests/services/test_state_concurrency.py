@@ -123,27 +123,6 @@ def test_threads_with_loops_of_their_own_share_a_service() -> None:
     asyncio.run(check())
 
 
-@in_event_loop
-async def test_a_save_that_is_cancelled_anywhere_is_whole_or_not_there() -> None:
-    async with InMemoryStateService() as service:
-        big = ["x" * 100] * 50
-        for steps in range(12):
-            before = await service.list_rounds("u")
-            call = asyncio.ensure_future(service.save_state("u", {"n": steps, "big": [*big, steps]}))
-            for _ in range(steps):
-                await asyncio.sleep(0)
-            call.cancel()
-            (result,) = await asyncio.gather(call, return_exceptions=True)
-            after = await service.list_rounds("u")
-            assert after in (before, [*before, len(before) + 1])
-            if not isinstance(result, BaseException):
-                assert after != before
-            if after != before:
-                assert await service.export_state("u") == {"n": steps, "big": [*big, steps]}
-            assert await service.save_state("u", {"n": "next"}) == len(after) + 1
-            assert await service.export_state("u") == {"n": "next"}
-
-
 class Gate(Wrapper):
     """A store whose batches wait until they are let through, and fail if told to."""
 

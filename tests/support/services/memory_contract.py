@@ -373,17 +373,3 @@ class MemoryServiceContract:
             assert texts_of(await second.search_memory("u", [said("hello")])) == ["hello", "hello again"]
         async with first as service:
             assert texts_of(await service.search_memory("u", [said("hello")], {"rank": "bm25"})) == ["hello", "hello again"]
-
-    @in_event_loop
-    async def test_a_cancelled_addition_is_whole_or_not_there(self, opened: Opened) -> None:
-        async with opened() as service:
-            for number in range(12):
-                call = asyncio.ensure_future(service.add_memory("u", [said(f"{number} a"), said(f"{number} b")]))
-                for _ in range(number % 4):
-                    await asyncio.sleep(0.0005)
-                call.cancel()
-                await asyncio.wait((call,))
-            found = texts_of(await service.list_memory("u", {"page_size": 100}))
-            starts = [text[:-2] for text in found]
-            assert found == [f"{start} {letter}" for start in dict.fromkeys(starts) for letter in "ab"]
-            assert sorted(texts_of(await service.search_memory("u", [said("a b")]))) == sorted(found)

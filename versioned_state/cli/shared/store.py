@@ -165,11 +165,11 @@ def writing(url: str, key_file: str | None = None) -> Iterator[Repository]:
 
 
 @contextmanager
-def serving(given: str | None, key_file: str | None = None) -> Iterator[KVStore]:
+def serving(given: str | None, key_file: str | None = None, *, cache_bytes: int = CACHE_BYTES) -> Iterator[KVStore]:
     """A store for many users at once, with a cache if it is across a network; a store that does not exist is created."""
     url = locate(given, to_write=True)
     store = open_store(url, encryption_key=read_key(key_file))
-    with Cache(store, CACHE_BYTES) if is_remote(url) else store as served:
+    with Cache(store, cache_bytes) if cache_bytes and is_remote(url) else store as served:
         yield served
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from versioned_state.errors import EmbedderError, InvalidArgumentError
+from versioned_state.off_loop import to_the_end
 from versioned_state.repository.arguments import count
 from versioned_state.repository.maintenance.purge import PurgeReport
 from versioned_state.repository.names.branch_name import branch_name
@@ -206,7 +207,10 @@ class VersionedMemoryService(StoreService, MemoryService):
         await self.delete_memory(user_id)
 
     async def clear_all_memory(self) -> None:
-        """``delete_memory`` of every user. Cost: that of these users."""
+        """``delete_memory`` of every user. Cancelled, it ends first. After a failure, some are left. Cost: that of these users."""
+        await to_the_end(self._clear())
+
+    async def _clear(self) -> None:
         prefix = f"{self.kind}/"
         while names := await self._run(prefix, lambda: self._memory.names(prefix)):
             for name in names:

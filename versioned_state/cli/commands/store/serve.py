@@ -61,6 +61,14 @@ def _seconds(flag: str, default: float, text: str) -> Callable[[Callable[..., An
     metavar="BYTES",
     help="The memory for open sessions of states, of histories and of memories, each.",
 )
+@click.option(
+    "--cache-bytes",
+    type=click.IntRange(min=0),
+    default=64 << 20,
+    show_default=True,
+    metavar="BYTES",
+    help="The cache of a store across a network.",
+)
 @_seconds("--timeout", 30, "How long a call may take, and the body of a request.")
 @_seconds("--head-timeout", 10, "How long the head of a request may take.")
 @_seconds("--idle-timeout", 60, "How long a connection may be idle.")
@@ -111,5 +119,5 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
         output.note(f"serving on {url}")
 
     Tokens.read(tokens)  # before a store is created for nothing
-    with store.serving(settings.store, settings.key_file) as served:
+    with store.serving(settings.store, settings.key_file, cache_bytes=options["cache_bytes"]) as served:
         run(served, Options(tokens, host, port, limits, options["grace"]), ready=ready)

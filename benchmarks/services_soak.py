@@ -1,0 +1,170 @@
+"""``scripts/bench services soak``: memory and open files over many operations on Redis, here and in ``vstate serve``; idle sessions.
+
+The caches are small, so that they are full soon: whatever still grows then is a leak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, ExitStack, closing
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import report
+from benchmarks.measure import environment
+from benchmarks.servers import Servers
+from benchmarks.services_http import MESSAGE, Client, server
+from versioned_state.services.agent_state import StateService
+from versioned_state.services.memory import MemoryService
+from versioned_state.services.schemas.session import Session
+from versioned_state.services.session_history import SessionHistoryService
+from versioned_state.storage import open_store
+from versioned_state.storage.wrappers.cache import Cache
+
+OPERATIONS: Final = 20_000
+EVERY: Final = 2_000
+SESSIONS: Final = 10_000
+LENGTHS: Final = (20, 200)
+SMALL: Final = 2 << 20
+AT_ONCE: Final = 8
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, print the tables, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks services soak", description="Memory and files of services over time.")
+    parser.add_argument("--quick", action="store_true", help="few operations: to see that it works, not to quote")
+    parser.add_argument("--part", choices=("process", "http", "idle"), help="one part only")
+    options = parser.parse_args(arguments)
+    share = 20 if options.quick else 1
+    with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
+        facts = environment(Path(name)) | {"load": f"{os.getloadavg()[0]:.1f}", "Redis": "appendonly yes, at a Unix socket"}
+        print(", ".join(f"{name} {value}" for name, value in facts.items()))
+        url = servers.redis.url
+        columns = ["operations", "memory, MB", "open files"]
+        if options.part in (None, "process"):
+            asyncio.run(_in_process(f"{url}?prefix=process", OPERATIONS // share, EVERY // share, columns))
+        if options.part in (None, "http"):
+            _over_http(Path(name), f"{url}?prefix=http", OPERATIONS // share, EVERY // share, columns)
+        if options.part in (None, "idle"):
+            rows = []
+            for length in LENGTHS:
+                count = SESSIONS // share
+                rows.append([f"{length}, in this process", f"{asyncio.run(_idle(f'{url}?prefix=i{length}', count, length)):.0f}"])
+                rows.append([f"{length}, over HTTP", f"{_idle_over_http(Path(name), f'{url}?prefix=h{length}', count, length):.0f}"])
+            report.print_table([f"{SESSIONS // share:,} idle sessions; messages of each", "MB more"], rows)
+    return 0
+
+
+async def operation(services: Sequence[Any], number: int) -> None:
+    """The operation of a number: of every kind some, on 50 users with 4 sessions each."""
+    states, history, memories = services
+    user, id, turn = f"u{number % 50}", f"s{number % 200 // 50}", number // 1600
+    session = Session(id=id, user_id=user)
+    match number // 200 % 8:
+        case 0:
+            await history.create_session(user, id, last=0)
+        case 1 | 2:
+            await history.append_message(session, MESSAGE)
+        case 3:
+            await history.get_session(user, id, 5)
+        case 4:
+            await states.save_state(user, {"messages": [MESSAGE | {"n": n} for n in range(20 + turn)], "turn": turn}, id)
+        case 5:
+            await states.export_state(user, id)
+        case 6:
+            await memories.add_memory(user, [MESSAGE], id)
+        case 7 if turn % 3 == 2:
+            await asyncio.gather(history.delete_session(user, id), states.delete_state(user, id), memories.delete_memory(user, id))
+        case _:
+            await memories.search_memory(user, [MESSAGE], {"rank": "bm25", "top_k": 3})
+
+
+async def run(operate: Callable[[int], Any], numbers: Iterable[int]) -> None:
+    """Operations, a few at once."""
+    waiting = iter(numbers)
+
+    async def some() -> None:
+        for number in waiting:
+            await operate(number)
+
+    await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+
+
+async def _in_process(url: str, count: int, every: int, columns: list[str]) -> None:
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(Cache(open_store(url), SMALL))
+        kinds = (StateService, SessionHistoryService, MemoryService)
+        services: list[Any] = [await stack.enter_async_context(kind.over(store, handle_bytes=SMALL)) for kind in kinds]
+        rows = []
+        for start in range(0, count, every):
+            await run(lambda number: operation(services, number), range(start, start + every))
+            gc.collect()
+            rows.append([f"{start + every:,}", f"{megabytes(os.getpid()):.1f}", str(files(os.getpid()))])
+        report.print_table(["in this process: " + columns[0], *columns[1:]], rows)
+
+
+def _over_http(folder: Path, url: str, count: int, every: int, columns: list[str]) -> None:
+    from versioned_state.services import RemoteMemoryService, RemoteSessionHistoryService, RemoteStateService
+
+    async def work(address: str, pid: int) -> list[list[str]]:
+        async with AsyncExitStack() as stack:
+            kinds: tuple[Any, ...] = (RemoteStateService, RemoteSessionHistoryService, RemoteMemoryService)
+            services: list[Any] = [await stack.enter_async_context(kind(address, "token", connections=AT_ONCE)) for kind in kinds]
+            rows = []
+            for start in range(0, count, every):
+                await run(lambda number: operation(services, number), range(start, start + every))
+                rows.append([f"{start + every:,}", f"{megabytes(pid):.1f}", str(files(pid))])
+            return rows
+
+    with server(folder, url, "--cache-bytes", str(SMALL), "--handle-bytes", str(SMALL), user="*") as (address, pid):
+        report.print_table(["vstate serve: " + columns[0], *columns[1:]], asyncio.run(work(address, pid)))
+
+
+async def _idle(url: str, count: int, length: int) -> float:
+    """The megabytes that a process has grown by after it made so many sessions."""
+    messages = [MESSAGE | {"id": f"m{number}"} for number in range(length)]
+    async with SessionHistoryService.over(url) as service:
+
+        async def make(number: int) -> None:
+            session = await service.create_session(f"u{number}", "s")
+            await service.append_message(session, messages)
+
+        await make(-1)
+        gc.collect()
+        before = megabytes(os.getpid())
+        await run(make, range(count))
+        gc.collect()
+        return megabytes(os.getpid()) - before
+
+
+def _idle_over_http(folder: Path, url: str, count: int, length: int) -> float:
+    messages = [MESSAGE | {"id": f"m{number}"} for number in range(length)]
+    with server(folder, url) as (address, pid), ExitStack() as stack, ThreadPoolExecutor(AT_ONCE) as threads:
+        clients = [stack.enter_context(closing(Client(address))) for _ in range(AT_ONCE)]
+
+        def make(client: Client, numbers: Iterable[int]) -> None:
+            for number in numbers:
+                client.ask("POST", f"/v1/history/sessions?session_id=s{number}")
+                client.ask("POST", f"/v1/history/messages?session_id=s{number}", messages)
+
+        make(clients[0], [-1])
+        before = megabytes(pid)
+        list(threads.map(make, clients, [range(start, count, AT_ONCE) for start in range(AT_ONCE)]))
+        return megabytes(pid) - before
+
+
+def megabytes(pid: int) -> float:
+    """The memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def files(pid: int) -> int:
+    """The open files of a process."""
+    return len([*Path(f"/proc/{pid}/fd").iterdir()])
