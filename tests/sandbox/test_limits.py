@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,29 +34,31 @@ def make(request: pytest.FixtureRequest) -> Callable[..., BaseSandbox]:
 # Time
 
 
+@contextmanager
+def hasty(sandbox: BaseSandbox, seconds: float) -> Iterator[None]:
+    """A limit of time for what runs within the block: not for the start of an interpreter, which a busy machine may take longer for."""
+    sandbox._timeout, before = seconds, sandbox._timeout
+    yield
+    sandbox._timeout = before
+
+
 def test_a_cell_that_takes_too_long_is_interrupted_and_its_names_stay(make: Callable[..., BaseSandbox]):
-    with make(timeout=0.5) as sandbox:
+    with make() as sandbox:
         sandbox.run_ipython_cell("x = 1")
-        shown = sandbox.run_ipython_cell("print('so far')\nwhile True: pass")
+        with hasty(sandbox, 0.5):
+            shown = sandbox.run_ipython_cell("print('so far')\nwhile True: pass")
         assert shown.startswith("so far\n")
         assert shown.endswith("KeyboardInterrupt\n[stopped: the limit of time of 0.5 s]")
         assert sandbox.run_ipython_cell("x") == "1"
 
 
 def test_one_that_does_not_let_itself_be_interrupted_is_killed():
-    stubborn = """
-        import subprocess, time
-        subprocess.Popen(["sleep", "{mark}"])
-        while True:
-            try:
-                time.sleep(1000)
-            except BaseException:
-                pass
-    """
     known = mark()
-    with BaseSandbox(timeout=0.2) as sandbox:
-        sandbox.run_ipython_cell("x = 1")
-        shown = sandbox.run_ipython_cell(textwrap.dedent(stubborn).format(mark=known))
+    with BaseSandbox() as sandbox:
+        sandbox.run_ipython_cell(f"import signal, subprocess, time\nx = subprocess.Popen(['sleep', '{known}'])")
+        sandbox.run_ipython_cell("signal.signal(signal.SIGINT, lambda *_: None)")
+        with hasty(sandbox, 0.2):
+            shown = sandbox.run_ipython_cell("while True: time.sleep(1000)")
         assert shown == "[stopped: the limit of time of 0.2 s]\n[the interpreter was ended; its names are lost]"
         assert "NameError" in sandbox.run_ipython_cell("x")
         assert marked(known) == []
@@ -68,10 +71,11 @@ def test_an_interrupt_of_its_own_ends_a_command():
 
 def test_a_command_that_takes_too_long_is_killed_with_its_children():
     known = mark()
-    with BaseSandbox(timeout=0.3) as sandbox:
+    with BaseSandbox() as sandbox:
         sandbox.run_ipython_cell("x = 1")
-        shown = sandbox.run_shell_command(f"trap '' INT TERM; echo began; sleep {known}; sleep {known}")
-        assert shown == "began\n[stopped: the limit of time of 0.3 s]"
+        with hasty(sandbox, 0.4):
+            shown = sandbox.run_shell_command(f"trap '' INT TERM; echo began; sleep {known}; sleep {known}")
+        assert shown == "began\n[stopped: the limit of time of 0.4 s]"
         assert wait_for(lambda: marked(known) == [])
         assert sandbox.run_ipython_cell("x") == "1"
 
@@ -106,8 +110,9 @@ def test_output_beyond_its_limit_loses_its_middle():
 
 
 def test_output_without_an_end_does_not_outlast_the_limit_of_time(make: Callable[..., BaseSandbox]):
-    with make(timeout=0.5, max_output=1000) as sandbox:
-        assert "[stopped: the limit of time" in sandbox.run_shell_command("yes & yes")
+    with make(max_output=1000) as sandbox:
+        with hasty(sandbox, 0.4):
+            assert "[stopped: the limit of time" in sandbox.run_shell_command("yes & yes")
         assert sandbox.run_ipython_cell("1").endswith("1")
 
 
