@@ -6,6 +6,7 @@ import tracemalloc
 
 import pytest
 
+from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.storage import Memory
 from versioned_state.values.cells import pack
@@ -33,3 +34,34 @@ def test_a_cache_takes_about_the_memory_that_it_may(is_written):
         assert LIMIT / 2 < tracemalloc.get_traced_memory()[0] < LIMIT * 1.25
     finally:
         tracemalloc.stop()
+
+
+def test_a_shared_node_is_not_taken_for_one_of_another_shape():
+    objects = ObjectStore(Memory())
+    shared, staging = NodeCache(), Staging(objects)
+    first = Nodes(staging, staging=staging, shared=shared)
+    address = first.add(Shape.MAP, Node(0, [pack(1)], None, [b"key"]))
+    objects.kv.apply({}, {}, objects=staging.sealed())
+    assert Nodes(objects, shared=shared).get(Shape.MAP, address).keys == [b"key"]
+    assert address in shared
+    with pytest.raises(CorruptObjectError, match="expected a node of a sequence"):
+        Nodes(objects, shared=shared).get(Shape.SEQUENCE, address)
+
+
+def test_what_is_staged_is_shared_once_it_is_said_to_be_stored():
+    objects = ObjectStore(Memory())
+    shared, staging = NodeCache(), Staging(objects)
+    nodes = Nodes(staging, staging=staging, cache=NodeCache(0), shared=shared)
+    address = nodes.add(Shape.SEQUENCE, Node(0, [pack(1)]))
+    assert nodes.get(Shape.SEQUENCE, address).count == 1
+    assert not shared, "read from the staging"
+    nodes = Nodes(staging, staging=staging, shared=shared)
+    nodes.add(Shape.SEQUENCE, Node(0, [pack(1)]))
+    nodes.share(staging)
+    assert list(shared) == [address]
+    many = Staging(objects)
+    nodes.bind(many)
+    for number in range(1000):
+        nodes.add(Shape.SEQUENCE, Node(0, [pack(number)]))
+    nodes.share(many)
+    assert list(shared) == [address], "a large commit drives out nothing"

@@ -47,6 +47,10 @@ _ITEM_COST: Final = 60
 """Bytes that a decoded node takes in memory, and each of its items, besides its raw bytes; measured."""
 
 
+_MOST_SHARED: Final = 256
+"""Objects of a commit up to which its nodes are shared: more than a change of a few places stages."""
+
+
 class Node:
     """One decoded node.
 
@@ -288,7 +292,7 @@ class Nodes:
         assert isinstance(top, bytes)
         node = self._cache.used(top)
         if node is None:
-            node = self._from_shared(top)
+            node = self._from_shared(shape, top)
         if node is None:
             raw = self.reader.read(Address(top))
             node = read_node(shape, raw)
@@ -296,11 +300,12 @@ class Nodes:
                 self._keep_read(top, node, raw)
         return node
 
-    def _from_shared(self, address: bytes) -> Node | None:
+    def _from_shared(self, shape: Shape, address: bytes) -> Node | None:
         shared = self._shared
         node = None if shared is None else shared.used(address)
-        if node is not None:
-            self._cache.keep(address, node, 0)
+        if node is None or (node.keys is None) is (shape is Shape.MAP):  # a map's node that a crafted list names is not one of a list
+            return None
+        self._cache.keep(address, node, 0)
         return node
 
     def _keep_read(self, address: bytes, node: Node, raw: bytes) -> None:
@@ -309,8 +314,11 @@ class Nodes:
             self._shared.keep(address, node, len(raw))
 
     def share(self, staged: Staging) -> None:
-        """Put the nodes of a staging that is in the store by now into the shared cache: the next reader is likely to want them."""
-        if self._shared is not None:
+        """Put the nodes of a staging that is in the store by now into the shared cache: the next reader is likely to want them.
+
+        Those of a large commit stay out: they would drive out what others use.
+        """
+        if self._shared is not None and len(staged) <= _MOST_SHARED:
             for address in staged.addresses():
                 if (node := self._cache.get(address)) is not None:
                     self._shared.keep(address, node, 0)
@@ -323,7 +331,9 @@ class Nodes:
 
     def fetch(self, shape: Shape, *tops: Node | bytes) -> None:
         """Read these nodes in one call of the store, for ``get`` to find them in the cache."""
-        wanted = [Address(top) for top in tops if isinstance(top, bytes) and top not in self._cache and self._from_shared(top) is None]
+        wanted = [
+            Address(top) for top in tops if isinstance(top, bytes) and top not in self._cache and self._from_shared(shape, top) is None
+        ]
         if len(wanted) > 1:
             for address, raw in self.reader.read_many(wanted).items():
                 self._keep_read(address, read_node(shape, raw), raw)
