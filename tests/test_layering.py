@@ -51,9 +51,10 @@ PROGRAMS = {"sandbox.local.worker"}
 STORAGE_EXTRAS = {
     "storage.local.guarded_cache": {"diskcache"},
     "storage.postgres.connections": {"psycopg"},
-    "storage.redis.connection": {"redis"},
+    "storage.redis.connection": {"redis", "hiredis"},
     "storage.redis.errors": {"redis"},
     "storage.s3.client": {"obstore"},
+    "storage.testing.batches": {"pytest"},
     "storage.testing.contract": {"pytest", "hypothesis"},
     "storage.testing.model": {"pytest", "hypothesis"},
     "storage.wrappers.encrypted.cipher": {"cryptography"},

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from functools import update_wrapper
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
@@ -124,8 +125,10 @@ async def wait_for_end(future: Future[Any]) -> asyncio.CancelledError | None:
     waiter = loop.create_future()
 
     def wake(_: Future[Any]) -> None:
-        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            loop.call_soon_threadsafe(_set, waiter)
+        if _this_thread.held is None:
+            _wake(loop, [waiter])
+        else:
+            _this_thread.held.setdefault(loop, []).append(waiter)
 
     future.add_done_callback(wake)
     while True:
@@ -139,6 +142,35 @@ async def wait_for_end(future: Future[Any]) -> asyncio.CancelledError | None:
         if future.done():
             return None
         waiter = loop.create_future()
+
+
+class _Thread(threading.local):
+    held: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] | None = None
+
+
+_this_thread: Final = _Thread()
+
+
+@contextmanager
+def waking_together() -> Iterator[None]:
+    """A block in which this thread ends calls. Each event loop is woken once, at the end of it."""
+    held = _this_thread.held = {}
+    try:
+        yield
+    finally:
+        _this_thread.held = None
+        for loop, waiters in held.items():
+            _wake(loop, waiters)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, waiters: list[asyncio.Future[None]]) -> None:
+    with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+        loop.call_soon_threadsafe(_set_all, waiters)
+
+
+def _set_all(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        _set(waiter)
 
 
 def _set(waiter: asyncio.Future[None]) -> None:

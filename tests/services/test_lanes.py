@@ -1,14 +1,20 @@
-"""Lanes: items that wait in a row are done together, each with a result of its own."""
+"""Lanes: calls that are done together, each with a result of its own, and the workers that do them."""
 
 from __future__ import annotations
 
+from asyncio import gather, run, wait_for, wrap_future
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from threading import Event
+from threading import Event, get_ident
+from typing import Any
 
 import pytest
 
 from tests.support import processes
+from tests.support.event_loop import in_event_loop
+from tests.support.services.gate import until
 from versioned_state.services.calls.lanes import Lanes, LanesClosedError
+from versioned_state.services.calls.turn import ALONE, Steps
 
 
 class Adder:
@@ -107,4 +113,156 @@ def test_a_forked_process_has_threads_of_its_own_and_none_of_the_calls():
     let_go.set()
     assert busy.result(20)
     assert lanes.submit("a", lambda: 2).result(20) == 2
+    lanes.close()
+
+
+# Functions in steps
+
+
+class Sender:
+    """Notes what was sent together. What is below zero fails."""
+
+    def __init__(self) -> None:
+        self.sent: list[list[int]] = []
+        self.open = Event()
+        self.open.set()
+        self.reached = Event()
+
+    def send(self, asked: list[int]) -> list[int | Exception]:
+        self.sent.append(asked)
+        self.reached.set()
+        assert self.open.wait(20)
+        if 0 in asked:
+            raise LookupError("nothing was sent")
+        return [ValueError("below zero") if each < 0 else each * 10 for each in asked]
+
+
+def sends(number: int) -> Callable[[], Steps[Any]]:
+    """A function in steps that sends a number, and gives the answer."""
+
+    def steps() -> Steps[Any]:
+        answer = yield number
+        return answer
+
+    return steps
+
+
+@in_event_loop
+async def test_what_many_lanes_send_at_a_time_goes_in_one_round_trip() -> None:
+    sender = Sender()
+    lanes = Lanes(4, sender.send, together=True)
+    sender.open.clear()
+    first = wrap_future(lanes.submit_steps("0", sends(1)))
+    await until(sender.reached.is_set)
+    futures = [wrap_future(lanes.submit_steps(f"{n}", sends(n))) for n in range(2, 20)]
+    sender.open.set()
+    assert await first == 10
+    assert await gather(*futures) == [10 * n for n in range(2, 20)]
+    assert sorted(each for asked in sender.sent for each in asked) == list(range(1, 20))
+    assert len(sender.sent) <= 4  # 16 at once at most
+    lanes.close()
+
+
+@in_event_loop
+async def test_a_store_that_does_not_send_together_holds_up_no_other_lane() -> None:
+    sender = Sender()
+    lanes = Lanes(4, sender.send)
+    sender.open.clear()
+    futures = [wrap_future(lanes.submit_steps(f"{n}", sends(n))) for n in range(1, 4)]
+    await until(lambda: len(sender.sent) == 3)  # though none has been answered
+    sender.open.set()
+    assert await gather(*futures) == [10, 20, 30]
+    assert sorted(sender.sent) == [[1], [2], [3]]
+    lanes.close()
+
+
+@in_event_loop
+async def test_each_lane_gets_its_own_error_and_all_get_that_of_the_round_trip() -> None:
+    sender = Sender()
+    lanes = Lanes(2, sender.send, together=True)
+
+    def catches(number: int) -> Callable[[], Steps[str]]:
+        def steps() -> Steps[str]:
+            answer = yield number
+            if number == 5:
+                raise KeyError(number)
+            return type(answer).__name__
+
+        return steps
+
+    sender.open.clear()
+    held = wrap_future(lanes.submit_steps("held", sends(1)))
+    await until(sender.reached.is_set)
+    futures = [wrap_future(lanes.submit_steps(f"{n}", catches(n))) for n in (-2, 3, 5)]
+    sender.open.set()
+    assert await gather(*futures, return_exceptions=True) == ["ValueError", "int", futures[2].exception()]
+    assert isinstance(futures[2].exception(), KeyError)
+    assert await held == 10
+    assert await wrap_future(lanes.submit_steps("a", catches(0))) == "LookupError"
+    lanes.close()
+
+
+@in_event_loop
+async def test_a_lane_that_waits_for_the_store_goes_on_alone() -> None:
+    sender = Sender()
+    lanes = Lanes(4, sender.send, together=True)
+    let_go = Event()
+
+    def waits() -> Steps[int]:
+        yield ALONE
+        assert let_go.wait(20)
+        answer: int = yield 7
+        return answer
+
+    sender.open.clear()
+    held = wrap_future(lanes.submit_steps("held", sends(1)))
+    await until(sender.reached.is_set)
+    slow = wrap_future(lanes.submit_steps("slow", waits))
+    behind = wrap_future(lanes.submit_steps("slow", sends(8)))
+    others = [wrap_future(lanes.submit_steps(f"{n}", sends(n))) for n in (2, 3)]
+    sender.open.set()
+    assert await gather(held, *others) == [10, 20, 30]
+    assert not slow.done()
+    let_go.set()
+    assert (await slow, await behind) == (70, 80)
+    assert [7] in sender.sent
+    lanes.close()
+
+
+@in_event_loop
+async def test_calls_behind_workers_that_hang_are_done_by_others() -> None:
+    lanes = Lanes(4)
+    let_go = Event()
+    hanging = [wrap_future(lanes.submit(f"hangs {n}", lambda: let_go.wait(20))) for n in range(3)]
+    for n in range(5):
+        assert await wrap_future(lanes.submit(f"{n}", lambda: 1)) == 1
+    let_go.set()
+    assert await gather(*hanging) == [True] * 3
+    assert await gather(*(wrap_future(lanes.submit(f"{n}", lambda: 2)) for n in range(50))) == [2] * 50
+    lanes.close()
+    assert (lanes._working, lanes._late, lanes._sending, lanes._waiting) == (0, 0, 0, {})
+
+
+def test_calls_behind_those_of_a_loop_that_has_ended_are_done() -> None:
+    lanes = Lanes(4)
+    let_go = Event()
+
+    async def leave() -> list[Future[bool]]:
+        return [lanes.submit(f"hangs {n}", lambda: let_go.wait(20)) for n in range(3)]
+
+    async def ask() -> int:
+        return await wrap_future(lanes.submit("a", lambda: 1))
+
+    left = run(leave())
+    assert run(wait_for(ask(), 20)) == 1
+    let_go.set()
+    lanes.close()
+    assert all(each.result() for each in left)
+
+
+@in_event_loop
+async def test_calls_that_do_not_wait_are_all_done_by_one_worker() -> None:
+    lanes = Lanes(8)
+    threads = await gather(*(wrap_future(lanes.submit(f"{n}", get_ident)) for n in range(200)))
+    assert len(set(threads)) <= 2  # another one if the machine was slow for a moment
     lanes.close()

@@ -20,6 +20,7 @@ from tests.support.servers.proxy import Fault, Proxy
 from tests.support.servers.redis import RedisServer
 from versioned_state import Versioned
 from versioned_state.errors import StorageError, StoreBusyError, StoreClosedError, UnknownOutcomeError, UnreachableStoreError
+from versioned_state.storage.base import Batch
 from versioned_state.storage.redis.store import Redis
 
 Cut = tuple[Proxy, Redis, Redis]
@@ -125,6 +126,34 @@ def test_large_batch_cut_at_any_request_is_published_whole_or_not_at_all(cut: Cu
         else:
             assert direct.get("ref") == b"before"
     assert "done" in outcomes
+
+
+@pytest.mark.parametrize("fault", CUTS, ids=str)
+def test_batches_sent_together_are_each_done_or_not_and_none_is_said_to_be_that_is_not(cut: Cut, fault: Fault) -> None:
+    proxy, store, direct = cut
+    store.set_many({f"ref {number}": b"1" for number in range(8)})
+    batches = [Batch({f"ref {number}": b"1"}, {f"ref {number}": b"2"}, objects={f"o/{number:06x}": os.urandom(300)}) for number in range(8)]
+    proxy.arm(fault)
+    outcomes = store.apply_each(batches)
+    for number, outcome in enumerate(outcomes):
+        assert outcome is True or isinstance(outcome, UnknownOutcomeError)
+        if outcome is True:
+            assert direct.get(f"ref {number}") == b"2"
+            assert direct.get(f"o/{number:06x}") == batches[number].objects[f"o/{number:06x}"]
+    again = store.apply_each(batches)
+    done = [direct.get(f"ref {number}") == b"2" for number in range(8)]
+    assert all(done)
+    assert not any(each is True for each, before in zip(again, outcomes, strict=True) if before is True)  # none is done twice
+
+
+def test_batches_sent_together_find_their_script_again_and_fail_together_without_a_server(redis_server: RedisServer, prefix: str) -> None:
+    with Redis(redis_server.url, prefix=prefix) as store:
+        batches = [Batch({f"ref {number}": None}, {f"ref {number}": b"1"}) for number in range(3)]
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.script_flush()
+        assert store.apply_each(batches) == [True] * 3
+        assert store.apply_each(batches) == [False] * 3
+    assert [type(outcome) for outcome in store.apply_each(batches)] == [StoreClosedError] * 3
 
 
 def test_connections_that_died_while_idle_are_replaced_unnoticed(cut: Cut) -> None:

@@ -20,6 +20,7 @@ from versioned_state.errors import (
     NotAStoreError,
     PickleRefusedError,
     ReadOnlyError,
+    StateError,
     StoreNotFoundError,
     UnserializableValueError,
     WrongKeyError,
@@ -32,7 +33,7 @@ from versioned_state.repository.format import FORMAT_VERSION, read_format, write
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ADDRESS, ROOT_RAW, Commit, new_commit, read_commit
 from versioned_state.repository.history.reader import CommitReader
-from versioned_state.repository.refs.gc_fence import GcFence
+from versioned_state.repository.refs.gc_fence import FencedBatch, GcFence
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, after_move, batch_of, move_ref, read_ref
 from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
 from versioned_state.repository.refs.reupload import reupload_history, reupload_tree
@@ -283,6 +284,33 @@ class Database:
             self.fence.saw(each.commit.address)
             self.commits.remember(each.commit)
         return [replace(ref, sweeps=sweeps) for ref in after]
+
+    def publish_each(self, publications: Sequence[Publication]) -> list[Ref | StateError | None]:
+        """``publish`` for several branches, each by itself. Cost: one round trip, if the store sends batches together.
+
+        For each the ref as it is then, or the error. None: the ref had moved, or only ``publish`` can tell; nothing else was changed.
+        """
+        batches = []
+        for each in publications:
+            above, since = self._relied_on(each.ref, each.commit, each.staging)
+            after = self.after_commit(each.ref, each.commit, ttl=each.ttl)
+            batch = batch_of(each.ref, after)
+            if each.part is not NOTHING:
+                batch = batch.joined(each.part)
+            if above != (each.ref.head,):
+                batch = batch.joined(self._sharing(each.ref, above))
+            batches.append((after, FencedBatch(batch.expected, batch.puts, batch.deletes, each.staging, since)))
+        outcomes: list[Ref | StateError | None] = []
+        sent = self.fence.apply_each([batch for _, batch in batches])
+        for each, (after, _), sweeps in zip(publications, batches, sent, strict=True):
+            if type(sweeps) is int:
+                self.fence.saw(each.commit.address)
+                self.commits.remember(each.commit)
+                outcomes.append(after if sweeps == after.sweeps else replace(after, sweeps=sweeps))
+            else:
+                assert not isinstance(sweeps, int)
+                outcomes.append(sweeps)
+        return outcomes
 
     def _relied_on(self, ref: Ref, commit: Commit, staging: Staging) -> tuple[tuple[Address, ...], int]:
         """The stored parents of a staged commit, and the number of ``sweeps`` at which all that it relies on was there."""

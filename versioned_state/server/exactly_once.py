@@ -28,7 +28,7 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.mapping import DELETE
 from versioned_state.repository.refs.ref import Ref
-from versioned_state.services.calls.lanes import callers
+from versioned_state.services.calls.turn import callers
 from versioned_state.values.trees.tree import Tree
 
 META: Final = "request"

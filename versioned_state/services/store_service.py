@@ -26,6 +26,7 @@ from versioned_state.services.calls.handles import Handles
 from versioned_state.services.calls.ids import as_id
 from versioned_state.services.calls.lanes import Lanes, LanesClosedError
 from versioned_state.services.calls.telemetry import measure_calls
+from versioned_state.services.calls.turn import Steps
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Cache, KVStore, Memory, open_store
 from versioned_state.storage.url import is_remote
@@ -180,7 +181,8 @@ class StoreService(ServiceWithLifecycleManager):
             self._own_store = cached
         self._handles = Handles(self._limit, self._handle_bytes, self._open_handle)
         self._probe = Lanes(1)
-        self._lanes = Lanes(self._threads)
+        database = self._repository.database
+        self._lanes = Lanes(self._threads, database.publish_each, together=database.store.sends_together)
 
     def _stop(self) -> None:
         with self._turn:
@@ -222,6 +224,14 @@ class StoreService(ServiceWithLifecycleManager):
     async def _run_item(self, lane: str, item: Item, function: Callable[[list[Item]], Sequence[T | BaseException]]) -> T:
         """``_run`` for a function of items, which does those together that wait in a row; see ``Lanes.submit_item``."""
         return await self._submit(lambda lanes: lanes.submit_item(lane, item, function))
+
+    async def _run_steps(self, lane: str, function: Callable[[], Steps[T]]) -> T:
+        """``_run`` for a generator function that yields ``Publication``s, and gets the answer of ``publish_each`` to each."""
+        return await self._submit(lambda lanes: lanes.submit_steps(lane, function))
+
+    async def _run_item_steps(self, lane: str, item: Item, function: Callable[[list[Item]], Steps[Sequence[T | BaseException]]]) -> T:
+        """``_run_item`` for such a generator function."""
+        return await self._submit(lambda lanes: lanes.submit_item_steps(lane, item, function))
 
     async def _submit(self, submit: Callable[[Lanes], Future[T]]) -> T:
         running_loop()

@@ -8,16 +8,30 @@ Keys are ``str``, values are ``bytes``. Storage knows two kinds of key and nothi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest, nsmallest
 from itertools import islice
-from types import TracebackType
-from typing import Self
+from types import MappingProxyType, TracebackType
+from typing import Final, NamedTuple, Self
+
+from versioned_state.errors import StateError
 
 OBJECT_PREFIX = "o/"
 
 # items() fetches so many values at once: 256 objects of 4 KB are 1 MB of memory.
 _ITEMS_BATCH = 256
+
+
+_NONE: Final[Mapping[str, bytes]] = MappingProxyType({})
+
+
+class Batch(NamedTuple):
+    """The arguments of a call of ``KVStore.apply``."""
+
+    expected: Mapping[str, bytes | None]
+    puts: Mapping[str, bytes]
+    deletes: Collection[str] = ()
+    objects: Mapping[str, bytes] = _NONE
 
 
 class KVStore(ABC):
@@ -35,6 +49,9 @@ class KVStore(ABC):
 
     max_expected: int | None = None
     """How many conditions one ``apply`` can carry; None: any number."""
+
+    sends_together: bool = False
+    """Whether ``apply_each`` sends its batches in one round trip, so that none of them waits for another one longer than for the store."""
 
     @abstractmethod
     def get(self, key: str) -> bytes | None:
@@ -78,6 +95,16 @@ class KVStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close files and connections. Idempotent; every other call raises ``StoreClosedError`` from then on."""
+
+    def apply_each(self, batches: Sequence[Batch]) -> list[bool | StateError]:
+        """``apply`` for several batches, each by itself, in any order. For each its result, or the error that ``apply`` raises for it."""
+        outcomes: list[bool | StateError] = []
+        for batch in batches:
+            try:
+                outcomes.append(self.apply(batch.expected, batch.puts, batch.deletes, objects=batch.objects))
+            except StateError as error:
+                outcomes.append(error)
+        return outcomes
 
     def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
         """The first ``limit`` mutable keys that start with ``prefix``, in the order of their characters.

@@ -6,12 +6,16 @@ Each id is escaped (see ``escape``), and ``/`` stands between two. ``%t`` and a 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.names.escape import escape, hash_of, size, unescape
 
 _LONGEST_NAME: Final = 255
+_NAMES_KEPT: Final = 1024
+"""Names that are kept in memory: a service asks for the same ones again and again."""
+
 _LONGEST_PART: Final = 63
 """In bytes. Three such parts and the hash of all further ones fit into a name: so at least three parts are always prefixes."""
 
@@ -45,6 +49,11 @@ def branch_name(*parts: str) -> str:
             raise InvalidArgumentError(
                 f"the parts of a branch's name are strings, not {type(part).__name__}", remains="nothing was changed"
             )
+    return _branch_name(*map(str.__str__, parts))
+
+
+@lru_cache(maxsize=_NAMES_KEPT)
+def _branch_name(*parts: str) -> str:
     name = ""
     for at, part in enumerate(parts):
         text = escape(part, _ESCAPED, longest=_LONGEST_PART)

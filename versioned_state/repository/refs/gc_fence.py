@@ -10,20 +10,21 @@ from __future__ import annotations
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgpack
 
-from versioned_state.errors import CorruptObjectError, StoreBusyError
+from versioned_state.errors import CorruptObjectError, StateError, StoreBusyError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
 from versioned_state.objects.keys import GC, REFS, moved_key
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.objects.store import Staging
 from versioned_state.storage import KVStore
+from versioned_state.storage.base import Batch
 
 MAX_PUBLISHED: Final = 4096
 """The most heads that may wait in the record. A gc at work takes them every few seconds, so if this many wait, that gc has died. The
@@ -98,6 +99,19 @@ def read_gc_record(stored: bytes | None) -> GcRecord:
     return GcRecord(generation, owner, beat, sweeps, expired, hold, published, marking, stored)
 
 
+_NO_RECORD: Final = GcRecord()
+
+
+class FencedBatch(NamedTuple):
+    """The arguments of ``GcFence.apply`` that a batch has which nothing needs to be secured for."""
+
+    expected: Mapping[str, bytes | None]
+    puts: Mapping[str, bytes]
+    deletes: Collection[str]
+    staging: Staging
+    since: int
+
+
 class GcFence:
     """What one database knows of the record, and the way to write beside gc. Safe for many threads.
 
@@ -148,6 +162,11 @@ class GcFence:
             with suppress(CorruptObjectError):
                 return self.refresh().expired
         return 0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no gc is at work, by the record as last read, so that ``apply_each`` does what it can."""
+        return not self.enabled or (not self._damaged and self.record.owner is None)
 
     def saw(self, head: Address) -> None:
         """Note that a ref points to this commit, read just now."""
@@ -227,6 +246,38 @@ class GcFence:
             if attempt > 1:
                 _pause(attempt)
         raise StoreBusyError("gc is at work and keeps changing its record", remains="nothing was changed", hint="try again")
+
+    def apply_each(self, batches: Sequence[FencedBatch]) -> list[int | StateError | None]:
+        """``apply`` for several batches, each by itself. Cost: one round trip, if the store sends them together.
+
+        For each its result or its error. None is given also for a batch that ``apply`` would have tried again or secured: so the caller
+        repeats such a batch alone.
+        """
+        outcomes: list[int | StateError | None] = [None] * len(batches)
+        if not self.is_quiet:  # each of the batches would change the record that the next one expects
+            return outcomes
+        record = self.record if self.enabled else _NO_RECORD
+        fence = {GC: record.stored} if self.enabled else {}
+        sent: list[int] = []
+        all_moved: list[dict[str, int]] = []
+        ready: list[Batch] = []
+        for number, each in enumerate(batches):
+            if each.since == record.sweeps:
+                moved = self._unsaid(each.expected, each.puts, record.marking) if record.marking else {}
+                said = {moved_key(record.marking, key): b"" for key in moved}
+                ready.append(Batch({**each.expected, **fence}, {**each.puts, **said}, each.deletes, each.staging.sealed()))
+                sent.append(number)
+                all_moved.append(moved)
+        for number, moved, done in zip(sent, all_moved, self._store.apply_each(ready), strict=True):
+            if isinstance(done, StateError):
+                outcomes[number] = done
+                continue
+            batches[number].staging.sent()
+            if done:
+                outcomes[number] = record.sweeps
+                if moved:
+                    self._note_moved(moved)
+        return outcomes
 
     def _unsaid(self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], marking: int) -> dict[str, int]:
         """The refs that a batch moves and of which nobody may have said yet that they moved since the marking."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from versioned_state.agents.modules.containers import copied
 from versioned_state.errors import (
-    BranchMovedError,
     InvalidArgumentError,
-    MissingObjectError,
     QuotaExceededError,
-    StateError,
     UnknownRevisionError,
 )
 from versioned_state.repository.arguments import as_ttl, count
@@ -24,25 +21,21 @@ from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.repository import Repository
 from versioned_state.services import users
 from versioned_state.services.agent_state import saving
-from versioned_state.services.agent_state.reading import commit_of, content_of, count_sessions, has_rounds, rounds_at
+from versioned_state.services.agent_state.reading import commit_of, content_of, rounds_at
 from versioned_state.services.agent_state.rounds import NO_ROUNDS, check_number
-from versioned_state.services.agent_state.writer import Encoded, Session, SessionGoneError, SessionHandle, StoreNeededError
+from versioned_state.services.agent_state.session_saves import AskedSave, Limits, SessionSaves, encoded
+from versioned_state.services.agent_state.writer import Session, SessionHandle
 from versioned_state.services.base import ServiceWithLifecycleManager
-from versioned_state.services.calls.handles import close_handle
-from versioned_state.services.calls.heads import ERASURES, at_head, at_listed, head_of, iter_sessions
+from versioned_state.services.calls.heads import at_head, at_listed, head_of, iter_sessions
 from versioned_state.services.calls.ids import as_id
 from versioned_state.services.calls.locks import Locks
 from versioned_state.services.session_hooks import SessionHooks
 from versioned_state.services.store_service import StoreService
 from versioned_state.services.users import UserErasure
-from versioned_state.state.versioned import Versioned
 from versioned_state.storage import KVStore
 from versioned_state.values.encode.walks import exceeds
 
 T = TypeVar("T")
-
-_Ready = tuple[SessionHandle, Encoded]
-"""A state that is encoded, and the handle to save it with."""
 
 DEFAULT_SESSION: Final = "default"
 
@@ -173,12 +166,13 @@ class VersionedStateService(StoreService, StateService):
         branch, session = self._session_of(user_id, session_id)
         self._check_state(state)
         self._check_started()
-        if self.session_hooks.has(branch):
-            content = _copied(state)
-            return await self._run(branch, lambda: self._save_joined(branch, session, content, number, ttl))
-        ready = self._encoded(branch, state)
-        content = state if ready is not None else _copied(state)
-        return await self._run(branch, lambda: self._save(branch, session, content, ready, number, ttl))
+        handles = self._handles
+        joins = self.session_hooks.has(branch)
+        ready = encoded(handles, branch, state) if handles is not None and not joins else None
+        asked = AskedSave(branch, session, state if ready is not None else _copied(state), ready, number, ttl)
+        if joins:
+            return await self._run(branch, lambda: self._saves.save_joined(asked))
+        return await self._run_steps(branch, lambda: self._saves.save_in_steps(asked))
 
     async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
         """The state of a round, by default of the latest one, as a new dict; None if there is no such user, session or round.
@@ -236,7 +230,7 @@ class VersionedStateService(StoreService, StateService):
         if round_id is not None:
 
             def delete() -> None:
-                self._joined(branch, lambda state: saving.delete_round(state, session, round_id))
+                self._saves.joined(branch, lambda state: saving.delete_round(state, session, round_id))
                 if self._handles is not None:
                     self._handles.forget(branch)  # it knows other rounds
 
@@ -287,7 +281,7 @@ class VersionedStateService(StoreService, StateService):
             if head_of(repository.database, branch) is None:
                 return 0
             since = None if older_than is None else repository.database.now() - older_than // timedelta(microseconds=1)
-            gone, commits = self._joined(branch, lambda state: saving.retain(state, session, keep_last=keep_last, since=since))
+            gone, commits = self._saves.joined(branch, lambda state: saving.retain(state, session, keep_last=keep_last, since=since))
             if gone:
                 repository.prune(branches=branch, keep_last=commits, gc=gc)
             return gone
@@ -346,103 +340,15 @@ class VersionedStateService(StoreService, StateService):
         if self._max_state_bytes is not None and exceeds(dict(state), self._max_state_bytes):
             raise QuotaExceededError("the size of the state", limit=self._max_state_bytes)
 
-    # Saving
-
-    def _encoded(self, branch: str, state: dict[str, Any]) -> _Ready | None:
-        """A state, encoded on this thread, and the handle for it; None if no handle of the session is idle that knows the state before."""
-        handles = self._handles
-        handle = None if handles is None else handles.take(branch)
-        if handle is None or handles is None:
-            return None
-        assert isinstance(handle, SessionHandle)
-        try:
-            if handle.is_warm:
-                with suppress(StoreNeededError):
-                    return handle, handle.encoded(state, sealed=True)
-        except StateError:
-            handles.give(branch, handle)
-            raise
-        handles.give(branch, handle)
-        return None
-
-    def _save(
-        self, branch: str, session: Session, content: dict[str, Any], ready: _Ready | None, number: int | None, ttl: int | None
-    ) -> int:
-        """Save a state on a thread; ``ready`` if it is encoded already."""
-        handles = self._handles
-        assert handles is not None
-        handle, encoded = (None, None) if ready is None else ready
-        erasures = 0
-        while True:
-            taken = None
-            try:
-                taken = handles.take(branch) if handle is None else handle
-                handle = None
-                if taken is None:  # not if it is false, as the handle of an empty state is
-                    taken = self._open_handle(branch)
-                assert isinstance(taken, SessionHandle)
-                if encoded is None:
-                    encoded = taken.encoded(content, anew=bool(erasures))
-                    if ready is not None and not encoded.equals(ready[1]):  # the content is the caller's, who has changed it since
-                        was = ready[0].head.id
-                        raise BranchMovedError(branch, expected=was, actual=None, remains="nothing was saved", hint="save again")
-                taken._handle.ttl = ttl
-                with self._creation(taken, session):
-                    saved = taken.save(session, encoded, number, max_rounds=self._max_rounds)
-            except BaseException as error:
-                if taken is not None:
-                    close_handle(taken)
-                if isinstance(error, SessionGoneError):
-                    continue
-                if isinstance(error, MissingObjectError) and erasures < ERASURES:
-                    erasures += 1  # gc collected what the state before had, or the head of the handle, after it was gone
-                    encoded = None
-                    continue
-                raise
-            handles.give(branch, taken)
-            return saved
-
-    def _save_joined(self, branch: str, session: Session, content: dict[str, Any], number: int | None, ttl: int | None) -> int:
-        """Save a state together with what joins the saves of the session."""
-
-        def save(state: Versioned) -> int:
-            state._handle.ttl = ttl
-            with self._creation(state, session):
-                return saving.save(state, session, content, number, max_rounds=self._max_rounds)
-
-        return self._joined(branch, save)
-
-    def _joined(self, branch: str, function: Callable[[Versioned], T]) -> T:
-        """The result of a function of a handle of its own, which the hooks of the session have joined."""
-        erasures = 0
-        while True:
-            try:
-                with suppress(SessionGoneError), Versioned(self._accepted_repository(), branch=branch) as state:
-                    try:
-                        with self.session_hooks.joined(branch, state):
-                            return function(state)
-                    except BaseException:
-                        close_handle(state)
-                        raise
-            except MissingObjectError:  # perhaps the session was erased since the handle was opened
-                erasures += 1
-                if erasures > ERASURES:
-                    raise
+    @property
+    def _saves(self) -> SessionSaves:
+        """The saves of sessions, for a call that was accepted."""
+        assert self._handles is not None
+        limits = Limits(self._max_sessions, self._max_rounds)
+        return SessionSaves(self._accepted_repository(), self._handles, limits, self._creations, self.session_hooks)
 
     def _open_handle(self, branch: str) -> SessionHandle:
         return SessionHandle(self._accepted_repository(), branch=branch)
-
-    @contextmanager
-    def _creation(self, state: Versioned, session: Session) -> Iterator[None]:
-        """The block of a save, which may create a session. Raises ``QuotaExceededError`` if the user has too many. Cost: theirs."""
-        if self._max_sessions is None or has_rounds(state.repository.database, state.head):
-            yield
-            return
-        prefix = branch_name(session.user_id) + "/"
-        with self._creations.held(prefix):  # those who create one at the same moment must not all find room for it
-            if count_sessions(self._accepted_repository(), prefix, but=state.branch) >= self._max_sessions:
-                raise QuotaExceededError("the number of sessions of a user", limit=self._max_sessions)
-            yield
 
     def _accepted_repository(self) -> Repository:
         """The repository, for a call that was accepted: also while the service stops."""

@@ -17,14 +17,15 @@ from dataclasses import dataclass, replace
 from threading import local
 from typing import Any, Final
 
-from versioned_state.errors import BranchMovedError, QuotaExceededError, UnknownRevisionError, UnserializableValueError
+from versioned_state.errors import BranchMovedError, QuotaExceededError, StateError, UnknownRevisionError, UnserializableValueError
 from versioned_state.objects.address import Address
 from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.repository.database import Publication
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.services.agent_state.reading import has_files
-from versioned_state.services.agent_state.rounds import LARGEST, Rounds, rounds_of
+from versioned_state.services.agent_state.rounds import LARGEST, NO_ROUNDS, Rounds, rounds_of
 from versioned_state.services.calls.heads import is_over
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.state.branch.commit_options import OnMoved
@@ -39,7 +40,7 @@ from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import ROUNDS, USER, user_key
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import NodeCache, Nodes
-from versioned_state.values.trees.tree import Tree, iter_items, rank
+from versioned_state.values.trees.tree import iter_items, rank
 
 _AFTER: Final = bytes((USER[0] + 1,))
 _FLUSH_AT: Final = 1 << 21
@@ -49,7 +50,7 @@ _CACHE_BYTES: Final = 1 << 17
 _CELL_BYTES: Final = 300
 """Of memory that a key of the state before takes, about, besides its cell."""
 
-_SAVED: Final = Resolving(remains="nothing was saved")
+SAVED: Final = Resolving(remains="nothing was saved")
 
 
 class SessionGoneError(Exception):
@@ -95,6 +96,25 @@ class Encoded:
     def equals(self, other: Encoded) -> bool:
         """Whether the other one is of the same state."""
         return {key: cell for key, (cell, _) in self.cells.items()} == {key: cell for key, (cell, _) in other.cells.items()}
+
+
+@dataclass(slots=True)
+class Save:
+    """A round under way.
+
+    Attributes:
+        number: of the round; None: the one after the highest.
+        max_rounds: the rounds that the session may have.
+        staged: what the commit is made of.
+        rounds: those of the session after the commit that was written last.
+    """
+
+    session: Session
+    encoded: Encoded
+    number: int | None
+    max_rounds: int | None
+    staged: Staged
+    rounds: Rounds = NO_ROUNDS
 
 
 class _HeldObjects(ObjectStore):
@@ -187,7 +207,7 @@ class SessionHandle(Versioned):
                 if cells[key][0] != old:
                     changed.append(key)
         except UNSTORABLE as error:
-            error.remains = _SAVED.remains
+            error.remains = SAVED.remains
             if isinstance(error, UnserializableValueError):
                 error.hint = "keep what it was made from instead, or register() its type"
             raise
@@ -195,6 +215,25 @@ class SessionHandle(Versioned):
             self._objects.is_sealed = False
         changed += [key for key in before if key not in cells]
         return Encoded(cells, changed, staging)
+
+    def prepare(self, session: Session, encoded: Encoded, number: int | None, *, max_rounds: int | None) -> PreparedSave | None:
+        """Begin to save an encoded state; None, and nothing was changed, if the store has to be asked first or an error is likely."""
+        handle = self._handle
+        head = handle.head
+        if head != self._content_of or is_over(self.repository.database, handle.ref, head) or not self._is_at_rest():
+            return None
+        if self._rounds is None or self._rounds[0] != head or not self._rounds[1].runs:  # without a round it is not counted as a session
+            return None
+        save = self._begun(session, encoded, number, max_rounds)
+        self._nodes.bind(encoded.staging)
+        self._objects.is_sealed = True
+        try:
+            commit = self._written(save, head)
+        except (QuotaExceededError, StoreNeededError):
+            return None
+        finally:
+            self._objects.is_sealed = False
+        return PreparedSave(self, save, commit)
 
     def save(self, session: Session, encoded: Encoded, number: int | None, *, max_rounds: int | None = None) -> int:
         """Commit an encoded state as a round, by default the one after the highest; its number.
@@ -207,42 +246,56 @@ class SessionHandle(Versioned):
         handle, database = self._handle, self.repository.database
         if handle.head.id != ROOT_ID and is_over(database, handle.ref, handle.head):
             self._end()
-        staged = Staged(handle.worktree.tree, encoded.staging, {}, {}, [], repacking=Repacking((), []))
-        made: list[Rounds] = []
-
-        def write(_: Tree, parent: Commit) -> Commit:
-            rounds = self._rounds_at(parent)
-            latest = rounds.latest
-            chosen = number if number is not None else 1 if latest is None else latest + 1
-            if chosen > LARGEST:
-                raise QuotaExceededError("the number of a round", limit=LARGEST)
-            if max_rounds is not None and len(rounds) >= max_rounds and chosen not in rounds:
-                raise QuotaExceededError("the number of rounds of a session", limit=max_rounds)
-            made[:] = [session.named(rounds.settled(parent.height).at(chosen, parent.height + 1))]
-            changes = self._changes(encoded, parent)
-            cells: dict[bytes, bytes | None] = {key: cell for key, (_, cell) in changes.items()}
-            cells[ROUNDS] = made[0].cell(self._nodes)
-            staged.tree = edit_map(self._nodes, parent.tree, cells)
-            meta = session.meta(round=chosen)
-            message = summary_of(changes)
-            return database.write_commit(staged.tree, (parent,), staging=encoded.staging, message=message, author=handle.author, meta=meta)
-
+        save = self._begun(session, encoded, number, max_rounds)
         self._nodes.bind(encoded.staging)
         try:
             for attempt in range(2):
                 try:
-                    commit = handle.commit_staged(staged, write, OnMoved.REPLACE, resolving=_SAVED, allow_empty=True)
+                    commit = handle.commit_staged(
+                        save.staged, lambda _, parent: self._written(save, parent), OnMoved.REPLACE, resolving=SAVED, allow_empty=True
+                    )
                     break
                 except QuotaExceededError:
                     if attempt:
                         raise
-                    handle.refresh(_SAVED)  # as far as this handle knew
+                    handle.refresh(SAVED)  # as far as this handle knew
         except BranchMovedError:
             raise SessionGoneError from None
-        self._cells, self._content_of, self._rounds = encoded.cells, commit, (commit, made[0])
+        return self._saved(save, commit)
+
+    def _begun(self, session: Session, encoded: Encoded, number: int | None, max_rounds: int | None) -> Save:
+        staged = Staged(self._handle.worktree.tree, encoded.staging, {}, {}, [], repacking=Repacking((), []))
+        return Save(session, encoded, number, max_rounds, staged)
+
+    def _written(self, save: Save, parent: Commit) -> Commit:
+        """Stage the commit of a save on a head. Raises ``QuotaExceededError``."""
+        rounds = self._rounds_at(parent)
+        latest = rounds.latest
+        chosen = save.number if save.number is not None else 1 if latest is None else latest + 1
+        if chosen > LARGEST:
+            raise QuotaExceededError("the number of a round", limit=LARGEST)
+        if save.max_rounds is not None and len(rounds) >= save.max_rounds and chosen not in rounds:
+            raise QuotaExceededError("the number of rounds of a session", limit=save.max_rounds)
+        save.rounds = save.session.named(rounds.settled(parent.height).at(chosen, parent.height + 1))
+        changes = self._changes(save.encoded, parent)
+        cells: dict[bytes, bytes | None] = {key: cell for key, (_, cell) in changes.items()}
+        cells[ROUNDS] = save.rounds.cell(self._nodes)
+        tree = save.staged.tree = edit_map(self._nodes, parent.tree, cells)
+        return self.repository.database.write_commit(
+            tree,
+            (parent,),
+            staging=save.encoded.staging,
+            message=summary_of(changes),
+            author=self._handle.author,
+            meta=save.session.meta(round=chosen),
+        )
+
+    def _saved(self, save: Save, commit: Commit) -> int:
+        """Note that the branch has the commit of a save; the number of the round."""
+        self._cells, self._content_of, self._rounds = save.encoded.cells, commit, (commit, save.rounds)
         self._nodes.bind(Staging(self._objects))  # what was staged is in the store
-        assert made[0].current is not None
-        return made[0].current
+        assert save.rounds.current is not None
+        return save.rounds.current
 
     def _rounds_at(self, commit: Commit) -> Rounds:
         if self._rounds is None or self._rounds[0] != commit:
@@ -271,10 +324,33 @@ class SessionHandle(Versioned):
     def _end(self) -> None:
         """Delete the branch if its time to live is over. Raises ``SessionGoneError`` if so."""
         try:
-            self._handle.refresh(_SAVED)
+            self._handle.refresh(SAVED)
         except BranchMovedError:
             raise SessionGoneError from None
         expire(self)
+
+
+class PreparedSave:
+    """A save that ``Database.publish_each`` makes, with those of other handles. The handle makes no other call until it is settled.
+
+    Attributes:
+        publication: for ``publish_each``, whose answer ``settle`` takes.
+    """
+
+    def __init__(self, state: SessionHandle, save: Save, commit: Commit) -> None:
+        handle = state._handle
+        self._state, self._save, self._commit = state, save, commit
+        part = handle.asking(handle.ref, commit, save.staged)
+        self.publication = Publication(handle.ref, commit, save.encoded.staging, part, handle.ttl)
+
+    def settle(self, answer: Ref | StateError | None) -> int | None:
+        """The number of the round; None if it was not saved: the branch had moved, or only ``save`` can tell. Raises as ``save``."""
+        handle = self._state._handle
+        moved = answer if isinstance(answer, Ref) else handle.answered(answer, SAVED)
+        if moved is None:
+            return None
+        handle.adopt_commit(self._commit, moved, self._save.staged)
+        return self._state._saved(self._save, self._commit)
 
 
 def expire(state: Versioned) -> None:

@@ -2,90 +2,63 @@
 
 ::
 
-    alice/trip   ▣ ▣ ▣ ──▶ a thread        a lane: its calls run in the order in which they came
-    bob/main     ▣     ──▶ another thread  no lane waits for another one, while there are threads
+    alice/trip   ▣ ▣ ▣ ──┐                  a lane: its calls run in the order in which they came
+    bob/main     ▣     ──┼─▶ a worker       takes the lanes in turn; what calls in steps send, it sends for many lanes in one round trip
+    eve/main     ▣     ──┘   another one    begins if calls wait although the process has time to spare
 """
 
 from __future__ import annotations
 
 import os
+from asyncio import AbstractEventLoop, get_running_loop
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import Context, ContextVar, copy_context
-from dataclasses import dataclass, field
-from threading import Condition
+from contextvars import copy_context
+from threading import Condition, Lock
+from time import monotonic, process_time
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
+
+from versioned_state.off_loop import waking_together
+from versioned_state.services.calls.turn import ALONE, Call, Steps, Turn
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 
-_IN_A_ROW: Final = 16
-"""Calls of one lane that a thread runs before the other lanes have their turn."""
+Send = Callable[[list[Any]], Sequence[Any]]
+"""Sends what functions in steps have yielded, in one round trip; for each the answer, or an error."""
 
-_TOGETHER: Final = 64
-"""Items that are done together. More of them would make the first ones wait, for little."""
+_AT_ONCE: Final = 16
+"""Lanes whose steps are sent in one round trip. With more of them a round trip gets no cheaper to speak of, and the first ones wait."""
 
+_PATIENCE_S: Final = 0.001
+"""How long calls wait before another worker may begin. Threads of Python take turns, so each one more makes all calls dearer."""
 
-_callers: Final[ContextVar[tuple[Context, ...]]] = ContextVar("versioned_state_callers", default=())
+_BUSY: Final = 0.8
+"""The share of a processor from which on the process has no time to spare: another worker would only wait for its turn."""
 
-
-def callers() -> tuple[Context, ...]:
-    """The contexts of the callers whose items are being done together, for the function that does them; else none."""
-    return _callers.get()
+_AT_LAST_S: Final = 0.02
+"""Calls that have waited so long are done by another worker in any case: perhaps the store of those that are at work hangs."""
 
 
 class LanesClosedError(Exception):
     """A call came after ``close``."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    function: Callable[..., Any]
-    context: Context
-    items: tuple[Any, ...] = ()  # one, if the function takes a list of items
-    future: Future[Any] = field(default_factory=Future)
-
-    def joins(self, other: _Call) -> bool:
-        """Whether the two may be done together."""
-        return bool(self.items) and bool(other.items) and self.function == other.function
-
-
-def _run(calls: list[_Call]) -> None:
-    """Run a call, or calls that join each other."""
-    begun = [call for call in calls if call.future.set_running_or_notify_cancel()]  # the others were cancelled before they began
-    if not begun:
-        return
-    first = begun[0]
-    results: Sequence[Any]
-    try:
-        if first.items:
-            first.context.run(_callers.set, tuple(call.context for call in begun))
-            results = first.context.run(first.function, [item for call in begun for item in call.items])
-            assert len(results) == len(begun), "a result for each item"
-        else:
-            results = [first.context.run(first.function)]
-    except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
-        for call in begun:
-            call.future.set_exception(error)
-        return
-    for call, result in zip(begun, results, strict=True):
-        if call.items and isinstance(result, BaseException):
-            call.future.set_exception(result)
-        else:
-            call.future.set_result(result)
-
-
 class Lanes:
     """Threads, and the calls that wait for them. Safe for many threads and event loops.
 
     Args:
-        threads: calls that are under way at once; more of them wait. Most of the time such a thread waits for the store.
+        threads: workers at most. Most of the time such a thread waits for the store.
+        send: sends what functions in steps yield. None: there are no such functions.
+        together: whether ``send`` takes one round trip for many lanes, so that none waits for the store of another one.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, send: Send | None = None, *, together: bool = False) -> None:
         self._threads = threads
+        self._send = send
+        self._at_once = _AT_ONCE if together else 1
         self._closed = False
         self.renew()
         _all.add(self)
@@ -93,16 +66,26 @@ class Lanes:
     def renew(self) -> None:
         """Begin again in a forked process, which has neither the threads of its parent nor their calls."""
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="versioned-state-service")
-        self._waiting: dict[str, deque[_Call]] = {}  # a lane is here as long as a thread works on it
+        self._waiting: dict[str, deque[Call]] = {}  # a lane is here as long as it has a turn
+        self._ready: deque[Turn] = deque()
         self._open = 0
-        self._changed = Condition()
+        self._queued = 0  # of these, the calls that have not begun
+        self._lock = Lock()
+        self._ended = Condition(self._lock)
+        self._working = 0
+        self._sending = 0
+        self._shift = 0
+        self._late = 0  # workers of earlier shifts, which end with the turn that they are at
+        self._allowed = 1  # workers that begin as soon as calls come
+        self._seen = monotonic(), process_time()
+        self._looker: AbstractEventLoop | None = None  # the loop on which it looks after the calls that wait
 
     def submit(self, lane: str, function: Callable[[], T]) -> Future[T]:
         """Run a function on a thread, in the context of the caller, after the calls that the lane has already.
 
         Raises ``LanesClosedError`` after ``close``.
         """
-        return self._submit(lane, _Call(function, copy_context()))
+        return self._submit(lane, Call(function, copy_context()))
 
     def submit_item(self, lane: str, item: Item, function: Callable[[list[Item]], Sequence[T | BaseException]]) -> Future[T]:
         """``submit`` for a function of items: items in a row of one lane, for one function, may be done by one call of it.
@@ -111,49 +94,162 @@ class Lanes:
             function: gives a result for each item, or the error to raise there. If it raises, that is the error of all. The context is
                 that of the first item's caller.
         """
-        return self._submit(lane, _Call(function, copy_context(), (item,)))
+        return self._submit(lane, Call(function, copy_context(), (item,)))
 
-    def _submit(self, lane: str, call: _Call) -> Future[Any]:
-        with self._changed:
+    def submit_steps(self, lane: str, function: Callable[[], Steps[T]]) -> Future[T]:
+        """``submit`` for a generator function: what it yields is sent, together with what other lanes send at that time.
+
+        Args:
+            function: gets the answer to each yield, or an error instead. Before it waits for the store itself, it yields ``ALONE``.
+        """
+        return self._submit(lane, Call(function, copy_context(), in_steps=True))
+
+    def submit_item_steps(self, lane: str, item: Item, function: Callable[[list[Item]], Steps[Sequence[T | BaseException]]]) -> Future[T]:
+        """``submit_item`` for a generator function, as for ``submit_steps``."""
+        return self._submit(lane, Call(function, copy_context(), (item,), in_steps=True))
+
+    def _submit(self, lane: str, call: Call) -> Future[Any]:
+        loop = _loop()
+        with self._lock:
             if self._closed:
                 raise LanesClosedError
             self._open += 1
+            self._queued += 1
             calls = self._waiting.get(lane)
             if calls is None:
-                self._waiting[lane] = deque((call,))
-                self._executor.submit(self._work, lane)
+                self._waiting[lane] = calls = deque((call,))
+                self._ready.append(Turn(lane, calls))
+                begun = self._begin_worker(self._threads if loop is None else self._allowed)
             else:
                 calls.append(call)
+                begun = False
+            if not begun and loop is not None and (self._looker is None or not self._looker.is_running()):
+                self._looker = loop
+                loop.call_later(_PATIENCE_S, self._look, loop)
         return call.future
 
     def close(self) -> None:
         """Accept no more calls, wait for the accepted ones, and end the threads. Idempotent."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.wait_for(lambda: not self._open)
+            self._ended.wait_for(lambda: not self._open)
         self._executor.shutdown()
 
-    def _work(self, lane: str) -> None:
-        for _ in range(_IN_A_ROW):
-            with self._changed:
-                calls = self._waiting[lane]
-                if not calls:
-                    del self._waiting[lane]
-                    return
-                some = [calls.popleft()]
-                while calls and len(some) < _TOGETHER and some[0].joins(calls[0]):
-                    some.append(calls.popleft())
-            try:
-                _run(some)
-            finally:
-                with self._changed:
-                    self._open -= len(some)
-                    if not self._open:
-                        self._changed.notify_all()
-        self._executor.submit(self._work, lane)
+    # The workers
+
+    def _begin_worker(self, allowed: int) -> bool:
+        """Begin a worker, unless so many are at work; whether it did. The lock is held."""
+        if self._working >= allowed or self._working + self._late >= self._threads:
+            return False
+        self._working += 1
+        self._executor.submit(self._work, self._shift)
+        return True
+
+    def _look(self, loop: AbstractEventLoop) -> None:
+        """Begin another worker, if calls wait that it would end sooner. Look again as long as calls wait."""
+        with self._lock:
+            if self._looker is not loop or not self._queued:
+                self._looker = None if self._looker is loop else self._looker
+                return
+            loop.call_later(_PATIENCE_S if self._ready else _AT_LAST_S, self._look, loop)
+            if not self._ready:
+                return
+            first, (then, spent) = self._ready[0], self._seen
+            now, time = self._seen = monotonic(), process_time()
+            waited, busy = now - first.since, (time - spent) / max(now - then, _PATIENCE_S)
+            if waited >= _AT_LAST_S:
+                self._late, self._working, self._shift = self._late + self._working, 0, self._shift + 1
+            elif busy >= _BUSY:
+                self._allowed = max(1, self._allowed - 1)
+            elif waited >= _PATIENCE_S and (not first.in_steps or self._sending >= self._working):
+                self._allowed = self._working + 1
+            self._begin_worker(self._allowed)
+
+    def _work(self, shift: int) -> None:
+        while turns := self._next(shift):
+            self._run(turns)
+
+    def _next(self, shift: int) -> list[Turn]:
+        """The turns that a worker has next, none if it is to end: one, or several in steps."""
+        with self._lock:
+            if shift != self._shift:
+                self._late -= 1
+                if self._ready:
+                    self._begin_worker(1)
+                return []
+            if not self._ready:
+                self._working -= 1
+                return []
+            turns: list[Turn] = []
+            while self._ready and len(turns) < self._at_once and (not turns or self._ready[0].may_be_together):
+                turn = self._ready.popleft()
+                if not turn.calls:
+                    turn.begin(self._waiting[turn.lane])
+                    self._queued -= len(turn.calls)
+                turns.append(turn)
+                if not turn.may_be_together:
+                    break
+            return turns
+
+    def _run(self, turns: list[Turn]) -> None:
+        """Run turns to their ends, but for those that go on alone."""
+        answers: Sequence[Any] = [None] * len(turns)
+        while turns:
+            for turn, answer in zip(turns, answers, strict=True):
+                turn.run(answer)
+                while turn.asked is ALONE and (turn.is_alone or len(turns) == 1):
+                    turn.is_alone = True
+                    turn.run()
+            ended = [turn for turn in turns if turn.asked is None]
+            alone = [turn for turn in turns if turn.asked is ALONE]
+            turns = [turn for turn in turns if turn.asked is not None and turn.asked is not ALONE]
+            if ended or alone:
+                self._end(ended, alone)
+            if turns:
+                answers = self._answers(turns)
+
+    def _answers(self, turns: list[Turn]) -> Sequence[Any]:
+        assert self._send is not None
+        with self._lock:
+            self._sending += 1
+        try:
+            answers = self._send([turn.asked for turn in turns])
+            assert len(answers) == len(turns), "an answer for each"
+        except BaseException as error:  # noqa: BLE001 - it is the answer to each of them
+            return [error] * len(turns)
+        finally:
+            with self._lock:
+                self._sending -= 1
+        return answers
+
+    def _end(self, ended: list[Turn], alone: list[Turn]) -> None:
+        with waking_together():
+            for turn in ended:
+                turn.deliver()
+            with self._lock:
+                for turn in ended:
+                    self._open -= len(turn.calls)
+                    calls = self._waiting[turn.lane]
+                    if calls:
+                        self._ready.append(Turn(turn.lane, calls))
+                    else:
+                        del self._waiting[turn.lane]
+                for turn in alone:
+                    turn.is_alone, turn.since = True, monotonic()
+                    self._ready.append(turn)
+                    self._begin_worker(self._threads)
+                if not self._open:
+                    self._ended.notify_all()
 
 
 _all: Final[WeakSet[Lanes]] = WeakSet()
+
+
+def _loop() -> AbstractEventLoop | None:
+    try:
+        return get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _renew() -> None:

@@ -25,6 +25,8 @@ from typing import Any, Final, NamedTuple
 
 logger: Final = logging.getLogger("versioned_state.services")
 
+_API: Final = ("opentelemetry.trace", "opentelemetry.metrics")
+
 _NOT_MEASURED: Final = frozenset({"start", "stop", "health"})
 
 
@@ -36,6 +38,13 @@ class _Instruments(NamedTuple):
     active: Any
     failed: Any
     """Makes the status of a call that failed."""
+    providers: tuple[Callable[[], object], ...]
+    """Those of the program, or of the API, which do nothing."""
+
+    @property
+    def are_in_use(self) -> bool:
+        """Whether the program has set up an SDK."""
+        return any(not type(provider()).__module__.startswith(_API) for provider in self.providers)
 
 
 @cache
@@ -51,6 +60,7 @@ def _instruments() -> _Instruments | None:
         meter.create_histogram("versioned_state.service.duration", "s", "seconds that calls took, from acceptance to the end"),
         meter.create_up_down_counter("versioned_state.service.active", "{call}", "calls that were accepted and have not ended"),
         lambda outcome: trace.Status(trace.StatusCode.ERROR, outcome),
+        (trace.get_tracer_provider, metrics.get_meter_provider),
     )
 
 
@@ -62,7 +72,8 @@ class Measured:
     def __init__(self, service: str, call: str) -> None:
         self._service = service
         self._call = call
-        self._instruments = _instruments()
+        found = _instruments()
+        self._instruments = found if found is not None and found.are_in_use else None
 
     def __enter__(self) -> None:
         self._began = perf_counter()

@@ -18,6 +18,7 @@ from versioned_state.repository.repository import Repository
 from versioned_state.services.base import ServiceWithLifecycleManager
 from versioned_state.services.calls.ids import as_id
 from versioned_state.services.calls.locks import Locks
+from versioned_state.services.calls.turn import Steps
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history.messages import as_messages
@@ -212,7 +213,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         self._quotas.check_sizes([stored for _, stored in messages])
         if messages:
             item = Append(branch, session, [each for each, _ in messages], [stored for _, stored in messages], ttl)
-            await self._run_item(branch, item, self._append)
+            await self._run_item_steps(branch, item, self._append)
 
     async def delete_user_sessions(self, user_id: str) -> None:
         """Delete all sessions that a user has at the time of the call. Cancelled, it ends first. After a failure, some are left.
@@ -250,8 +251,8 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
             return found
         return sessions.create(branch, name, self._ttl, last)
 
-    def _append(self, items: list[Append]) -> Sequence[BaseException | None]:
-        return self._sessions.append(items)
+    def _append(self, items: list[Append]) -> Steps[Sequence[BaseException | None]]:
+        return self._sessions.append_in_steps(items)
 
     async def _delete_all(self, user_id: str) -> None:
         prefix = self._prefix(user_id)

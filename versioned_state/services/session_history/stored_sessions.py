@@ -26,14 +26,18 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.maintenance.expire import expire_branch
 from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.names.branches import EXPIRE
+from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
-from versioned_state.services.calls.handles import Handles
+from versioned_state.services.calls.handles import Handles, close_handle
 from versioned_state.services.calls.heads import ERASURES, at_head, at_listed, is_over, iter_sessions
 from versioned_state.services.calls.locks import Locks
+from versioned_state.services.calls.turn import ALONE, Steps
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.users import UserErasure, delete_user
+from versioned_state.state.branch.commit_options import CommitOptions, OnMoved
 from versioned_state.state.branch.in_doubt import GIVEN_UP
+from versioned_state.state.branch.together import prepare_commit
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.encode.walks import exceeds
 
@@ -160,7 +164,9 @@ class StoredSessions:
                             state[MESSAGES] = []
                             if id_of(branch.rpartition("/")[2]) != name.session_id:
                                 state.namespace(_NAMESPACE)[_ID] = name.session_id
-                            _commit(state, "session created", ttl)
+                            state._handle.ttl = ttl
+                            state.commit("session created", on_moved=OnMoved.REFUSE)
+                            state._handle.ttl = None
                         state.release(MESSAGES)  # appends must not load the list
                         return Session(id=name.session_id, user_id=name.user_id)
                 expire_branch(self._repository.branches, branch, self._database.now())
@@ -200,6 +206,47 @@ class StoredSessions:
             self._handles.forget(branch)
         return report
 
+    def append_in_steps(self, items: list[Append]) -> Steps[Sequence[BaseException | None]]:
+        """``append``, sent with what is appended to other sessions if the handle of the session is open."""
+        state = self._handles.take(items[0].branch)
+        if state is not None:
+            try:
+                appended = yield from self._append_ready(state, items)
+            except StateError as error:
+                return [error, *(copy(error) for _ in items[1:])]
+            if appended:
+                for item in items:
+                    item.session.messages.extend(item.messages)
+                return [None] * len(items)
+        yield ALONE
+        return self.append(items)
+
+    def _append_ready(self, state: Versioned, items: list[Append]) -> Steps[bool]:
+        """Append on the head that an open handle knows; False if that cannot be, and nothing was appended."""
+        try:
+            try:
+                self._extend(state, items)
+                prepared = prepare_commit(state, _options(items))
+            except (StateError, _StaleHandleError):  # to append alone tells what it means
+                prepared = None
+            if prepared is None:
+                close_handle(state)
+                return False
+            answer = yield prepared.publication
+            if not isinstance(answer, Ref):
+                yield ALONE
+            with _in_doubt():
+                made = prepared.settle(answer)
+            if made is None:
+                close_handle(state)
+                return False
+            _appended(state)
+        except BaseException:
+            close_handle(state)
+            raise
+        self._handles.give(items[0].branch, state)
+        return True
+
     def append(self, items: list[Append]) -> Sequence[BaseException | None]:
         """Append to one session, in one commit. For each item None, or the error for which nothing of it was appended."""
         try:
@@ -232,6 +279,17 @@ class StoredSessions:
 
     def _append(self, state: Versioned, items: list[Append]) -> None:
         """Append on the head that a handle knows. Raises ``_StaleHandleError`` if that is not the head any more, or seems not to be."""
+        self._extend(state, items)
+        options = _options(items)
+        try:
+            with _in_doubt():
+                state.commit(options.message, on_moved=options.on_moved)
+        except BranchMovedError:
+            raise _StaleHandleError(None) from None
+        _appended(state)
+
+    def _extend(self, state: Versioned, items: list[Append]) -> None:
+        """Give a handle the messages to commit. Raises ``_StaleHandleError`` if the session does not take them, as far as it knows."""
         ref = state._handle.ref
         if ref.head is None or is_over(self._database, ref, state.head):
             raise _StaleHandleError(SessionNotFoundError(items[0].session.id))
@@ -241,14 +299,7 @@ class StoredSessions:
         if limit is not None and len(messages) + len(stored) > limit:
             raise _StaleHandleError(QuotaExceededError("the number of messages of a session", limit=limit))
         messages.extend(stored)
-        try:
-            _commit(state, f"messages +{len(stored)}", ttl)
-        except BranchMovedError:
-            raise _StaleHandleError(None) from None
-        except CommitInDoubtError as error:
-            error.remains, error.hint = "nothing else was changed", "read the session to find out"
-            raise
-        state.release(MESSAGES)  # the next append must not compare the messages of this one
+        state._handle.ttl = ttl
 
 
 class _StaleHandleError(Exception):
@@ -259,8 +310,21 @@ class _StaleHandleError(Exception):
         self.error = error
 
 
-def _commit(state: Versioned, message: str, ttl: int | None) -> None:
-    handle = state._handle
-    handle.ttl = ttl
-    state.commit(message, on_moved="refuse")
-    handle.ttl = None  # what other processes set later stays
+def _options(items: list[Append]) -> CommitOptions:
+    """The commit of an append."""
+    return CommitOptions(f"messages +{sum(len(item.stored) for item in items)}", on_moved=OnMoved.REFUSE)
+
+
+def _appended(state: Versioned) -> None:
+    state._handle.ttl = None  # what other processes set later stays
+    state.release(MESSAGES)  # the next append must not compare the messages of this one
+
+
+@contextmanager
+def _in_doubt() -> Iterator[None]:
+    """A block that ends an append. A commit in doubt is an append in doubt."""
+    try:
+        yield
+    except CommitInDoubtError as error:
+        error.remains, error.hint = "nothing else was changed", "read the session to find out"
+        raise

@@ -226,36 +226,41 @@ class BranchHandle:
 
         If the outcome is unknown, the store is asked at once; if that fails too, the commit stays in doubt. ``beside`` goes into the batch.
         """
-        part = self.asked(commit, ref, staged).joined(beside) if self.hooks.all else beside
-        question = CommitInDoubt(staged, commit, ref, under_way=True)
-        self.unfinished.question = question
+        part = self.asking(ref, commit, staged, beside)
         try:
             moved = self.repository.database.publish(ref, commit, staged.staging, part=part, ttl=self.ttl)
-        except StorageError as error:
-            if isinstance(error, StoreClosedError):
-                self.unfinished.question = None
-                raise
+        except StateError as error:
+            return self.answered(error, resolving)
+        return moved if moved is not None else self.answered(None, resolving)
+
+    def asking(self, ref: Ref, commit: Commit, staged: Staged, beside: BatchPart = NOTHING) -> BatchPart:
+        """Note that the store is asked to move the branch to a commit, until ``adopt_commit``. Returns what goes into the batch."""
+        part = self.asked(commit, ref, staged).joined(beside) if self.hooks.all else beside
+        self.unfinished.question = CommitInDoubt(staged, commit, ref, under_way=True)
+        return part
+
+    def answered(self, answer: StateError | None, resolving: Resolving) -> Ref | None:
+        """What becomes of ``asking`` if the answer was that the branch had moved (None), or an error: as ``publish`` says."""
+        question = self.unfinished.question
+        assert isinstance(question, CommitInDoubt)
+        if isinstance(answer, StorageError) and not isinstance(answer, StoreClosedError):
             # The store may have the commit even so: perhaps only the reply was lost.
-            question.under_way = isinstance(error, UnknownOutcomeError)
+            question.under_way = isinstance(answer, UnknownOutcomeError)
             try:
                 moved = find_commit(self, question)
             except StorageError:
                 self._in_doubt, self.unfinished.question = question, None
-                raise CommitInDoubtError(commit.id) from error
+                raise CommitInDoubtError(question.commit.id) from answer
             if moved is not None:
                 return moved
-            self.unfinished.question = None
-            if isinstance(error, UnknownOutcomeError):  # the outcome is known now
-                raise UnreachableStoreError("the store failed", remains=resolving.remains) from error
-            raise
-        except StateError:
-            self.unfinished.question = None
-            raise
-        if moved is None:
-            self.unfinished.question = None
-            if part is not NOTHING:
-                self.hooks.batch_refused()
-        return moved
+        self.unfinished.question = None
+        if isinstance(answer, UnknownOutcomeError):  # the outcome is known now
+            raise UnreachableStoreError("the store failed", remains=resolving.remains) from answer
+        if answer is not None:
+            raise answer
+        if self.hooks.all:
+            self.hooks.batch_refused()
+        return None
 
     def asked(self, commit: Commit, ref: Ref, staged: Staged) -> BatchPart:
         """Ask the hooks whether a commit may be made on a ref; what they add to its batch. Raises their errors."""

@@ -1,4 +1,4 @@
-"""Commits on several branches in one batch: all of them are made, or none. Layer: state.
+"""Commits on several branches at once: in one batch, so that all of them are made or none, or each by itself. Layer: state.
 
 ::
 
@@ -48,6 +48,49 @@ if TYPE_CHECKING:
     from versioned_state.state.versioned import Versioned
 
 _ATTEMPTS: Final = 1000
+
+
+class PreparedCommit:
+    """A commit that ``Database.publish_each`` makes, with those of other handles. The handle makes no other call until it is settled.
+
+    Attributes:
+        publication: for ``publish_each``, whose answer ``settle`` takes.
+    """
+
+    def __init__(self, part: _Part, options: CommitOptions, resolving: Resolving) -> None:
+        handle = part.handle
+        self._part = part
+        self._resolving = resolving
+        self._commit = _written(part, options)
+        beside = handle.asking(part.ref, self._commit, part.staged)
+        self.publication = Publication(part.ref, self._commit, part.staged.staging, beside, handle.ttl)
+
+    def settle(self, answer: Ref | StateError | None) -> Commit | None:
+        """The commit, which is the new head; None if it was not made: the branch had moved, or only a commit alone can tell.
+
+        Raises as ``Versioned.commit``. Without a commit, the staged changes are still there.
+        """
+        handle, part = self._part.handle, self._part
+        moved = answer if isinstance(answer, Ref) else handle.answered(answer, self._resolving)
+        if moved is None:
+            return None
+        handle.adopt_commit(self._commit, moved, part.staged)
+        if part.pending:
+            handle.pending.forget(part.pending)
+        handle.tell_hooks()
+        return self._commit
+
+
+def prepare_commit(state: Versioned, options: CommitOptions) -> PreparedCommit | None:
+    """Begin to commit the changes of a state that no other thread uses; None if it has no changes. Raises as ``Versioned.commit``.
+
+    It asks the store only for what the changes need.
+    """
+    resolving = Resolving(options.policies, remains=STAGED)
+    state._check_open()
+    state._handle.resolve_doubt()
+    part = _stage(state._handle, options, resolving)
+    return None if part is None else PreparedCommit(part, options, resolving)
 
 
 @dataclass(slots=True)
@@ -160,8 +203,7 @@ def _publish(parts: Sequence[_Part], options: CommitOptions, resolving: Resolvin
     questions = []
     for part in parts:
         handle = part.handle
-        author = handle.author if options.author is None else options.author
-        commit = write_on(handle, part.staged, part.tree, part.parent, Description(part.message, author, options.meta))
+        commit = _written(part, options)
         beside = handle.asked(commit, part.ref, part.staged) if handle.hooks.all else NOTHING
         publications.append(Publication(part.ref, commit, part.staged.staging, beside, handle.ttl))
         questions.append(CommitInDoubt(part.staged, commit, part.ref, under_way=True))
@@ -185,6 +227,13 @@ def _publish(parts: Sequence[_Part], options: CommitOptions, resolving: Resolvin
         for part in parts:
             part.handle.hooks.batch_refused()
     return moved
+
+
+def _written(part: _Part, options: CommitOptions) -> Commit:
+    """Stage the commit of a part on the parent that it has by now."""
+    handle = part.handle
+    author = handle.author if options.author is None else options.author
+    return write_on(handle, part.staged, part.tree, part.parent, Description(part.message, author, options.meta))
 
 
 def _forget_questions(parts: Sequence[_Part]) -> None:

@@ -10,12 +10,12 @@ import os
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 from weakref import finalize
 
-from versioned_state.errors import InvalidArgumentError, MissingDependencyError, StorageError, StoreClosedError
+from versioned_state.errors import InvalidArgumentError, MissingDependencyError, StateError, StorageError, StoreClosedError
 from versioned_state.storage.redis.errors import PASSING, code, no_connection, refusal, unknown_outcome
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Link:
         except ImportError as error:
             raise MissingDependencyError("Redis", extra="redis") from error
         self._redis = redis.exceptions
+        self._pack = _packer()
         if not timeout > 0:
             raise InvalidArgumentError(f"timeout must be more than 0: {timeout}")
         self.timeout = min(timeout, _LONGEST_TIMEOUT_S)
@@ -106,11 +107,50 @@ class Link:
                     raise StorageError(f"{self.place} does not keep the scripts that it loads", remains="nothing was written") from None
                 loads = self._scripts
             except _AgainError as again:
-                wait = 0.0 if again.at_once and pause == _FIRST_PAUSE_S else random.uniform(pause / 2, pause)  # noqa: S311 - no secret
-                if time.monotonic() + wait > deadline or (again.connecting and not patient):
-                    raise again.error from again.cause
-                time.sleep(wait)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                pause = _pause(again, pause, deadline, patient=patient)
+
+    def run_each(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands in one batch. For each its reply, or the error that ``run`` raises for it if it is not repeatable.
+
+        If none of them was sent, the error is raised.
+        """
+        deadline = time.monotonic() + self.timeout
+        pause = _FIRST_PAUSE_S
+        while True:
+            self.check_open()
+            try:
+                replies = self._attempt_each(commands)
+                break
+            except _AgainError as again:
+                pause = _pause(again, pause, deadline, patient=True)
+        for number, reply in enumerate(replies):
+            if isinstance(reply, _AgainError | _ScriptUnknownError):  # it had no effect
+                try:
+                    replies[number] = self.run([commands[number]], repeatable=False)[0]
+                except StateError as error:
+                    replies[number] = error
+        return replies
+
+    def _attempt_each(self, commands: Sequence[Command]) -> list[Any]:
+        pool = self._pool()
+        connection = self._connect(pool)
+        replies: list[Any] = []
+        try:
+            self._exchange(connection, commands, replies)
+        except (_AgainError, self._redis.ConnectionError, self._redis.TimeoutError, self._redis.InvalidResponse) as error:
+            # The server may have run any of those without a reply, even if not all of them were sent.
+            cause = error.cause if isinstance(error, _AgainError) else error
+            while len(replies) < len(commands):
+                replies.append(unknown_outcome(cause, self.place))
+                replies[-1].__cause__ = cause
+            connection.disconnect()
+        finally:
+            self._give_back(connection, pool, whole=len(replies) == len(commands))
+        for number, reply in enumerate(replies):
+            if isinstance(reply, self._redis.ResponseError):
+                replies[number] = self._refused(reply, pool)
+                replies[number].__cause__ = reply
+        return replies
 
     def _attempt(self, commands: Sequence[Command], *, repeatable: bool, done: int | None) -> list[Any]:
         pool = self._pool()
@@ -128,16 +168,20 @@ class Link:
                 raise _AgainError(no_connection(error, self.place), error) from error
             raise unknown_outcome(error, self.place) from error
         finally:
-            if len(replies) < len(commands):
-                connection.disconnect()
-            pool.release(connection)
-            if self._closed:  # close() may have ended the idle connections just before this one was given back
-                pool.disconnect(inuse_connections=False)
+            self._give_back(connection, pool, whole=len(replies) == len(commands))
         if done is None or replies[-1] != done:
             for reply in replies:
                 if isinstance(reply, self._redis.ResponseError):
                     raise self._refused(reply, pool) from reply
         return replies
+
+    def _give_back(self, connection: Any, pool: ConnectionPool, *, whole: bool) -> None:
+        """Give back a connection, of which replies may be left to read unless the exchange was ``whole``."""
+        if not whole:
+            connection.disconnect()
+        pool.release(connection)
+        if self._closed:  # close() may have ended the idle connections just before this one was given back
+            pool.disconnect(inuse_connections=False)
 
     def _connect(self, pool: ConnectionPool) -> Any:
         try:
@@ -154,7 +198,8 @@ class Link:
 
     def _exchange(self, connection: Any, commands: Sequence[Command], replies: list[Any]) -> None:
         try:
-            connection.send_packed_command(connection.pack_commands(commands))
+            # In one piece: each piece is a call of the system, during which another thread takes its turn.
+            connection.send_packed_command([b"".join(self._packed(connection, commands))])
         except (self._redis.ConnectionError, self._redis.TimeoutError) as error:
             # The last command was not sent whole, so the server cannot have run it.
             raise _AgainError(no_connection(error, self.place), error) from error
@@ -163,6 +208,11 @@ class Link:
                 replies.append(connection.read_response())
             except self._redis.ResponseError as error:
                 replies.append(error)
+
+    def _packed(self, connection: Any, commands: Sequence[Command]) -> Iterable[bytes]:
+        pack = self._pack
+        packed: Iterable[bytes] = connection.pack_commands(commands) if pack is None else map(pack, commands)
+        return packed
 
     def _pool(self) -> ConnectionPool:
         home, route = self._home, self._route
@@ -198,6 +248,24 @@ class Link:
         if word in PASSING and isinstance(translated, StorageError):
             return _AgainError(translated, error, at_once=word == "MOVED")
         return translated
+
+
+def _packer() -> Callable[[Command], bytes] | None:
+    """The packer of hiredis, without what redis-py does before it for commands that users write. None if hiredis is not installed."""
+    try:
+        from hiredis import pack_command
+    except ImportError:
+        return None
+    return cast("Callable[[Command], bytes]", pack_command)
+
+
+def _pause(again: _AgainError, pause: float, deadline: float, *, patient: bool) -> float:
+    """Wait before another attempt, and return the longest pause before the next one. Raises the error if no time is left."""
+    wait = 0.0 if again.at_once and pause == _FIRST_PAUSE_S else random.uniform(pause / 2, pause)  # noqa: S311 - no secret
+    if time.monotonic() + wait > deadline or (again.connecting and not patient):
+        raise again.error from again.cause
+    time.sleep(wait)
+    return min(2 * pause, _LONGEST_PAUSE_S)
 
 
 def _disconnect(pools: Sequence[ConnectionPool]) -> None:

@@ -13,7 +13,9 @@ The braces are a hash tag of Redis Cluster: it keeps all keys of a store on one 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
 from time import monotonic
 from typing import Any, Literal
 
@@ -24,13 +26,14 @@ from versioned_state.errors import (
     LimitExceededError,
     NotAStoreError,
     ReadOnlyError,
+    StateError,
     StorageError,
     StoreBusyError,
     StoreNotFoundError,
     UnsafeStoreError,
 )
-from versioned_state.storage.backend import Backend, check_key
-from versioned_state.storage.base import OBJECT_PREFIX, may_list_objects
+from versioned_state.storage.backend import Backend, check_batch, check_key
+from versioned_state.storage.base import OBJECT_PREFIX, Batch, may_list_objects
 from versioned_state.storage.byte_keys import page_range, raw_key, text_range
 from versioned_state.storage.redis.connection import Command, Link
 
@@ -130,6 +133,7 @@ class Redis(Backend):
     """
 
     private = False
+    sends_together = True
 
     def __init__(self, url: str, *, prefix: str = "versioned-state", timeout: float = 10.0, create: bool = True, **options: Any) -> None:
         check_key(prefix)
@@ -256,6 +260,32 @@ class Redis(Backend):
                     f"other clients delete objects from {self._link.place} while they are stored",
                     remains="nothing was published",
                 )
+
+    def apply_each(self, batches: Sequence[Batch]) -> list[bool | StateError]:
+        """``KVStore.apply_each``. Cost: one round trip, and those of each batch that is large."""
+        commands: dict[int, Command] = {}
+        left = _BATCH_BYTES
+        for number, (expected, puts, deletes, objects) in enumerate(batches):
+            size = sum(map(len, objects.values())) + sum(map(len, puts.values()))
+            if size <= _SCRIPT_BYTES and len(objects) <= _SCRIPT_OBJECTS and size <= left and not self._closed:
+                with suppress(StateError):  # which ``apply`` raises
+                    check_batch(expected, puts, deletes, objects)
+                    commands[number] = self._script(objects, (), expected, puts, deletes)
+                    left -= size
+        replies: dict[int, int | StateError] = {}
+        if len(commands) > 1:
+            try:
+                replies.update(zip(commands, self._link.run_each([*commands.values()]), strict=True))
+            except StateError as error:
+                replies = {number: copy(error) for number in commands}
+        outcomes: list[bool | StateError] = []
+        for number, batch in enumerate(batches):
+            reply = replies.get(number)
+            if reply is None:
+                outcomes += super().apply_each([batch])
+            else:
+                outcomes.append(reply if isinstance(reply, StateError) else reply == _DONE)
+        return outcomes
 
     def _send(
         self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]

@@ -7,12 +7,12 @@ a key, so two caches over one store never show a stale head.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.storage.backend import check_keys
-from versioned_state.storage.base import KVStore, is_object
+from versioned_state.storage.base import Batch, KVStore, is_object
 from versioned_state.storage.call_lock import CallLock
 from versioned_state.storage.wrapper import Wrapper
 
@@ -36,6 +36,7 @@ class Cache(Wrapper):
         if max_bytes < 0:
             raise InvalidArgumentError(f"max_bytes must not be negative: {max_bytes}")
         super().__init__(store)
+        self.sends_together = store.sends_together
         self.max_bytes = max_bytes
         self.hits = 0
         self.misses = 0
@@ -109,6 +110,24 @@ class Cache(Wrapper):
         if applied and objects:
             self._keep(objects, removals)
         return applied
+
+    def apply_each(self, batches: Sequence[Batch]) -> list[bool | StateError]:
+        removals = self._removals
+        deletes = [key for batch in batches for key in batch.deletes]
+        if deletes:
+            self._forget(deletes)
+        try:
+            outcomes = self.store.apply_each(batches)
+        finally:
+            if deletes:
+                self._forget(deletes)
+        kept: dict[str, bytes] = {}
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            if outcome is True:
+                kept.update(batch.objects)
+        if kept:
+            self._keep(kept, removals)
+        return outcomes
 
     def close(self) -> None:
         with self._lock:
