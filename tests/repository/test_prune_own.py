@@ -179,6 +179,21 @@ def test_a_prune_of_a_branch_with_tags_of_its_own_costs_the_same_among_many():
     assert few == many <= 25
 
 
+def test_the_reflog_of_a_deleted_tag_keeps_the_commit_that_it_was_made_with():
+    clock = Jumping()
+    repository = Repository(Memory(), clock=clock)
+    state = Versioned(repository, branch="a")
+    for n in range(6):
+        state["n"] = n
+        state.commit(tag=f"t{n}")
+    for n in range(6):
+        repository.tags.delete(f"t{n}")
+    assert repository.prune(keep_last=1, branches="a").removed == 0
+    clock.later()
+    repository.gc()
+    assert repository.prune(keep_last=1, branches="a").removed == 5
+
+
 def test_a_branch_whose_old_name_remembers_it_is_not_alone():
     repository = Repository(Memory(), clock=Clock())
     state = Versioned(repository, branch="old")

@@ -230,8 +230,14 @@ class SequenceMachine(RuleBasedStateMachine):
 
     @rule(keep=st.integers(1, 4))
     def prune(self, keep: int) -> None:
-        for side in self.sides:
+        """The handles go on to the head first: gc may take the list that uncommitted edits are based on."""
+
+        def prune(side: Side) -> object:
+            conflicts = [side.do(handle, "refresh") for handle in (0, 1)]
             side.repository.prune(keep_last=keep, expire=timedelta(0))
+            return conflicts
+
+        self.on_both(prune)
 
     @rule(which=EITHER)
     def purge(self, which: int) -> None:

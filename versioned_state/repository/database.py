@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -324,12 +324,14 @@ class Database:
         return parents, since
 
     def _sharing(self, ref: Ref, addresses: Iterable[Address], origin: Sequence[str] = ()) -> BatchPart:
-        """``sharing`` for a ref that is about to lead to existing commits, those left out to which it leads."""
-        return self.sharing([address for address in addresses if address not in (ROOT_ADDRESS, ref.head)], [ref.name, *origin])
-
-    def sharing(self, addresses: Collection[Address], names: Sequence[str]) -> BatchPart:
-        """The records of shared commits, which ``refs/own_line`` asks for; ``names`` are of refs that lead to them."""
-        return BatchPart(puts=write_shared(addresses, names)) if addresses and self.fence.enabled else NOTHING
+        """The records that a ref is about to lead to existing commits, which ``refs/own_line`` asks for."""
+        strange = [address for address in addresses if address not in (ROOT_ADDRESS, ref.head)]
+        if not strange or not self.fence.enabled:
+            return NOTHING
+        puts: dict[str, bytes] = {}
+        for address in strange:
+            puts |= write_shared(address, [ref.name, *origin])
+        return BatchPart(puts=puts)
 
     def _secure_staged(self, ref: Ref, commit: Commit, staging: Staging) -> None:
         """Make sure that all that a staged commit leads to is stored or staged. Raises ``MissingObjectError``."""

@@ -392,7 +392,7 @@ class Versioned(BranchOperations):
         shape = {} if self._shape is None else self._shape.options
         state = Versioned(self.repository, branch=branch, author=self.author, **shape)  # first: once there is a branch, nothing can fail
         state._handle.ttl = ttl
-        state._handle.begin(target)
+        state._handle.begin(target, origin=self.branch)
         for hook in self._hooks:
             hook.forked(state)
         return state

@@ -422,7 +422,7 @@ class _Pass:
         for key, stored in list(store.items(SHARED)) if self.renamed or gone else ():
             names = read_shared(key, stored)
             rewritten_to = self._rewritten(commit_in(key))
-            for new_key, record in write_shared([rewritten_to], [name for name in names if name not in gone]).items():
+            for new_key, record in write_shared(rewritten_to, [name for name in names if name not in gone]).items():
                 if (new_key, record) != (key, stored):
                     store.set(new_key, record)
         for address, key, stored in iter_notes(store) if self.renamed or self._words else ():

@@ -99,11 +99,15 @@ class Refs(Mapping[str, Commit]):
 
     def _live(self, name: str) -> Ref:
         ref = self._database.ref(self._kind, name)
+        self._check_live(ref)
+        return ref
+
+    def _check_live(self, ref: Ref) -> None:
+        """Raise ``UnknownRevisionError`` if the ref points to nothing."""
         if ref.head is None:
             gone = ref.stored is not None
             reason = f"there is no such {self._kind}" + ("; it was deleted" if gone else "")
-            raise UnknownRevisionError(name, reason=reason, deleted=self._kind if gone else "")
-        return ref
+            raise UnknownRevisionError(ref.name, reason=reason, deleted=self._kind if gone else "")
 
     @staticmethod
     def _head(ref: Ref) -> Address:
@@ -132,7 +136,7 @@ class Refs(Mapping[str, Commit]):
             doubt = self._in_doubt.get(name)
             if doubt is not None and self._done_before(ref, None, action):
                 return self._database.commits.read(self._head(doubt.ref))
-            ref = self._live(name)
+            self._check_live(ref)
             try:
                 head = self._database.commits.read(self._head(ref))
             except MissingObjectError:

@@ -12,6 +12,7 @@ from versioned_state.repository.names.listing import Listing, Order, RefInfo
 from versioned_state.repository.names.mapping import Refs, check_conditions
 from versioned_state.repository.refs.ref import BatchPart, Ref, batch_of, check_name
 from versioned_state.repository.refs.reflog import LogEntry
+from versioned_state.repository.refs.shared import write_shared
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -57,7 +58,7 @@ class CommitTag:
         """The tag's share of the batch that publishes a commit."""
         part = batch_of(self._ref, self._database.after_commit(self._ref, commit))
         # One that only migrates does not name the tag.
-        return part if commit.tag == self.name else part.joined(self._database.sharing([commit.address], [self.name]))
+        return part if commit.tag == self.name else part.joined(BatchPart(puts=write_shared(commit.address, [self.name])))
 
     def settle(self, *, made: bool) -> None:
         """Note whether the batch was done. Raises ``RefExistsError`` if it was not, and the tag is the reason."""

@@ -313,7 +313,7 @@ def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, stagin
     placed = renamed(source, target)
     batch = batch_of(source, gone).joined(batch_of(target, placed))
     if source.head not in (None, ROOT_ADDRESS):
-        batch = batch.joined(BatchPart(puts=write_shared([source.head], [target.name])))  # the reflog of the old name leads to it too
+        batch = batch.joined(BatchPart(puts=write_shared(source.head, [target.name])))  # the reflog of the old name leads to it too
     # One of the two names leads to everything but the new entry, before the batch and after it. But gc may read the old name after the
     # batch and have read the new one before it.
     keep = [address for address in (source.head, source.log, log) if address is not None]

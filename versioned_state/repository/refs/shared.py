@@ -1,7 +1,8 @@
 """Records of shared commits: a ref was pointed at this commit, or merged it, after it was made. Layer: repository.
 
-If a branch made a commit and there is no record, no other ref leads there: ``own_line`` has the argument. A record names the refs of the
-latest such move, and where the commit was found. The names are where to look first, and no more: a ref may have moved on, or be gone.
+If a branch made a commit and there is no record, no other ref leads there: ``own_line`` has the argument. A record names the ref of the
+latest such move, and the one by whose name the commit was found, if it was found by one; earlier names are written over, since to keep
+them would cost each move a read. The names are where to look first, and no more: a ref may have moved on, or be gone.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from versioned_state.objects.keys import shared_key
 from versioned_state.objects.record import read_record, write_record
 
 
-def write_shared(commits: Iterable[Address], names: Iterable[str]) -> dict[str, bytes]:
-    """The records for some commits, by key."""
+def write_shared(commit: Address, names: Iterable[str]) -> dict[str, bytes]:
+    """The record of a commit, by its key."""
+    key = shared_key(commit)
     body: bytes = msgpack.packb(list(dict.fromkeys(names)))
-    return {key: write_record(key, body) for key in map(shared_key, commits)}
+    return {key: write_record(key, body)}
 
 
 def read_shared(key: str, stored: bytes) -> list[str]:

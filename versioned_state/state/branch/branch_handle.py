@@ -142,10 +142,10 @@ class BranchHandle:
             raise UncommittedChangesError(call, paths)
         return staged
 
-    def begin(self, at: Commit) -> None:
-        """Create the branch at a commit and move there, before any value is loaded. Raises ``RefExistsError``."""
+    def begin(self, at: Commit, *, origin: str) -> None:
+        """Create the branch at a commit of another branch and move there, before any value is loaded. Raises ``RefExistsError``."""
         self.root_of(at)
-        self.set_position(*self.repository.branches.begin(self.branch, at, ttl=self.ttl))
+        self.set_position(*self.repository.branches.begin(self.branch, at, ttl=self.ttl, origin=origin))
         self.worktree.tree = self.root_of(self.head)
 
     # Committing
