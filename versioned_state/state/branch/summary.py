@@ -25,11 +25,12 @@ def summarize(worktree: Worktree, staged: Staged, subject: str = "", amended: Tr
     Args:
         amended: the root to commit, if hooks have changed the staged one.
     """
-    cells = {key: update.cell for key, update in staged.changes.items()}
+    changes = {key: (update.old, update.cell) for key, update in staged.changes.items() if not is_internal(key)}
     if amended is not None:
         nodes = Nodes(staged.staging, staging=staged.staging)
-        cells.update((key, new) for key, _, new in diff_maps(nodes, staged.tree, amended))
-    return summary_of({key: (worktree.cell(key), cell) for key, cell in cells.items() if not is_internal(key)}, subject)
+        differing = diff_maps(nodes, staged.tree, amended)
+        changes.update((key, (worktree.cell(key), new)) for key, _, new in differing if not is_internal(key))
+    return summary_of(changes, subject)
 
 
 def summary_of(changes: Mapping[bytes, tuple[bytes | None, bytes | None]], subject: str = "") -> str:

@@ -70,13 +70,14 @@ class Repacking(NamedTuple):
 class Update:
     """The new cell of a key (None if removed), the baseline, and whether the value is known to consist of JSON types.
 
-    ``staged_list`` is set for a list that is not loaded.
+    ``staged_list`` is set for a list that is not loaded, ``old`` to the cell that the head has, for a staged change.
     """
 
     cell: bytes | None
     base: Baseline | None = None
     plain: bool = False
     staged_list: StagedList | None = None
+    old: bytes | None = None
 
 
 @dataclass(slots=True)

@@ -109,6 +109,7 @@ class Stager:
                 failed[key] = error
                 continue
             if update.cell != old:
+                update.old = old
                 changes[key] = update
             elif key in tracked.assigned or update.base is None or update.base is not tracked.entries[key].base:
                 unchanged[key] = update

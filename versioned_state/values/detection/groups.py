@@ -97,7 +97,7 @@ class Groups:
         self.children.append(child)
         self.total += size
         self.packed += self._packed_of(len(self.sizes) - 1)
-        self.held_bytes += _held_by(child)
+        self.held_bytes += _HELD_BYTES if child is None else _held_by(child)
 
     def extend(self, other: Groups) -> None:
         self.sizes += other.sizes

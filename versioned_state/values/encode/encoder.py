@@ -41,6 +41,7 @@ from versioned_state.values.typed.tagged import Notes
 
 _SIZED: Final = frozenset({str, bytes, bytearray})
 _SCALARS: Final = frozenset({bool, int, float, complex, type(None)})
+_JSON_SCALARS: Final = _SCALARS - {complex}
 _TREES: Final = {tuple: Code.TUPLE_TREE, set: Code.SET_TREE, frozenset: Code.FROZENSET_TREE}
 
 
@@ -89,8 +90,12 @@ class Encoder(InlineEncoder):
 
     def encode_small(self, value: Any) -> bytes | None:
         """The cell of a small value of JSON types, as most values of a state are, at half the cost of ``encode``. None for any other."""
+        cls = type(value)
         try:
-            if exceeds(value, ENTRY_INLINE) or not is_plain(value):
+            if cls is str:
+                if len(value) > ENTRY_INLINE:
+                    return None
+            elif cls not in _JSON_SCALARS and (exceeds(value, ENTRY_INLINE) or not is_plain(value)):
                 return None
             cell: bytes = self.pack(value)
         except (TooDeepError, RecursionError, OverflowError, ValueError):
