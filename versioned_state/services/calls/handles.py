@@ -10,6 +10,10 @@ from typing import Final
 
 from versioned_state.state.versioned import Versioned
 
+_NODE_BYTES: Final = 1 << 15
+"""Of decoded nodes that a handle keeps between calls: more than the path to the end of a list, where most sessions grow. The repository
+has a cache for all."""
+
 _HANDLE_BYTES: Final = 32_000
 """Of memory that a handle takes that has loaded nothing, about."""
 
@@ -74,6 +78,7 @@ class Handles:
             close_handle(state)
 
     def _keep(self, branch: str, state: Versioned) -> None:
+        state._worktree.trim(_NODE_BYTES)
         size = _HANDLE_BYTES + state._held_bytes
         with self._lock:
             over = [self._pop(branch)] if branch in self._idle else []

@@ -91,6 +91,14 @@ class Worktree:
         bases = [entry.base for entry in self._entries.values() if entry.base is not None]
         return self._nodes.held_bytes + sum(base.held_bytes for base in bases)
 
+    def trim(self, max_bytes: int) -> None:
+        """Keep decoded nodes of at most so many bytes, and nothing that a large commit has left. Only for a handle without changes."""
+        staged = self._nodes.staging
+        if staged.held_bytes > max_bytes:
+            self._nodes.bind(Staging(staged.store))
+            self._encoder.fingerprinter.renew_buffers()
+        self._nodes.trim(max_bytes)
+
     def cell(self, key: bytes) -> bytes | None:
         """The cell of a key as of the head."""
         return self._tracked.cell(key)

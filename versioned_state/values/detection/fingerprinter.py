@@ -33,13 +33,17 @@ class Fingerprinter:
     """Makes and compares fingerprints, of JSON types by MessagePack, of others by an ``ExactPacker``. Not for two threads at once."""
 
     def __init__(self) -> None:
-        # strict_types: a subclass must not pass as its base. No default: any type that is not JSON's raises.
-        self._pack = msgpack.Packer(strict_types=True, buf_size=PACKER_BYTES).pack
+        self.renew_buffers()
         self._exact = ExactPacker()
         self._content: ExactPacker | None = None
         self._compared: tuple[Groups, int, bytes] | None = None  # the last group of JSON types that was as before, packed
         self._found: tuple[Elements, Any, list[Run]] | None = None  # the last list that changed within a dict, while that is encoded
         self._keeps_found = False
+
+    def renew_buffers(self) -> None:
+        """Let go of the packer's buffer, which is as large as the largest run that it has packed."""
+        # strict_types: a subclass must not pass as its base. No default: any type that is not JSON's raises.
+        self._pack = msgpack.Packer(strict_types=True, buf_size=PACKER_BYTES).pack
 
     # Runs of values
 

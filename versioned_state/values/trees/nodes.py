@@ -232,6 +232,11 @@ class NodeCache(OrderedDict[bytes, Node]):
                 pass  # another thread has just let go of it
         return node
 
+    def trim(self, max_bytes: int) -> None:
+        """Let go of the nodes used longest ago, beyond so many bytes."""
+        while self.size > max_bytes and self:
+            self.size -= self.popitem(last=False)[1].size
+
 
 def check_child(parent: Node, index: int, child: Node) -> None:
     """Raise ``CorruptObjectError`` if a node is not the child that its parent counts on.
@@ -272,6 +277,10 @@ class Nodes:
     def held_bytes(self) -> int:
         """Bytes of memory that the decoded nodes and the staged objects take, about. Cost: O(1)."""
         return self._cache.size + (0 if self._staging is None else self._staging.held_bytes)
+
+    def trim(self, max_bytes: int) -> None:
+        """Keep decoded nodes of at most so many bytes, those that were used last. Cost: those that go."""
+        self._cache.trim(max_bytes)
 
     @property
     def staging(self) -> Staging:
