@@ -143,6 +143,57 @@ def test_processes_in_the_background_are_counted_too():
         assert marked(known) == []
 
 
+# All processes together
+
+
+def test_memory_of_all_processes_together(make: Callable[..., BaseSandbox]):
+    known = mark()
+    hold = f"import os, sys, time\nx = bytearray(os.urandom(1 << 20) * 40)\nprint(len(x), flush=True)\ntime.sleep(1000) # {known}"
+    with make(max_total_memory=150 * MIB, timeout=20) as sandbox:
+        (sandbox.folder / "hold.py").write_text(hold)
+        assert sandbox.run_ipython_cell("x = bytearray(64 << 20); 'fits'") == "'fits'"
+        shown = sandbox.run_shell_command(f"for i in 1 2 3 4; do {sys.executable} hold.py {known} & done; wait")
+        assert f"[stopped: the limit of {150 * MIB} bytes of memory; all processes of the sandbox were ended]" in shown
+        assert marked(known) == []
+        assert sandbox.run_ipython_cell("1 + 1").startswith("2\n[the interpreter ended by SIGKILL")
+
+
+def test_memory_that_forks_share_counts_once():
+    share = """
+        import os, time
+        x = bytearray(os.urandom(1 << 20) * 64)
+        for _ in range(5):
+            if not os.fork():
+                time.sleep(0.5)
+                os._exit(0)
+        for _ in range(5):
+            os.wait()
+        'shared'
+    """
+    with BaseSandbox(max_total_memory=200 * MIB) as sandbox:
+        assert sandbox.run_ipython_cell(textwrap.dedent(share)) == "'shared'"
+
+
+def test_the_size_of_all_files(make: Callable[..., BaseSandbox]):
+    write = "import time\nfor n in range({}):\n    open(f'{{n}}', 'wb').write(bytes(1 << 20))\ntime.sleep({})"
+    with make(max_folder_bytes=8 * MIB, timeout=20) as sandbox:
+        assert sandbox.run_ipython_cell(write.format(4, 0)) == ""
+        shown = sandbox.run_ipython_cell(write.format(12, 1000))
+        assert f"[stopped: the limit of {8 * MIB} bytes of files; all processes of the sandbox were ended]" in shown
+        # What there is can be read and removed, and nothing can be added.
+        assert sandbox.run_ipython_cell("import time; time.sleep(0.3); 'as it is'") == "'as it is'"
+        assert "bytes of files" in sandbox.run_shell_command("head -c 1000000 /dev/zero > more; sleep 1000")
+        assert sandbox.run_shell_command("rm *; sleep 0.3; echo left: *").startswith("left: *\n")
+        assert sandbox.run_ipython_cell(write.format(4, 0.3)) == ""
+
+
+def test_files_that_were_there_are_no_reason_to_end(tmp_path: Path):
+    (tmp_path / "large").write_bytes(bytes(4 * MIB))
+    with BaseSandbox(tmp_path, max_folder_bytes=MIB, timeout=20) as sandbox:
+        assert sandbox.run_ipython_cell("import time; time.sleep(0.3); 'fine'") == "'fine'"
+        assert "bytes of files" in sandbox.run_shell_command("head -c 2000000 /dev/zero > more; sleep 1000")
+
+
 # What is handed in
 
 

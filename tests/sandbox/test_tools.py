@@ -25,6 +25,7 @@ from versioned_state.sandbox.tools.filesystem import read_file, write_file
 
 def options(folder: Path) -> dict[str, Any]:
     known = {"folder": folder, "timeout": 5.0, "max_memory": 1 << 30, "max_file_bytes": 1 << 20}
+    known |= {"max_total_memory": 1 << 31, "max_folder_bytes": 1 << 30}
     return dict.fromkeys(OPTIONS) | known
 
 

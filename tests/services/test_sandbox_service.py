@@ -218,7 +218,7 @@ def test_limits_reach_the_sandboxes():
     with pytest.raises(LimitExceededError):
         files.write_file("b", "x" * 1001)
     service.release("s")
-    for option in ("timeout", "max_memory", "max_file_bytes", "max_folder_bytes"):
+    for option in ("timeout", "max_memory", "max_file_bytes", "max_total_memory", "max_folder_bytes"):
         with pytest.raises(InvalidArgumentError, match=option):
             SandboxService(**{option: -1})  # type: ignore[arg-type]
 
@@ -234,6 +234,8 @@ def test_a_factory_gets_the_session(plugin: type[Plugin]):
         "timeout": 5,
         "max_memory": 1 << 30,
         "max_file_bytes": 64 << 20,
+        "max_total_memory": 2 << 30,
+        "max_folder_bytes": 1 << 30,
         "base_url": "http://cluster",
         "bearer_token": "secret",
     }

@@ -15,7 +15,7 @@ Factory = Callable[..., Any]
 
 OPTIONS: Final = (
     *("folder", "session_id", "user_id", "timeout", "max_memory", "max_file_bytes"),
-    *("base_url", "bearer_token"),
+    *("max_total_memory", "max_folder_bytes", "base_url", "bearer_token"),
 )
 """What a factory can be given, by name."""
 
@@ -29,8 +29,9 @@ def register(name: str | SandboxType, factory: Factory) -> None:
 
     The factory is called once for each session that needs the type. It gets those of these arguments that it names, or all with
     ``**options``: ``folder`` (the session's, a ``Path``; files that it is to share with the other sandboxes go there), ``session_id``,
-    ``user_id``, ``timeout`` (seconds), ``max_memory``, ``max_file_bytes``, ``base_url``, ``bearer_token``. What it returns is the sandbox:
-    the tools of its type are its methods, or go through its ``call_tool(name, arguments)``; its ``close()``, if it has one, releases it.
+    ``user_id``, ``timeout`` (seconds), ``max_memory``, ``max_file_bytes``, ``max_total_memory``, ``max_folder_bytes``, ``base_url``,
+    ``bearer_token``. What it returns is the sandbox: the tools of its type are its methods, or go through its
+    ``call_tool(name, arguments)``; its ``close()``, if it has one, releases it.
 
     Raises:
         InvalidArgumentError: the name is empty, or the factory cannot be called so.
@@ -104,8 +105,13 @@ def _local(name: str) -> Factory:
     if name == SandboxType.BASE:
         from versioned_state.sandbox.local.base_sandbox import BaseSandbox
 
-        return lambda folder, timeout, max_memory, max_file_bytes: BaseSandbox(
-            folder, timeout=timeout, max_memory=max_memory, max_file_bytes=max_file_bytes
+        return lambda folder, timeout, max_memory, max_file_bytes, max_total_memory, max_folder_bytes: BaseSandbox(
+            folder,
+            timeout=timeout,
+            max_memory=max_memory,
+            max_file_bytes=max_file_bytes,
+            max_total_memory=max_total_memory,
+            max_folder_bytes=max_folder_bytes,
         )
     from versioned_state.sandbox.local.filesystem_sandbox import FilesystemSandbox
 

@@ -18,8 +18,14 @@ TIMEOUT: Final = 60.0
 MAX_MEMORY: Final = 1 << 30
 """Bytes of memory that each process may have."""
 
+MAX_TOTAL_MEMORY: Final = 2 << 30
+"""Bytes of memory that all processes of a sandbox may have together."""
+
 MAX_FILE_BYTES: Final = 64 << 20
 """The largest size of a file."""
+
+MAX_FOLDER_BYTES: Final = 1 << 30
+"""The largest size of all files together."""
 
 
 class Sandbox(ABC):

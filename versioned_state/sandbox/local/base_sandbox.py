@@ -11,7 +11,15 @@ from versioned_state.errors import HandleClosedError, InvalidArgumentError, Limi
 from versioned_state.sandbox.enums import SandboxType
 from versioned_state.sandbox.local.process import Process
 from versioned_state.sandbox.local.protocol import Isolation
-from versioned_state.sandbox.sandbox import MAX_FILE_BYTES, MAX_MEMORY, TIMEOUT, Sandbox, check_limit
+from versioned_state.sandbox.sandbox import (
+    MAX_FILE_BYTES,
+    MAX_FOLDER_BYTES,
+    MAX_MEMORY,
+    MAX_TOTAL_MEMORY,
+    TIMEOUT,
+    Sandbox,
+    check_limit,
+)
 
 MAX_PROCESSES: Final = 64
 MAX_OUTPUT: Final = 100_000
@@ -32,6 +40,9 @@ class BaseSandbox(Sandbox):
         timeout: seconds that a cell or a command may take.
         max_memory: bytes of address space of each process.
         max_file_bytes: the largest file that a process may write.
+        max_total_memory: bytes of memory of all processes together. If they have more, all are ended.
+        max_folder_bytes: bytes on disk of ``folder`` and the home directory together, or as many as they had at first. If they have
+            more, all processes are ended. The files stay; the next calls may remove some, and are ended if they add to them.
         max_processes: processes at once. If there are more, all are ended.
         max_output: bytes of output that a call returns. Of more, the middle is left out.
         network: whether the processes have the network of this machine. Without it they have none where ``isolation.network`` is True.
@@ -47,6 +58,8 @@ class BaseSandbox(Sandbox):
         timeout: float = TIMEOUT,
         max_memory: int = MAX_MEMORY,
         max_file_bytes: int = MAX_FILE_BYTES,
+        max_total_memory: int = MAX_TOTAL_MEMORY,
+        max_folder_bytes: int = MAX_FOLDER_BYTES,
         max_processes: int = MAX_PROCESSES,
         max_output: int = MAX_OUTPUT,
         network: bool = False,
@@ -54,6 +67,7 @@ class BaseSandbox(Sandbox):
         _landlock: bool = True,
     ) -> None:
         limits = {"max_memory": max_memory, "max_file_bytes": max_file_bytes, "max_processes": max_processes, "max_output": max_output}
+        limits |= {"max_total_memory": max_total_memory, "max_folder_bytes": max_folder_bytes}
         self._timeout = check_limit("timeout", timeout)
         self._options = {name: int(check_limit(name, value, whole=True)) for name, value in limits.items()}
         if max_output > _MAX_OUTPUT:

@@ -44,6 +44,8 @@ class Settings:
         network: whether the network of the machine stays.
         max_memory: bytes of each process.
         max_file_bytes: bytes of each file.
+        max_total_memory: bytes of all processes together.
+        max_folder_bytes: bytes on disk of the folder and the home directory together.
         max_processes: processes at once.
         max_output: bytes of output of one call.
     """
@@ -58,6 +60,8 @@ class Settings:
     network: bool
     max_memory: int
     max_file_bytes: int
+    max_total_memory: int
+    max_folder_bytes: int
     max_processes: int
     max_output: int
 

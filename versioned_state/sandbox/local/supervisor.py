@@ -28,12 +28,13 @@ from versioned_state.sandbox.local import confinement
 from versioned_state.sandbox.local.calls import Call, Output, Worker
 from versioned_state.sandbox.local.protocol import Frames, Isolation, Settings, frame
 from versioned_state.sandbox.local.removal import remove_tree
+from versioned_state.sandbox.local.usage import Files, descendants, memory_of
 
 GRACE_S: Final = 1.0
 """The time that an interrupted cell has to end before its interpreter is killed."""
 
 _LOOK_S: Final = 0.05
-"""How often the processes are counted while a call runs."""
+"""How often the processes are counted while a call runs, and how soon after it."""
 
 _IDLE_LOOK_S: Final = 1.0
 _END_S: Final = 5.0
@@ -70,6 +71,7 @@ class Supervisor:
         self._worker: Worker | None = None
         self._note = ""  # of what happened between calls
         self._next_look = 0.0
+        self._files = Files((settings.folder, settings.home), settings.max_folder_bytes)
         self._ends = False
         self._sweeping = False
         self._last = ""  # of the call that a sweep has ended
@@ -208,6 +210,7 @@ class Supervisor:
             return
         self._drain(1 << 20)
         self._call = None
+        self._next_look = min(self._next_look, time.monotonic() + _LOOK_S)
         text = call.output.text()
         for each in (call.note, note):
             if each:
@@ -322,7 +325,9 @@ class Supervisor:
         if now >= self._next_look:
             self._next_look = now + (_IDLE_LOOK_S if call is None else _LOOK_S if self._isolation.processes else 4 * _LOOK_S)
             if self._worker is not None or call is not None or self._has_children():
-                self._count()
+                over = self._over_limit()
+                if over:
+                    self._end_all(f"[stopped: the limit of {over}; all processes of the sandbox were ended]")
 
     def _over_time(self, call: Call, now: float) -> None:
         if not call.note:
@@ -346,11 +351,18 @@ class Supervisor:
             return False
         return True
 
-    def _count(self) -> None:
-        count = len(self._descendants())
-        if count <= self._settings.max_processes:
-            return
-        note = f"[stopped: the limit of {self._settings.max_processes} processes; all processes of the sandbox were ended]"
+    def _over_limit(self) -> str:
+        """The limit of all processes together that does not hold; an empty text if all of them hold."""
+        settings = self._settings
+        processes = descendants()
+        if len(processes) > settings.max_processes:
+            return f"{settings.max_processes} processes"
+        if memory_of(processes, settings.max_total_memory) > settings.max_total_memory:
+            return f"{settings.max_total_memory} bytes of memory"
+        return f"{settings.max_folder_bytes} bytes of files" if self._files.are_over() else ""
+
+    def _end_all(self, note: str) -> None:
+        """End all processes of the sandbox, with a note for the call under way, or else the next one."""
         call = self._call
         if call is not None:
             call.note = note
@@ -362,28 +374,6 @@ class Supervisor:
         else:
             self._finish(self._last)
 
-    def _descendants(self) -> list[int]:
-        """The processes of the sandbox but this one."""
-        if not confinement.IS_LINUX:
-            return []
-        parents: dict[int, int] = {}
-        for each in Path("/proc").iterdir():
-            if each.name.isdigit():
-                with suppress(OSError, ValueError, IndexError):
-                    stat = (each / "stat").read_bytes()
-                    parents[int(each.name)] = int(stat.rpartition(b")")[2].split()[1])
-        here = int(Path("/proc/self").readlink().name)
-        children: dict[int, list[int]] = {}
-        for process, parent in parents.items():
-            children.setdefault(parent, []).append(process)
-        found: list[int] = []
-        look = [here]
-        while look:
-            for process in children.get(look.pop(), ()):
-                found.append(process)
-                look.append(process)
-        return found
-
     def sweep(self) -> None:
         """End all processes of the sandbox but this one."""
         until = time.monotonic() + _END_S
@@ -392,7 +382,7 @@ class Supervisor:
                 with suppress(ProcessLookupError):
                     os.kill(-1, signal.SIGKILL)  # all that this process can see, at once
             else:
-                found = self._descendants()
+                found = descendants()
                 for process in found:
                     with suppress(ProcessLookupError, PermissionError):
                         os.kill(process, signal.SIGKILL)

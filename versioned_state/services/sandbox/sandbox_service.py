@@ -11,12 +11,10 @@ from typing import Any, Final, TypeVar
 from versioned_state.errors import InvalidArgumentError, ServiceNotStartedError
 from versioned_state.off_loop import off_loop
 from versioned_state.sandbox.registry import check_type, is_local
-from versioned_state.sandbox.sandbox import MAX_FILE_BYTES, MAX_MEMORY, TIMEOUT, check_limit
+from versioned_state.sandbox.sandbox import MAX_FILE_BYTES, MAX_FOLDER_BYTES, MAX_MEMORY, MAX_TOTAL_MEMORY, TIMEOUT, check_limit
 from versioned_state.services.agent_state.state_service import DEFAULT_SESSION, StateService, VersionedStateService
 from versioned_state.services.base import ServiceWithLifecycleManager
 from versioned_state.services.sandbox.session_sandboxes import SessionSandboxes
-
-MAX_FOLDER_BYTES: Final = 1 << 30
 
 T = TypeVar("T")
 
@@ -37,7 +35,9 @@ class SandboxService(ServiceWithLifecycleManager):
         timeout: seconds that a call of a sandbox may take.
         max_memory: bytes of memory of each process of a sandbox.
         max_file_bytes: the largest file of a sandbox.
-        max_folder_bytes: the size of a session's files up to which ``save_state`` takes them; each file counts 4 KiB more than it has.
+        max_total_memory: bytes of memory of all processes of a sandbox together.
+        max_folder_bytes: the size of a session's files up to which ``save_state`` takes them; each file counts 4 KiB more than it has. If
+            they take more on disk, the processes of the sandbox are ended.
         base_url, bearer_token: of a cluster of sandboxes. They are handed to the factories that are registered; the library has none.
     """
 
@@ -48,6 +48,7 @@ class SandboxService(ServiceWithLifecycleManager):
         max_memory: int = MAX_MEMORY,
         max_file_bytes: int = MAX_FILE_BYTES,
         *,
+        max_total_memory: int = MAX_TOTAL_MEMORY,
         max_folder_bytes: int = MAX_FOLDER_BYTES,
         base_url: str | None = None,
         bearer_token: str | None = None,
@@ -63,10 +64,11 @@ class SandboxService(ServiceWithLifecycleManager):
             "timeout": check_limit("timeout", timeout),
             "max_memory": check_limit("max_memory", max_memory, whole=True),
             "max_file_bytes": check_limit("max_file_bytes", max_file_bytes, whole=True),
+            "max_total_memory": check_limit("max_total_memory", max_total_memory, whole=True),
+            "max_folder_bytes": check_limit("max_folder_bytes", max_folder_bytes, whole=True),
             "base_url": base_url,
             "bearer_token": bearer_token,
         }
-        self._max_folder_bytes = int(check_limit("max_folder_bytes", max_folder_bytes, whole=True))
         self._started = False
         self._stopped = False
         self._renew()
@@ -201,7 +203,7 @@ class SandboxService(ServiceWithLifecycleManager):
         if self._states is None or user_id is None:
             session.open(None, "", 0)
         else:
-            session.open(self._states, self._states.branch(user_id, session_id), self._max_folder_bytes)
+            session.open(self._states, self._states.branch(user_id, session_id), self._options["max_folder_bytes"])
 
     def _types(self, env_types: Iterable[Any] | None, sandbox_types: Iterable[Any] | None, tools: Iterable[Any] | None) -> list[str]:
         wanted: list[Any] = []
