@@ -23,7 +23,7 @@ from versioned_state.errors import UnknownOutcomeError
 REMOTE = [change for change in CHANGES if change.is_remote]
 BODY = json.dumps({"n": 1, "text": "x" * 200}).encode()
 
-EVERYDAY = ("save", "append", "delete a session", "add")
+EVERYDAY = ("append", "delete a session")
 
 each_change = pytest.mark.parametrize(
     "change", [pytest.param(each, id=each.name, marks=() if each.name in EVERYDAY else pytest.mark.long) for each in REMOTE]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import threading
@@ -48,6 +47,10 @@ def said(text: str) -> dict[str, Any]:
 
 def ids_of(session: Session) -> list[str]:
     return [message.id if isinstance(message, Message) else message["id"] for message in session.messages]
+
+
+def open_files(pid: int) -> int:
+    return len([*Path(f"/proc/{pid}/fd").iterdir()])
 
 
 @pytest.fixture
@@ -381,40 +384,3 @@ async def test_a_repeat_at_another_instance_finds_the_first_attempt(zygote: Zygo
                 answer = client.post("/v1/history/messages", params=ids, json=HELLO, headers={"Idempotency-Key": "a"})
                 assert answer.status_code == 204
             assert len(first.get("/v1/history/session", params=ids).json()["messages"]) == 1
-
-
-# What it costs to run for long
-
-
-def resident(pid: int) -> int:
-    """Bytes of memory that a process has."""
-    with open(f"/proc/{pid}/statm") as file:  # noqa: PTH123
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def open_files(pid: int) -> int:
-    return len([*Path(f"/proc/{pid}/fd").iterdir()])
-
-
-@in_event_loop
-async def test_many_operations_leave_memory_and_files_flat(zygote: Zygote, store: str, long_run: bool) -> None:  # noqa: FBT001 - a fixture
-    count = 20_000 if long_run else 400
-    with zygote.serve(store, "--log-level", "error") as server:
-        async with RemoteSessionHistoryService(server.url, ALICE, connections=8) as service:
-            sessions = [await service.create_session("alice", f"s{at}") for at in range(8)]
-
-            async def some(number: int) -> None:
-                session = sessions[number % 8]
-                await service.append_message(Session(id=session.id, user_id="alice"), said(str(number)))
-                await service.get_session("alice", session.id, 5)
-
-            async def work(start: int, end: int) -> None:
-                for at in range(start, end, 40):
-                    await asyncio.gather(*(some(number) for number in range(at, min(at + 40, end))))
-
-            await work(0, count // 4)
-            memory, files = resident(server.pid), open_files(server.pid)
-            await work(count // 4, count // 2)
-            assert open_files(server.pid) <= files + 40  # the connections of threads that had nothing to do before, at the most
-            assert resident(server.pid) < memory + 30_000_000
-        until(lambda: open_files(server.pid) <= files + 40)

@@ -14,7 +14,7 @@ from tests.support.services.service_changes import CHANGES, Change, look, prepar
 from versioned_state import Memory
 from versioned_state.storage import KVStore, Redis
 
-SAMPLE = 4
+SAMPLE = 1
 """Steps of each call in the everyday run, besides the first and the last of each kind."""
 
 

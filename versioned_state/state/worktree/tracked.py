@@ -12,6 +12,7 @@ Keys are root keys throughout (see ``values.keys``).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -65,6 +66,12 @@ class TrackedKeys:
         self.suspects = Suspects(fingerprinter, self.entries)
         self.journal: list[tuple[bytes, Any]] = []
         self.changes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that baselines take, and tables, which stay as large as they have been, about. Cost: the tracked keys."""
+        tables = sum(map(sys.getsizeof, (self.entries, self.lists, self.assigned, self.removed, self.added)))
+        return tables + sum(entry.base.held_bytes for entry in self.entries.values() if entry.base is not None)
 
     def begin(self, key: bytes) -> None:
         """Record the state of a key before a call changes it. ``unfinished.edit`` is cleared after the last step."""

@@ -88,8 +88,7 @@ class Worktree:
     @property
     def held_bytes(self) -> int:
         """Bytes of memory that decoded nodes and baselines take, about; live values are their holders'. Cost: the tracked keys."""
-        bases = [entry.base for entry in self._entries.values() if entry.base is not None]
-        return self._nodes.held_bytes + sum(base.held_bytes for base in bases)
+        return self._nodes.held_bytes + self._tracked.held_bytes
 
     def trim(self, max_bytes: int) -> None:
         """Keep decoded nodes of at most so many bytes, and nothing that a large commit has left. Only for a handle without changes."""
