@@ -79,7 +79,7 @@ def test_a_run_of_elements_takes_one_call_of_the_store_a_level_wherever_it_lies(
 
     one = requests(0, 1)
     # The last node of a level may be in segments, which takes a call more.
-    levels = {requests(start, 200) for start in range(0, size - 200, size // 23)} | {requests(size - 200, 200)}
+    levels = {requests(start, 500) for start in range(0, size - 500, size // 9)} | {requests(size - 500, 500)}
     assert levels == {one, one + 1}
 
 
