@@ -162,7 +162,7 @@ MADE = [fork_by_name, fork_of_a_fork, fork_that_goes_on, merge_into_another, tag
 @pytest.mark.parametrize("make", MADE)
 def test_the_ref_that_keeps_a_head_is_found_at_the_same_cost_among_many(make):
     counts = []
-    for total in (70, 250):
+    for total in (70, 160):
         store = Memory()
         repository = Repository(store)
         for n in range(total):
@@ -184,7 +184,7 @@ def test_the_ref_that_keeps_a_head_is_found_at_the_same_cost_among_many(make):
 @pytest.mark.parametrize("make", [fork_by_name, fork_by_switch, fork_of_a_handle])
 def test_a_fork_without_commits_is_kept_by_its_origin_at_the_same_cost(make):
     counts = []
-    for total in (70, 250):
+    for total in (70, 160):
         store = Memory()
         repository = Repository(store)
         for n in range(total):
