@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import json
 import multiprocessing
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +57,8 @@ def main(arguments: Sequence[str]) -> int:
             rows = [_saves(sides, url, sessions, turns, quick=options.quick) for sessions in SESSIONS]
             columns = [*(f"{side}, saves/s" for side in sides), "ratio", "of turns", *(f"{side}, KB a save" for side in sides), ""]
             report.print_table([f"{MESSAGES} messages, 2 more a save: sessions at once", *columns], rows)
+            rows = [[f"{sessions}", *_floors(url, sessions, turns, quick=options.quick)] for sessions in SESSIONS]
+            report.print_table(["the floor, without a service: callers at once", *_FLOORS], rows)
         if options.part in (None, "sizes"):
             rows = [[f"{size:,}", _ms(_among(url, size))] for size in sizes]
             report.print_table(["sessions in the store", "read a session, save a round"], rows)
@@ -130,6 +134,46 @@ def _saves(sides: dict[str, type[Any]], url: str, sessions: int, turns: int, *, 
     ratios = sorted(b / a for a, b in zip(ours, theirs, strict=True))
     smaller = stored["AgentScope Runtime"] / stored["here"]
     return [f"{sessions}", *rates, f"{statistics.median(ratios):.1f}", f"{ratios[0]:.1f} to {ratios[-1]:.1f}", *sizes, f"1/{smaller:.0f}"]
+
+
+_FLOORS: Final = ("EVALSHA of 1 KB on a thread, calls/s", "SET of 1 KB by redis.asyncio", "the state as JSON, SET by redis.asyncio")
+
+
+def _floors(url: str, callers: int, turns: int, *, quick: bool) -> list[str]:
+    """The calls a second of what any service on Redis does at the least, by as many callers at once."""
+    import redis
+    import redis.asyncio
+
+    client = redis.Redis.from_url(url)
+    script = client.script_load("return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])")
+    value, state = os.urandom(1024), _state(data.load().messages(MESSAGES), 0)
+    calls = 2 if quick else max(2, 400 // callers)
+
+    async def measure() -> list[str]:
+        loop = asyncio.get_running_loop()
+        connection = redis.asyncio.Redis.from_url(url)
+        with ThreadPoolExecutor(1) as thread:
+            ways: list[Callable[[int], Awaitable[object]]] = [
+                lambda number: loop.run_in_executor(thread, client.evalsha, script, 1, f"h{number}", "field", value),
+                lambda number: connection.set(f"s{number}", value),
+                lambda number: connection.set(f"j{number}", json.dumps(state)),
+            ]
+            found: list[list[float]] = [[] for _ in ways]
+
+            async def call(way: Callable[[int], Awaitable[object]], number: int) -> None:
+                for _ in range(calls):
+                    await way(number)
+
+            for _ in range(turns):
+                for way, seconds in zip(ways, found, strict=True):
+                    await asyncio.gather(*(way(number) for number in range(callers)))  # connects
+                    start = time.perf_counter()
+                    await asyncio.gather(*(call(way, number) for number in range(callers)))
+                    seconds.append((time.perf_counter() - start) / callers / calls)
+        await connection.aclose()
+        return [f"{1 / statistics.median(seconds):,.0f}" for seconds in found]
+
+    return asyncio.run(measure())
 
 
 def _bytes(client: Any) -> int:

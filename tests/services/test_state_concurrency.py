@@ -59,14 +59,14 @@ async def contents(service: StateService, count: int) -> list[tuple[str, int]]:
 
 
 def test_processes_on_one_session_keep_all_rounds(url: str) -> None:
-    processes = [saver(url, name, 15) for name in "abc"]
+    processes = [saver(url, name, 10) for name in "abc"]
     told = [int(line) for process in processes for line in process.communicate(timeout=60)[0].split()]
     assert [process.returncode for process in processes] == [0, 0, 0]
-    assert sorted(told) == list(range(1, 46))
+    assert sorted(told) == list(range(1, 31))
 
     async def check() -> None:
         async with StateService.over(url) as service:
-            assert await contents(service, 45) == [(name, n) for name in "abc" for n in range(15)]
+            assert await contents(service, 30) == [(name, n) for name in "abc" for n in range(10)]
 
     asyncio.run(check())
 

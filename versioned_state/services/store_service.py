@@ -2,7 +2,7 @@
 
 ::
 
-    call ── accepted ── lane of the session ── thread: handle of the branch ── commit
+    call ── accepted ── lane of the session ── worker: handle of the branch ── commit, sent with those of other sessions
               │ refused: RuntimeError, before ``start`` and after ``stop``
 """
 
@@ -52,7 +52,7 @@ class StoreService(ServiceWithLifecycleManager):
     Args:
         store: a ``KVStore``, a ``Repository`` or a URL, as ``open_store`` takes it; memory if there is none. A URL is opened by ``start``
             and closed by ``stop``; the others stay open.
-        threads: calls on the store that are under way at once.
+        threads: threads at most that run calls. Another one begins only while calls wait and the process has time to spare.
         handles: sessions that stay open between calls, so that the next one costs what changed since.
         handle_bytes: of memory that they take together, about. Those that were used longest ago are closed first.
         cache_bytes: the size of the cache of a store across a network that a URL names; 0 for none.
