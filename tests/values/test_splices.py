@@ -14,7 +14,7 @@ from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.splices import Replacement, elements_of, splice_list
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.references import count_of, tree_cell
-from versioned_state.values.trees.tree import Tree
+from versioned_state.values.trees.tree import Tree, same
 
 
 def nodes() -> Nodes:
@@ -46,6 +46,7 @@ def edit_and_compare(rng: random.Random) -> None:
     encoder, composer = Encoder(ours), Composer(ours)
     values = [value(rng) for _ in range(rng.choice([0, 1, 3, 30, 400]))]
     cell: bytes | None = encoder.encode(values, None, "list")[0] if values or rng.random() < 0.5 else None
+    tree = elements_of(ours, cell)
     for _ in range(6):
         places = sorted(rng.randrange(len(values) + 1) for _ in range(2 * rng.choice([0, 1, 1, 2, 5])))
         spans = list(zip(places[::2], places[1::2], strict=True))
@@ -56,10 +57,12 @@ def edit_and_compare(rng: random.Random) -> None:
         replacements: list[Replacement] = [
             (start, end, [encoder.encode(each, None, "element", limit=ELEMENT_INLINE)[0] for each in new]) for start, end, new in spans_news
         ]
-        cell = splice_list(composer, cell, replacements, elements_of(ours, cell) if len(values) % 2 else None)
+        cell, tree = splice_list(composer, cell, replacements, tree if len(values) % 2 else None)
         for start, end, new in reversed(spans_news):
             values[start:end] = new
         assert cell == Encoder(nodes()).encode(values, None, "list")[0]
+        found = elements_of(ours, cell)
+        assert tree is None or (found is not None and same(tree, found))
         tree = elements_of(ours, cell)
         assert tree is not None
         assert tree.count == len(values)

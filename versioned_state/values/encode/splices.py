@@ -7,7 +7,7 @@ from versioned_state.values.containers import container_of, sequence_of
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.trees.edit import splice_cells
 from versioned_state.values.trees.nodes import Nodes, Shape
-from versioned_state.values.trees.tree import Tree, empty
+from versioned_state.values.trees.tree import Tree, as_read, empty
 
 Replacement = tuple[int, int, list[bytes]]
 """The elements [start, end) of a list, and the cells that take their place."""
@@ -23,8 +23,10 @@ def elements_of(nodes: Nodes, cell: bytes | None) -> Tree | None:
     return None if found is None or found.head is not None or found.tree.shape is not Shape.SEQUENCE else found.tree
 
 
-def splice_list(composer: Composer, cell: bytes | None, replacements: list[Replacement], elements: Tree | None = None) -> bytes:
-    """The cell that a list has in a state after these replacements, which are in order and do not overlap.
+def splice_list(
+    composer: Composer, cell: bytes | None, replacements: list[Replacement], elements: Tree | None = None
+) -> tuple[bytes, Tree | None]:
+    """The cell that a list has in a state after these replacements, which are in order and do not overlap; and its elements, if known.
 
     It is the cell of the list that has these elements, however it came about. Cost: the touched leaves and a path to each; a list of up
     to ``ELEMENT_INLINE`` bytes is written whole.
@@ -37,7 +39,7 @@ def splice_list(composer: Composer, cell: bytes | None, replacements: list[Repla
     if cell is None:
         tree = empty(Shape.SEQUENCE)
     elif not replacements:
-        return cell
+        return cell, elements
     elif elements is not None and code_of(cell) == Code.LIST_TREE:
         tree = elements
     else:
@@ -45,4 +47,7 @@ def splice_list(composer: Composer, cell: bytes | None, replacements: list[Repla
         assert container is not None, "the cell is of a list"
         tree = container.tree
     edited = splice_cells(composer.nodes, tree, replacements)
-    return cell if edited is tree and cell is not None else composer.list_cell(edited, ENTRY_INLINE)
+    if edited is tree and cell is not None:
+        return cell, elements
+    cell = composer.list_cell(edited, ENTRY_INLINE)
+    return cell, as_read(edited) if code_of(cell) == Code.LIST_TREE else None

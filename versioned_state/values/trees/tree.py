@@ -48,6 +48,12 @@ def same(a: Tree, b: Tree) -> bool:
     return a.top == b.top
 
 
+def as_read(tree: Tree) -> Tree:
+    """The tree as it is read from a reference to it: an inlined top knows no segments, since nothing that is stored names them."""
+    top = tree.top
+    return Tree(tree.shape, tree.count, Node(top.level, top.items, top.counts, top.keys)) if isinstance(top, Node) else tree
+
+
 def top_of(nodes: Nodes, tree: Tree) -> Node:
     """The top node of a tree, checked against its count."""
     top = tree.top if type(tree.top) is Node else nodes.get(tree.shape, tree.top)

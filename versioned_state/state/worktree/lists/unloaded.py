@@ -29,6 +29,9 @@ from versioned_state.values.trees.tree import Tree, cells_at, iter_cells
 _TRIM_AT: Final = 1024
 """Elements in memory from which those that nobody holds are let go."""
 
+_TREES_KEPT: Final = 8
+"""Cells whose elements are at hand: those of a few lists, in the head and as they were staged last."""
+
 Values = tuple[int, int, list[Any]]
 """The elements [start, end) of a list, and the values that take their place."""
 
@@ -42,14 +45,18 @@ class UnloadedLists:
         self._decoder = decoder
         self._nodes = encoder.nodes
         self._composer: Composer | None = None
-        self._last: tuple[bytes | None, Tree | None] = (None, elements_of(encoder.nodes, None))
+        self._trees: dict[bytes | None, Tree | None] = {}
 
     def tree(self, cell: bytes | None) -> Tree | None:
         """The elements of a cell, if it is of a list."""
-        last = self._last
-        if last[0] != cell:
-            last = self._last = cell, elements_of(self._nodes, cell)
-        return last[1]
+        if cell not in self._trees:
+            self._keep(cell, elements_of(self._nodes, cell))
+        return self._trees[cell]
+
+    def _keep(self, cell: bytes | None, tree: Tree | None) -> None:
+        if len(self._trees) >= _TREES_KEPT:
+            self._trees = {}
+        self._trees[cell] = tree
 
     def _edits(self, key: bytes) -> ListEdits:
         """The list under a key; one that is only read need not be tracked."""
@@ -262,7 +269,10 @@ class UnloadedLists:
             return cell
         if self._composer is None:
             self._composer = Composer(self._nodes)
-        return splice_list(self._composer, cell, replacements, self.tree(cell))
+        new, tree = splice_list(self._composer, cell, replacements, self.tree(cell))
+        if tree is not None:
+            self._keep(new, tree)
+        return new
 
     def _count_as_stored(self, elements: list[Element]) -> int:
         """How many of the first elements are as they are stored, by packing them all in one call. They may be more."""
