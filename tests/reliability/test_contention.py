@@ -108,7 +108,7 @@ def test_processes_that_are_stopped_and_killed(tmp_path, opener, writers, rounds
 
 def test_processes_that_are_stopped_and_killed_in_short(tmp_path, opener):
     names = [f"w{number}" for number in range(3)]
-    assert disturb(opener, names, 60, tmp_path, pause=0.005, stop=0.01) > 0
+    assert disturb(opener, names, 60, tmp_path, pause=0.01, stop=0.02) > 0
     check(opener, names, 60, tmp_path)
 
 
