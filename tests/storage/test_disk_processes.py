@@ -20,6 +20,7 @@ from tests.support.counter import count_up
 from tests.support.processes import fork, join, run, start, without_rights
 from versioned_state.errors import ReadOnlyError, StorageError, StoreBusyError
 from versioned_state.storage import Disk
+from versioned_state.storage.local import sqlite_file
 from versioned_state.storage.local.pool import Pool
 
 FILE = "store.sqlite3"
@@ -194,6 +195,27 @@ class TestForks:
         store.close()
         join(*children)
         check_counter(tmp_path, 410)
+
+    def test_a_fork_that_begins_as_another_thread_opens_a_connection(self, tmp_path: Path) -> None:
+        """That thread has its turn to open one, and finds that a fork has begun, which waits for its turn."""
+        Disk(tmp_path).close()
+        pool = Pool(lambda: sqlite_file.connect(tmp_path / FILE, durability="process", timeout=10))
+
+        def begin_fork() -> None:
+            pool.before_fork()
+            pool.after_fork_in_parent()
+
+        opener, forker = threading.Thread(target=pool.take, daemon=True), threading.Thread(target=begin_fork, daemon=True)
+        with pool._opening:
+            for number, thread in enumerate([opener, forker], 2):
+                thread.start()
+                while len(pool._opening._calls) < number:
+                    time.sleep(0.001)
+        for thread in (opener, forker):
+            thread.join(20)
+            assert not thread.is_alive()
+        pool.close()
+        assert [each.name for each in tmp_path.iterdir()] == [FILE]
 
     def test_fork_while_other_threads_write(self, tmp_path: Path) -> None:
         store = Disk(tmp_path)

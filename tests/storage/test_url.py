@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import subprocess
 import sys
@@ -215,6 +216,7 @@ def test_what_cannot_be_opened_is_closed_again(tmp_path: Path) -> None:
     with versioned_state.open(tmp_path / "s") as state:
         state["x"] = 1
         state.commit()
+    gc.collect()  # what earlier tests have left
     before = sum(1 for _ in Path("/proc/self/fd").iterdir())
     for options in ({"encryption_key": bytes(32)}, {"encryption_key": b"short"}, {"branch": "no good"}, {"pickle": "sometimes"}):
         with pytest.raises(StateError):

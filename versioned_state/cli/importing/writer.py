@@ -78,40 +78,41 @@ class Writer:
             skipped = self._skip(branch, conversation, incoming)
             if skipped is None:
                 raise self._exists(branch)
-        state = self._begin(branch)
-        for _ in range(skipped or 0):
-            self.skipped += 1
-            self._told()
-        key = self._key
-        messages = state.setdefault(key, [])
-        if not isinstance(messages, list):
-            raise InvalidArgumentError(f"the key {key!r} of branch {branch!r} holds a {type(messages).__name__}, not a list")
-        if skipped is None:
-            state.update(_keys_of(conversation.fields, key))
-        is_empty = skipped is None
-        for message in incoming:
-            is_empty = False
-            messages.append(message)
-            self._commit(state, summarize(message))
-        if is_empty:
-            self._commit(state, "a conversation without messages")
-        self.complete = True
+        with self._begin(branch) as state:
+            for _ in range(skipped or 0):
+                self.skipped += 1
+                self._told()
+            key = self._key
+            messages = state.setdefault(key, [])
+            if not isinstance(messages, list):
+                raise InvalidArgumentError(f"the key {key!r} of branch {branch!r} holds a {type(messages).__name__}, not a list")
+            if skipped is None:
+                state.update(_keys_of(conversation.fields, key))
+            is_empty = skipped is None
+            for message in incoming:
+                is_empty = False
+                messages.append(message)
+                self._commit(state, summarize(message))
+            if is_empty:
+                self._commit(state, "a conversation without messages")
+            self.complete = True
 
     def write_states(self, branch: str, values: Iterable[Any], key: str | None) -> None:
         """Commit each value: under ``key``, or without one an object as the whole state and any other value under ``value``."""
         self.check_free(branch)
-        state = self._begin(branch)
-        for number, value in enumerate(values):
-            if key is None and isinstance(value, dict):
-                for gone in [name for name in state if name not in value]:
-                    del state[gone]
-                state.update(value)
-            else:
-                state[key or "value"] = value
-            self._commit(state, f"item {number}")
-        self.complete = True
+        with self._begin(branch) as state:
+            for number, value in enumerate(values):
+                if key is None and isinstance(value, dict):
+                    for gone in [name for name in state if name not in value]:
+                        del state[gone]
+                    state.update(value)
+                else:
+                    state[key or "value"] = value
+                self._commit(state, f"item {number}")
+            self.complete = True
 
     def _begin(self, branch: str) -> Versioned:
+        """The state of a branch, for the caller to close: a Ctrl-C that comes while one that is open is collected would be lost."""
         state = Versioned(self._repository, branch=branch, author=self._author)
         self.branches.append(branch)
         self.complete = False

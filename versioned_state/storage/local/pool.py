@@ -61,15 +61,16 @@ class Pool:
             if self._users.setdefault(connection, user) is user:
                 return connection
         self._reclaim()
-        with self._opening:
-            while self._forking:
-                time.sleep(0.001)
-            if self._closed:
-                raise_closed()
-            connection = self._connect()
-            self._users[connection] = user  # first, so that nobody else takes it
-            self._connections.append(connection)
-        return connection
+        while True:
+            with self._opening:
+                if self._closed:
+                    raise_closed()
+                if not self._forking:
+                    connection = self._connect()
+                    self._users[connection] = user  # first, so that nobody else takes it
+                    self._connections.append(connection)
+                    return connection
+            time.sleep(0.001)  # without the lock, which the fork waits for
 
     def give(self, connection: Connection) -> None:
         """Take back a connection that is fit for use."""
