@@ -20,6 +20,7 @@ from benchmarks import report
 from benchmarks.measure import environment
 from benchmarks.servers import Servers
 from benchmarks.services_http import MESSAGE, Client, server
+from versioned_state import Repository
 from versioned_state.services.agent_state import StateService
 from versioned_state.services.memory import MemoryService
 from versioned_state.services.schemas.session import Session
@@ -99,8 +100,10 @@ async def run(operate: Callable[[int], Any], numbers: Iterable[int]) -> None:
 async def _in_process(url: str, count: int, every: int, columns: list[str]) -> None:
     async with AsyncExitStack() as stack:
         store = stack.enter_context(Cache(open_store(url), SMALL))
+        repository = Repository(store)
+        repository.database.nodes.max_bytes = SMALL
         kinds = (StateService, SessionHistoryService, MemoryService)
-        services: list[Any] = [await stack.enter_async_context(kind.over(store, handle_bytes=SMALL)) for kind in kinds]
+        services: list[Any] = [await stack.enter_async_context(kind.over(repository, handle_bytes=SMALL)) for kind in kinds]
         rows = []
         for start in range(0, count, every):
             await run(lambda number: operation(services, number), range(start, start + every))
