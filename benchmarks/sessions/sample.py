@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 from typing import Final
 
 from versioned_state import Repository, Versioned, branch_name
@@ -42,9 +43,15 @@ def messages(count: int) -> list[dict[str, str]]:
     return [{"role": "user" if n % 2 else "assistant", "content": f"message {n} of a session, some words long"} for n in range(count)]
 
 
+@cache
+def _texts() -> list[str]:
+    """Made once: to make a text takes longer than to store it."""
+    return [" ".join(_random.choices(_WORDS, k=160)) for _ in range(1_400)]
+
+
 def long_messages(count: int) -> list[dict[str, str]]:
     """Messages of 1 KB, each of 160 words at random."""
-    return [{"role": "user" if n % 2 else "assistant", "content": " ".join(_random.choices(_WORDS, k=160))} for n in range(count)]
+    return [{"role": "user" if n % 2 else "assistant", "content": _random.choice(_texts())} for n in range(count)]
 
 
 def ms(seconds: float) -> str:
