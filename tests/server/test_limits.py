@@ -191,6 +191,28 @@ async def test_as_many_requests_as_there_may_be_are_refused_before_their_bodies_
         assert (await first.answer())[0] == 200
 
 
+@in_event_loop
+async def test_the_requests_that_a_server_remembers_are_bounded_and_those_that_went_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("versioned_state.server.exactly_once._REQUESTS", 20)
+    async with running() as (server, app):
+        headers = {"Authorization": "Bearer t"}
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", headers=headers) as client:
+
+            async def save(session: int, key: str, **more: str) -> Any:
+                answer = await client.post(f"/v1/state?session_id=s{session}", json={"n": key}, headers={"Idempotency-Key": key, **more})
+                return answer.json()["round_id"]
+
+            for number in range(60):
+                assert await save(number % 6, f"k{number}") == number // 6 + 1
+            database: Any = server.services.state.repository.database
+            assert 0 < database._count <= 20
+            assert database._count == sum(len(each.commits) for each in database._recent.values())
+            for number in (0, 31, 59):
+                assert await save(number % 6, f"k{number}", **{"Idempotency-Age": "1"}) == number // 6 + 1
+                assert await save(number % 6, f"k{number}") == number // 6 + 1
+            assert await save(0, "new") == 11
+
+
 @pytest.mark.parametrize("wrong", [{"max_bodies": -1}, {"max_bodies": 1}, {"max_bodies": 1.0}, {"handle_bytes": -1}, {"handle_bytes": "1"}])
 def test_limits_that_make_no_sense(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match="nothing was started"):

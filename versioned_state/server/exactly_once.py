@@ -43,6 +43,9 @@ _FIRST_STEPS: Final = 1000
 _BRANCHES: Final = 4096
 """Branches whose latest requests are kept in memory."""
 
+_REQUESTS: Final = 1 << 16
+"""Requests of all of them together, which take some 20 MB. Of a branch that has gone they are read again."""
+
 
 @dataclass(slots=True)
 class Request:
@@ -107,6 +110,7 @@ class OnceDatabase(Database):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._recent: OrderedDict[Address, _Recent] = OrderedDict()  # by the last commit that is in it
+        self._count = 0  # of the requests in all of them
         self._lock = Lock()
 
     def write_commit(
@@ -180,7 +184,7 @@ class OnceDatabase(Database):
         known = None
         for commit in islice(graph.first_parents(head, self.commits.read), _FIRST_STEPS):
             with self._lock:
-                known = self._recent.pop(commit.address, None)
+                known = self._pop(commit.address)
             if known is not None:
                 break
             if commit.time < since:
@@ -191,10 +195,18 @@ class OnceDatabase(Database):
         recent = _Recent(since) if known is None else known
         recent.add(reversed(new))
         with self._lock:
+            self._pop(head.address)  # another thread's
             self._recent[head.address] = recent
-            while len(self._recent) > _BRANCHES:
-                self._recent.popitem(last=False)
+            self._count += len(recent.commits)
+            while len(self._recent) > _BRANCHES or (self._count > _REQUESTS and len(self._recent) > 1):
+                self._pop(next(iter(self._recent)))
         return recent
+
+    def _pop(self, head: Address) -> _Recent | None:
+        found = self._recent.pop(head, None)
+        if found is not None:
+            self._count -= len(found.commits)
+        return found
 
     def _find(self, request: Request, head: Commit) -> Commit | None:
         """The commit of an attempt that may be long ago."""
