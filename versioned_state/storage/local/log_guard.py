@@ -59,7 +59,7 @@ class LogGuard:
             busy, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.OperationalError as error:
             raise self._error() from error
-        if pages > 0 and not busy:
+        if pages > 0 and not busy and self._measure() == 0:  # else another connection has written its first page since the look
             raise self._error()
         self.forget()
 
