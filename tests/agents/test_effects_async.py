@@ -210,8 +210,14 @@ def test_under_anyio_which_cancels_again_and_again():
     state, till = Versioned(), Till()
 
     async def agent() -> None:
-        with anyio.move_on_after(0.01) as scope:
-            await effect("pay", till.never, "Rome", state=state)
+        async def cancel_once_it_has_begun(scope: anyio.CancelScope) -> None:
+            await till.begun.wait()
+            scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            with anyio.CancelScope() as scope:
+                group.start_soon(cancel_once_it_has_begun, scope)
+                await effect("pay", till.never, "Rome", state=state)
         assert scope.cancelled_caught
         with pytest.raises(EffectInDoubtError, match="outcome was not recorded"):
             await effect("pay", till.pay, "Rome", state=state)

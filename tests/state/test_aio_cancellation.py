@@ -328,9 +328,11 @@ def test_twins_are_functions_that_a_task_group_of_anyio_starts():
 
 def test_what_a_cancelled_call_made_is_undone():
     async def main() -> None:
-        go, undone = Event(), []
+        go, begun, undone = Event(), asyncio.Event(), []
+        loop = asyncio.get_running_loop()
 
         def work() -> str:
+            loop.call_soon_threadsafe(begun.set)
             assert go.wait(PATIENCE_S)
             return "made"
 
@@ -339,7 +341,7 @@ def test_what_a_cancelled_call_made_is_undone():
             undone.append(result)
 
         task = asyncio.create_task(off_loop(work, undo=undo))
-        await asyncio.sleep(0.01)
+        await asyncio.wait_for(begun.wait(), PATIENCE_S)
         task.cancel()
         go.set()
         with pytest.raises(asyncio.CancelledError):

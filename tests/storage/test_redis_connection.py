@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import FrameType
 
 import pytest
@@ -192,6 +193,14 @@ def test_commit_whose_reply_is_lost_is_there_once(cut: Cut) -> None:
 # Servers that stall, or are gone
 
 
+def answered(read: Callable[[], bytes | None]) -> bytes | None:
+    """What is read, on a machine that may be too busy for a short timeout."""
+    for _ in range(20):
+        with suppress(UnreachableStoreError):
+            return read()
+    return read()
+
+
 def test_server_that_stalls(cut: Cut, prefix: str) -> None:
     proxy, _, direct = cut
     with Redis(f"redis://127.0.0.1:{proxy.port}", prefix=prefix, timeout=0.3) as store:
@@ -202,13 +211,13 @@ def test_server_that_stalls(cut: Cut, prefix: str) -> None:
                 store.get("k")
             assert not isinstance(caught.value, UnknownOutcomeError)
             proxy.disarm()
-            assert store.get("k") is not None  # on a new connection
+            assert answered(lambda: store.get("k")) is not None  # on a new connection
             proxy.arm(Fault(kind))
             with pytest.raises(UnknownOutcomeError, match="Timeout") as unknown:
                 store.set("k", kind.encode())
             assert isinstance(unknown.value.__cause__, redis.TimeoutError)
             proxy.disarm()
-            assert store.get("k") in (b"1", b"hold request", b"hold reply")
+            assert answered(lambda: store.get("k")) in (b"1", b"hold request", b"hold reply")
         assert direct.get("k") == b"hold reply"
 
 
