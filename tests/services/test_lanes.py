@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from asyncio import gather, run, wait_for, wrap_future
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
-from threading import Event, get_ident
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures.thread import _WorkItem
+from threading import Event, Thread, get_ident
 from typing import Any
 
 import pytest
@@ -258,6 +259,70 @@ def test_calls_behind_those_of_a_loop_that_has_ended_are_done() -> None:
     let_go.set()
     lanes.close()
     assert all(each.result() for each in left)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ended", "blocked"])
+def test_calls_of_one_loop_do_not_wait_for_those_of_another_loop_that_ended_or_is_blocked(*, ends: bool) -> None:
+    lanes = Lanes(4)
+    began, submitted, let_go = Event(), Event(), Event()
+
+    async def ask_and_leave() -> None:
+        lanes.submit("hangs", lambda: let_go.wait(20))
+        lanes.submit("a", lambda: 0)
+        began.set()
+        assert submitted.wait(20)
+        assert ends or let_go.wait(20)
+
+    async def ask() -> int:
+        future = wrap_future(lanes.submit("b", lambda: 1))
+        submitted.set()
+        return await wait_for(future, 10)
+
+    loop = Thread(target=run, args=(ask_and_leave(),))
+    loop.start()
+    assert began.wait(20)
+    assert run(ask()) == 1
+    let_go.set()
+    loop.join(20)
+    lanes.close()
+
+
+class Startless(ThreadPoolExecutor):
+    """Starts no thread while ``is_full``, as a system does that has as many as it takes."""
+
+    is_full = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self.is_full:
+            self._work_queue.put(_WorkItem(Future(), fn, args, kwargs))  # so it does: it puts the work before it starts the thread
+            raise RuntimeError("can't start new thread")
+        return super().submit(fn, *args, **kwargs)
+
+
+@in_event_loop
+async def test_calls_are_done_by_the_threads_that_there_are_if_the_system_starts_no_more() -> None:
+    lanes = Lanes(4, lambda asked: asked, together=True)
+    lanes._executor = executor = Startless(4)
+    executor.is_full = True
+    with pytest.raises(RuntimeError, match="dropped"):
+        lanes.submit("a", lambda: 1)
+    executor.is_full = False
+    let_go = Event()
+    held = wrap_future(lanes.submit("held", lambda: let_go.wait(20)))
+
+    def alone() -> Steps[Any]:
+        yield ALONE
+        answer = yield 3
+        return answer
+
+    executor.is_full = True
+    waiting = [wrap_future(lanes.submit_steps(f"{n}", alone)) for n in range(4)]
+    let_go.set()
+    assert await wait_for(gather(held, *waiting), 20) == [True, 3, 3, 3, 3]
+    executor.is_full = False
+    assert await gather(*(wrap_future(lanes.submit(f"{n}", lambda: 2)) for n in range(20))) == [2] * 20
+    lanes.close()
+    assert (lanes._working, lanes._late, lanes._waiting) == (0, 0, {})
 
 
 @in_event_loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any
@@ -110,6 +111,29 @@ async def test_a_quota_concerns_the_session_that_reaches_it() -> None:
         assert isinstance(found[0], QuotaExceededError)
         assert found[1:] == [2, 2, 2]
         assert await service.export_state("u0") == {"n": 2}
+
+
+@in_event_loop
+async def test_what_is_large_goes_alone_so_that_no_other_session_waits_for_it() -> None:
+    store = Together(Memory())
+    large: list[int] = []
+
+    def look(batches: Sequence[Batch]) -> None:
+        large.extend(len(batches) for batch in batches if sum(map(len, batch.objects.values())) > 500_000)
+
+    async with StateService.over(store) as service, SessionHistoryService.over(store) as history:
+        sessions = [await history.create_session(f"u{at}", "s") for at in range(SESSIONS)]
+        store.before = look
+        for n in range(3):
+            texts = [os.urandom(500_000).hex() if at == 7 else "" for at in range(SESSIONS)]
+            await asyncio.gather(*(service.save_state(f"u{at}", {"n": n, "text": texts[at]}) for at in range(SESSIONS)))
+            await asyncio.gather(
+                *(history.append_message(sessions[at], {"metadata": {"n": n, "text": texts[at]}}) for at in range(SESSIONS))
+            )
+            assert await service.export_state("u7") == {"n": n, "text": texts[7]}
+        assert set(large) == {1}
+        assert max(store.round_trips) > 1
+        assert numbers(await history.get_session("u7", "s")) == [0, 1, 2]
 
 
 @in_event_loop

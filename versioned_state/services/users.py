@@ -225,7 +225,7 @@ def read_export(path: str | os.PathLike[str]) -> Iterator[ExportedRecord]:
                 content = line["content"] if exact is None else decode_inline(b64decode(exact, validate=True))
                 time = datetime.fromisoformat(line["time"])
                 yield ExportedRecord(line["kind"], line["session_id"], line["round_id"], line["commit"], time, content)
-            if json.loads(file.readline()) != {_END: count}:
+            if json.loads(file.readline()) != {_END: count} or file.read(1):  # another export may follow, with as many records
                 raise ValueError(f"it has more than {count} records")
         except (ValueError, KeyError, TypeError, AttributeError, CorruptObjectError) as error:
             raise InvalidArgumentError(f"{os.fspath(path)!r} is not the export of a user: {error}") from error

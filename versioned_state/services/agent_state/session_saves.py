@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from versioned_state.errors import BranchMovedError, MissingObjectError, QuotaExceededError, StateError
 from versioned_state.repository.names.branch_name import branch_name
-from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
 from versioned_state.services.agent_state import saving
 from versioned_state.services.agent_state.reading import count_sessions, has_rounds
@@ -24,6 +23,7 @@ from versioned_state.services.agent_state.writer import SAVED, Encoded, Session,
 from versioned_state.services.calls.handles import Handles, close_handle
 from versioned_state.services.calls.heads import ERASURES
 from versioned_state.services.calls.locks import Locks
+from versioned_state.services.calls.sending import sent
 from versioned_state.services.calls.turn import ALONE
 from versioned_state.services.session_hooks import SessionHooks
 from versioned_state.state.versioned import Versioned
@@ -94,9 +94,7 @@ class SessionSaves:
             prepared = handle.prepare(asked.session, ready, asked.number, max_rounds=self._limits.rounds)
             if prepared is None:
                 return None
-            answer = yield prepared.publication
-            if not isinstance(answer, Ref):
-                yield ALONE
+            answer = yield from sent(prepared.publication)
             number = prepared.settle(answer)
             if number is None:
                 with suppress(BranchMovedError, MissingObjectError):  # it was deleted, which a save alone finds as well

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import dataclass
 from threading import Condition, Lock
 from time import monotonic, process_time
 from typing import Any, Final, TypeVar
@@ -78,7 +79,8 @@ class Lanes:
         self._late = 0  # workers of earlier shifts, which end with the turn that they are at
         self._allowed = 1  # workers that begin as soon as calls come
         self._seen = monotonic(), process_time()
-        self._looker: AbstractEventLoop | None = None  # the loop on which it looks after the calls that wait
+        # The loops that look after the calls that wait. Each one for itself: another one may have ended, or hang.
+        self._lookers: WeakSet[AbstractEventLoop] = WeakSet()
 
     def submit(self, lane: str, function: Callable[[], T]) -> Future[T]:
         """Run a function on a thread, in the context of the caller, after the calls that the lane has already.
@@ -120,12 +122,18 @@ class Lanes:
                 self._waiting[lane] = calls = deque((call,))
                 self._ready.append(Turn(lane, calls))
                 begun = self._begin_worker(self._threads if loop is None else self._allowed)
+                if not begun and not self._working + self._late:
+                    del self._waiting[lane]
+                    self._ready.pop()
+                    self._open -= 1
+                    self._queued -= 1
+                    raise RuntimeError("can't start a thread for the call, which was dropped")
             else:
                 calls.append(call)
                 begun = False
-            if not begun and loop is not None and (self._looker is None or not self._looker.is_running()):
-                self._looker = loop
+            if not begun and loop is not None and loop not in self._lookers:
                 loop.call_later(_PATIENCE_S, self._look, loop)
+                self._lookers.add(loop)
         return call.future
 
     def close(self) -> None:
@@ -141,15 +149,20 @@ class Lanes:
         """Begin a worker, unless so many are at work; whether it did. The lock is held."""
         if self._working >= allowed or self._working + self._late >= self._threads:
             return False
+        worker = _Worker(self._shift)
+        try:
+            self._executor.submit(self._work, worker)
+        except RuntimeError:  # the system starts no more threads, or Python ends. Another thread of the executor may take it later
+            return False
+        worker.is_counted = True
         self._working += 1
-        self._executor.submit(self._work, self._shift)
         return True
 
     def _look(self, loop: AbstractEventLoop) -> None:
         """Begin another worker, if calls wait that it would end sooner. Look again as long as calls wait."""
         with self._lock:
-            if self._looker is not loop or not self._queued:
-                self._looker = None if self._looker is loop else self._looker
+            if not self._queued:
+                self._lookers.discard(loop)
                 return
             loop.call_later(_PATIENCE_S if self._ready else _AT_LAST_S, self._look, loop)
             if not self._ready:
@@ -165,18 +178,19 @@ class Lanes:
                 self._allowed = self._working + 1
             self._begin_worker(self._allowed)
 
-    def _work(self, shift: int) -> None:
-        while turns := self._next(shift):
+    def _work(self, worker: _Worker) -> None:
+        while turns := self._next(worker):
             self._run(turns)
 
-    def _next(self, shift: int) -> list[Turn]:
+    def _next(self, worker: _Worker) -> list[Turn]:
         """The turns that a worker has next, none if it is to end: one, or several in steps."""
         with self._lock:
-            if shift != self._shift:
-                self._late -= 1
-                if self._ready:
-                    self._begin_worker(1)
-                return []
+            if not worker.is_counted or worker.shift != self._shift:
+                self._late -= worker.is_counted
+                if not self._ready or self._working or self._late >= self._threads:
+                    return []
+                worker.shift, worker.is_counted = self._shift, True
+                self._working += 1
             if not self._ready:
                 self._working -= 1
                 return []
@@ -240,6 +254,14 @@ class Lanes:
                     self._begin_worker(self._threads)
                 if not self._open:
                     self._ended.notify_all()
+
+
+@dataclass(slots=True)
+class _Worker:
+    """What a thread of the executor does. ``is_counted`` if it is one of those at work, or of the late ones."""
+
+    shift: int
+    is_counted: bool = False
 
 
 _all: Final[WeakSet[Lanes]] = WeakSet()

@@ -26,11 +26,11 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.maintenance.expire import expire_branch
 from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.names.branches import EXPIRE
-from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import Handles, close_handle
 from versioned_state.services.calls.heads import ERASURES, at_head, at_listed, is_over, iter_sessions
 from versioned_state.services.calls.locks import Locks
+from versioned_state.services.calls.sending import sent
 from versioned_state.services.calls.turn import ALONE, Steps
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
@@ -232,9 +232,7 @@ class StoredSessions:
             if prepared is None:
                 close_handle(state)
                 return False
-            answer = yield prepared.publication
-            if not isinstance(answer, Ref):
-                yield ALONE
+            answer = yield from sent(prepared.publication)
             with _in_doubt():
                 made = prepared.settle(answer)
             if made is None:

@@ -11,6 +11,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 from weakref import finalize
@@ -104,7 +105,7 @@ class Link:
             except _ScriptUnknownError:
                 # The server was restarted, or a failover put another one in its place.
                 if loads:
-                    raise StorageError(f"{self.place} does not keep the scripts that it loads", remains="nothing was written") from None
+                    raise self._without_scripts() from None
                 loads = self._scripts
             except _AgainError as again:
                 pause = _pause(again, pause, deadline, patient=patient)
@@ -112,24 +113,44 @@ class Link:
     def run_each(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one batch. For each its reply, or the error that ``run`` raises for it if it is not repeatable.
 
-        If none of them was sent, the error is raised.
+        Those that had no effect are sent again together, so that all of them take no longer than one.
         """
         deadline = time.monotonic() + self.timeout
         pause = _FIRST_PAUSE_S
-        while True:
-            self.check_open()
+        loads: list[Command] = []
+        replies: list[Any] = [None] * len(commands)
+        left = [*range(len(commands))]
+        while left:
             try:
-                replies = self._attempt_each(commands)
-                break
+                self.check_open()
+                found = self._attempt_each([*loads, *(commands[number] for number in left)])[len(loads) :]
             except _AgainError as again:
-                pause = _pause(again, pause, deadline, patient=True)
-        for number, reply in enumerate(replies):
-            if isinstance(reply, _AgainError | _ScriptUnknownError):  # it had no effect
+                found = [again] * len(left)
+            except StateError as error:
+                found = [copy(error) for _ in left]
+            for number, reply in zip(left, found, strict=True):
+                replies[number] = reply
+            left = [number for number in left if isinstance(replies[number], _AgainError | _ScriptUnknownError)]
+            unknown = [number for number in left if isinstance(replies[number], _ScriptUnknownError)]
+            if unknown and not loads:
+                loads = self._scripts
+                continue
+            for number in unknown:
+                replies[number] = self._without_scripts()
+                left.remove(number)
+            if left:
                 try:
-                    replies[number] = self.run([commands[number]], repeatable=False)[0]
-                except StateError as error:
-                    replies[number] = error
+                    pause = _pause(replies[left[0]], pause, deadline, patient=True)
+                except StorageError:
+                    for number in left:
+                        refused = replies[number]
+                        replies[number] = copy(refused.error)  # each is raised in a call of its own
+                        replies[number].__cause__ = refused.cause
+                    break
         return replies
+
+    def _without_scripts(self) -> StorageError:
+        return StorageError(f"{self.place} does not keep the scripts that it loads", remains="nothing was written")
 
     def _attempt_each(self, commands: Sequence[Command]) -> list[Any]:
         pool = self._pool()

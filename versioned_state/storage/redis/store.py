@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from time import monotonic
 from typing import Any, Literal
 
@@ -274,10 +273,7 @@ class Redis(Backend):
                     left -= size
         replies: dict[int, int | StateError] = {}
         if len(commands) > 1:
-            try:
-                replies.update(zip(commands, self._link.run_each([*commands.values()]), strict=True))
-            except StateError as error:
-                replies = {number: copy(error) for number in commands}
+            replies.update(zip(commands, self._link.run_each([*commands.values()]), strict=True))
         outcomes: list[bool | StateError] = []
         for number, batch in enumerate(batches):
             reply = replies.get(number)
