@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from benchmarks import data
+from tests.support.damage import flipped
 from tests.support.exact import exact
 from versioned_state import Commit, Memory, ObjectInfo, Repository, Versioned
-from versioned_state.errors import InvalidPathError, UnknownPathError
+from versioned_state.errors import CorruptObjectError, InvalidPathError, UnknownPathError
+from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ID
@@ -584,3 +586,21 @@ def test_what_is_read_ahead_may_have_been_pruned_and_collected_meanwhile():
     reader.database.commits.forget()
     found += [change.commit.message for change in changes]
     assert found == [str(n) for n in reversed(range(40, 60))]
+
+
+@pytest.mark.parametrize("depth", [5, 20, 37])
+def test_damage_below_stops_a_history_no_earlier_than_at_the_damaged_commit(depth):
+    store = Memory()
+    state = Versioned(store)
+    for n in range(60):
+        state["n"] = n
+        state.commit(str(n))
+    key = object_key(state.repository.commit(f"HEAD~{depth}").address)
+    stored = store.get(key)
+    store.delete(key)
+    store.set(key, flipped(stored))
+    found: list[str] = []
+    with pytest.raises(CorruptObjectError):
+        found.extend(change.commit.message for change in Repository(store).history("n"))
+    assert found == [str(59 - n) for n in range(depth - 1)]
+    assert [part.commit.message for part in Repository(store).blame("n")] == ["59"]

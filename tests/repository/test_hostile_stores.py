@@ -153,3 +153,16 @@ def test_values_of_many_types_are_no_findings():
         value = value[0]
     state.commit()
     assert state.repository.fsck().findings == ()
+
+
+@pytest.mark.parametrize(
+    "cell", [b"\xd4\x20\x91", b"\xd5\x20\x91\x01", b"\xc7\x03\x16\x91\x91\x01", b"\x92\xd5\x15\x91\xc1\x01", b"\xc7\x03\x26\x91\x91\x01"]
+)
+def test_a_value_that_does_not_decode_is_corrupt_to_blame_and_can_be_replaced(cell):
+    store = craft(lambda _put: one(cell))
+    state = Versioned(store)
+    state["a"] = 1
+    state.commit()
+    assert state["a"] == 1
+    with pytest.raises(CorruptObjectError):
+        Repository(store).blame("a")

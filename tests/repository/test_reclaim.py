@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -27,8 +27,10 @@ from versioned_state.repository.history.reach import Reference, Role, walk
 from versioned_state.repository.maintenance import gc as gc_module
 from versioned_state.repository.maintenance.gc_marking import Marking
 from versioned_state.repository.maintenance.keeper_table import read_table
+from versioned_state.repository.refs.gc_fence import read_gc_record
 from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.storage import Counting, Fault, Faulty
+from versioned_state.storage.wrapper import Wrapper
 from versioned_state.storage.wrappers.faulty import InjectedFaultError
 
 NOW = timedelta(0)
@@ -251,6 +253,13 @@ def commits_the_same(store: KVStore) -> None:
     state.commit()
 
 
+def commits_all_of_it(store: KVStore) -> None:
+    state = Versioned(Repository(store, clock=Clock(1_800_000_000_000_000)), branch="bob/1")
+    for n in range(3):
+        state["said"] = [*LONG, "alice/1", n]
+        state.commit()
+
+
 def begins_again(store: KVStore) -> None:
     """A new branch of that name, if the other one is gone, with content that is being deleted."""
     state = Versioned(Repository(store, clock=Clock(1_800_000_000_000_000)), branch="alice/1")
@@ -313,6 +322,48 @@ def test_a_head_that_others_have_published_already_is_forked_meanwhile():
         outer = ActsBeforeCall(inner, commit, at=first)
         Repository(outer, clock=Clock(1_750_000_000_000_000)).purge(branches="alice/1")
         assert_whole(store)
+
+
+class _ActsBeforeEnd(Wrapper):
+    """Lets writers act before each batch that would end a reclaiming which has erased its branches."""
+
+    def __init__(self, store: KVStore, acts: list[Act]) -> None:
+        super().__init__(store)
+        self._acts = acts
+        self._is_erased = False
+
+    def apply(
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str] = (),
+        *,
+        objects: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        if self._is_erased and self._acts and GC in puts and read_gc_record(puts[GC]).owner is None:
+            self._acts.pop(0)(self.store)
+        done = super().apply(expected, puts, deletes, objects=objects)
+        self._is_erased |= done and KEEPERS in puts and GC in puts
+        return done
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_a_purge_that_has_nothing_left_to_delete_is_over_for_everybody(left, monkeypatch):
+    prepared = dict(filled().store.items())
+    probe = Memory()
+    probe.set_many(prepared)
+    freed = Repository(probe, clock=Clock(1_750_000_000_000_000)).purge(branches="alice/1").collected
+    assert freed is not None
+    commits = 3  # with the keys of their notes and of the record that others share them
+    monkeypatch.setattr("versioned_state.repository.maintenance.reclaim._AT_ONCE", freed.freed + 2 * commits - left)
+    store = Memory()
+    store.set_many(prepared)
+    acts: list[Act] = [commits_all_of_it, commits_there]
+    repository = Repository(_ActsBeforeEnd(store, acts), clock=Clock(1_750_000_000_000_000))
+    repository.purge(branches="alice/1")
+    assert not acts
+    assert read_gc_record(store.get(GC)).owner is None
+    assert_whole(store)
 
 
 # Failures

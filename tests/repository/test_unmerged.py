@@ -104,7 +104,7 @@ def test_the_answer_costs_the_same_however_many_branches_there_are(rounds):
             repository.branches.delete("s5")
         counts.append((counting.counts.round_trips, counting.counts.objects_read))
     assert counts[0] == counts[1]
-    assert counts[0] < (30, 0)
+    assert counts[0][0] < 30
 
 
 def fork_by_name(repository: Repository) -> None:
@@ -178,7 +178,7 @@ def test_the_ref_that_keeps_a_head_is_found_at_the_same_cost_among_many(make):
         repository.branches.delete("s3")
         counts.append((counting.counts.round_trips, counting.counts.objects_read))
     assert counts[0] == counts[1]
-    assert counts[0] < (30, 0)
+    assert counts[0][0] < 30
 
 
 @pytest.mark.parametrize("make", [fork_by_name, fork_by_switch, fork_of_a_handle])
@@ -201,7 +201,7 @@ def test_a_fork_without_commits_is_kept_by_its_origin_at_the_same_cost(make):
         repository.branches.delete("other")
         counts.append((counting.counts.round_trips, counting.counts.objects_read))
     assert counts[0] == counts[1]
-    assert counts[0] < (30, 0)
+    assert counts[0][0] < 30
 
 
 def test_a_branch_is_kept_by_one_that_nothing_names():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from versioned_state.errors import CorruptObjectError, StateError
 from versioned_state.values.cells import (
@@ -29,6 +29,7 @@ from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.references import order_of, tree_of
 from versioned_state.values.trees.tree import Tree, find, iter_cells, iter_items
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -83,17 +84,17 @@ def unpacked(nodes: Nodes, cell: bytes) -> bytes:
 
 def container_of(nodes: Nodes, cell: bytes) -> Container | None:
     """The list or dict of a cell, or None if the cell is of another type. Raises ``CorruptObjectError``."""
-    return _guarded(_container_of, nodes, cell)
+    return guarded(_container_of, nodes, cell)
 
 
 def sequence_of(nodes: Nodes, cell: bytes) -> Tree | None:
     """The elements of a list or tuple, or None if the cell is of another type. Raises ``CorruptObjectError``."""
-    return _guarded(_sequence_of, nodes, cell)
+    return guarded(_sequence_of, nodes, cell)
 
 
 def typed_parts(nodes: Nodes, cell: bytes) -> tuple[Head, bytes] | None:
     """The head of a typed value and the cell of its data; None if the cell is of another type. Raises ``CorruptObjectError``."""
-    return _guarded(_typed_parts, nodes, cell)
+    return guarded(_typed_parts, nodes, cell)
 
 
 def is_large(nodes: Nodes, cell: bytes) -> bool:
@@ -110,9 +111,10 @@ def _typed_parts(nodes: Nodes, cell: bytes) -> tuple[Head, bytes] | None:
     return Head(name, notes), data
 
 
-def _guarded(read: Callable[[Nodes, bytes], T], nodes: Nodes, cell: bytes) -> T:
+def guarded(read: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """The result of a call that reads stored cells. Raises ``CorruptObjectError`` for bytes that no writer writes."""
     try:
-        return read(nodes, cell)
+        return read(*arguments, **options)
     except StateError:
         raise
     except MALFORMED as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from versioned_state.errors import MissingObjectError
+from versioned_state.errors import CorruptObjectError, MissingObjectError
 from versioned_state.objects.address import Address
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
@@ -52,5 +52,5 @@ class ReadAhead:
             self._requested.update(fresh)
             try:
                 edge = list(self._commits.read_many(fresh).values()) if fresh else []
-            except MissingObjectError:
-                return  # history was pruned below; the walk reads each commit by itself and finds out where it ends
+            except (MissingObjectError, CorruptObjectError):
+                return  # history was pruned below, or is damaged; the walk reads each commit by itself and finds out where it ends

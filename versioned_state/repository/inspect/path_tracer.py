@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.values.cells import ENTRY_INLINE, Code
 from versioned_state.values.changes.diff import Replaced, diff_sequences
-from versioned_state.values.containers import container_of, is_large, sequence_of
+from versioned_state.values.containers import container_of, guarded, is_large, sequence_of
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.keys import path_of, root_key_of
 from versioned_state.values.paths.lookup import find_part, offset_of
@@ -106,7 +106,7 @@ class PathTracer:
 
     def same(self, a: TracedPath, b: TracedPath) -> bool:
         """Whether the values at two paths are the same; nothing equals nothing."""
-        return self.composer.same(a.cell, b.cell)
+        return guarded(self.composer.same, a.cell, b.cell)
 
     def replaced(self, old: bytes, new: bytes) -> list[Replaced] | None:
         """The elements replaced from one list to another, by their cells; None if one is not a list. Cost: what differs."""
@@ -171,7 +171,7 @@ class PathTracer:
 
     def _learn(self, old: bytes, new: bytes) -> None:
         """Foresee that as many elements were appended before as here."""
-        before, after = tree_of(old, Code.LIST_TREE), tree_of(new, Code.LIST_TREE)
+        before, after = guarded(tree_of, old, Code.LIST_TREE), guarded(tree_of, new, Code.LIST_TREE)
         if old != new and before is not None and after is not None:
             self._appended = max(after.count - before.count, 1)
 

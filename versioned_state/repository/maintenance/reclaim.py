@@ -251,7 +251,7 @@ class _Reclaim(Collector):
     def _delete(self, plan: _Plan, keys: list[str]) -> None:
         """Delete the keys that are left, and stop being the owner with the last batch."""
         attempt = 0
-        while keys:
+        while self.record.owner is not None:  # also without keys: if writers came first, it is the owner still
             record = self.record
             if attempt:
                 # A writer has moved a ref since, perhaps to some of the objects.

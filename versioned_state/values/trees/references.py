@@ -75,10 +75,12 @@ def tree_of(cell: bytes, *codes: Code) -> Tree | None:
 
 
 def count_of(cell: bytes, code: Code) -> int | None:
-    """How many elements the tree counts that a cell refers to; None if the cell has another code. Decodes no node."""
+    """How many elements the tree counts that a cell refers to; None if the cell has another code, or is cut short. Decodes no node."""
     if code_of(cell) != code:
         return None
     at = {0xC7: 3, 0xC8: 4, 0xC9: 6}.get(cell[0], 2) + 1  # behind the header of an array of a few parts
+    if at >= len(cell):
+        return None
     first = cell[at]
     if first < 0x80:
         return first
