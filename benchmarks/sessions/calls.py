@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,6 @@ from benchmarks.servers import Servers
 from benchmarks.sessions.requests import pop, request
 from benchmarks.sessions.sample import LONG, MESSAGES, PER_USER, POPPED, make, messages, meta, ms, name, status
 from versioned_state import Disk, KVStore, Repository, Versioned, branch_name
-from versioned_state.errors import StateError
 
 SIZES: Final = {"disk": (10, 1_000, 100_000), "redis": (10, 1_000, 100_000), "postgres": (10, 1_000, 20_000)}
 QUICK: Final = (10, 200)
@@ -106,10 +104,14 @@ def rows(store: KVStore, size: int) -> Iterator[tuple[str, str]]:
         repeats = 5 if size >= min(QUICK[-1], 100) else 1
         once: dict[str, Callable[[int], object]] = {
             "delete one": lambda n: repository.branches.delete(name(n), force=True),
-            "delete one, checked": partial(_delete_checked, repository),
+            "delete one, checked": lambda n: repository.branches.delete(f"fork/{n // 10}"),
             "prune one": lambda n: repository.prune(keep_last=1, branches=name(n)),
             "expire one": partial(_expire, repository),
         }
+        for each in range(repeats):
+            repository.branches.create(f"fork/{each}", name(2 + 10 * each))
+            for _ in range(5):
+                _commit(repository, 2 * (3 + 10 * each))
         for number, (title, act) in enumerate(once.items()):
             yield title, ms(statistics.median(timed(partial(act, number + 1 + 10 * each)) for each in range(repeats)))
         if store.max_expected is None:
@@ -142,11 +144,6 @@ def _commit(repository: Repository, size: int, *, tag: bool = False) -> None:
     state = Versioned(repository, branch=name(size // 2))
     state["turn"] = str(uuid.uuid4())
     state.commit(tag=f"checkpoint/{state['turn']}" if tag else None)
-
-
-def _delete_checked(repository: Repository, number: int) -> None:
-    with suppress(StateError):  # it has commits of its own
-        repository.branches.delete(name(number))
 
 
 def _expire(repository: Repository, number: int) -> None:

@@ -535,6 +535,26 @@ def test_round_trips(postgres_server: PostgresServer, schema: str) -> None:
             assert proxy.requests == 1, number
 
 
+def test_batches_read_no_whole_table_though_it_was_small_as_they_were_planned(postgres_server: PostgresServer, schema: str) -> None:
+    """A connection plans the statements of a function once, and the tests' server never gathers statistics, which would plan them anew."""
+
+    def read() -> int:
+        with psycopg.connect(postgres_server.url) as connection:
+            row = connection.execute(
+                "SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_user_tables WHERE schemaname = %s", (schema,)
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    with Postgres(postgres_server.url, schema=schema) as store:
+        for start in range(0, 4_000, 200):
+            keys = [f"{number}" for number in range(start, start + 200)]
+            assert store.apply(dict.fromkeys(keys), dict.fromkeys(keys, b"x"))
+        for number in range(20):
+            assert store.apply({f"{number}": b"x"}, {f"{number}": b"y"})
+    assert read() < 1_000  # a connection tells the server what it has read as it ends
+
+
 def test_nothing_outlives_a_transaction(store: Postgres) -> None:
     """As PgBouncer wants it, whose next transaction may be on another connection."""
     store.apply({"ref": None}, {"ref": b"1"}, objects=many(3))

@@ -39,6 +39,8 @@ _NAME = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_]{0,62}")
 #   present and is about to write a ref to: an insert that finds its row takes no lock on it.
 # - Each key that is expected, put or deleted has a lock, whether it exists or not. The lock is shared if the key is only
 #   expected, as every commit expects the record of gc.
+# - What is expected is looked up row by row. Of a join the server would read the whole table, as long as a connection lives
+#   that planned it when the table was small: 6 ms instead of 0.7 among 20,000 branches.
 _BODY = """
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -65,8 +67,7 @@ BEGIN
     END LOOP;
     IF EXISTS (
         SELECT FROM unnest(expected_keys, expected_values) AS wanted(key, value)
-        LEFT JOIN {schema}.entries AS found ON found.key = wanted.key
-        WHERE found.value IS DISTINCT FROM wanted.value
+        WHERE (SELECT found.value FROM {schema}.entries AS found WHERE found.key = wanted.key) IS DISTINCT FROM wanted.value
     ) THEN
         RETURN false;
     END IF;
