@@ -14,6 +14,7 @@ import pytest
 from tests.support import processes
 from tests.support.event_loop import in_event_loop
 from tests.support.services.gate import until
+from versioned_state.errors import StoreBusyError
 from versioned_state.services.calls.lanes import Lanes, LanesClosedError
 from versioned_state.services.calls.turn import ALONE, Steps
 
@@ -304,7 +305,7 @@ async def test_calls_are_done_by_the_threads_that_there_are_if_the_system_starts
     lanes = Lanes(4, lambda asked: asked, together=True)
     lanes._executor = executor = Startless(4)
     executor.is_full = True
-    with pytest.raises(RuntimeError, match="dropped"):
+    with pytest.raises(StoreBusyError, match="starts no thread"):
         lanes.submit("a", lambda: 1)
     executor.is_full = False
     let_go = Event()

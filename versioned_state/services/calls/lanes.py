@@ -21,6 +21,7 @@ from time import monotonic, process_time
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
+from versioned_state.errors import StoreBusyError
 from versioned_state.off_loop import waking_together
 from versioned_state.services.calls.turn import ALONE, Call, Steps, Turn
 
@@ -85,7 +86,7 @@ class Lanes:
     def submit(self, lane: str, function: Callable[[], T]) -> Future[T]:
         """Run a function on a thread, in the context of the caller, after the calls that the lane has already.
 
-        Raises ``LanesClosedError`` after ``close``.
+        Raises ``LanesClosedError`` after ``close``, and ``StoreBusyError`` if the system starts no thread.
         """
         return self._submit(lane, Call(function, copy_context()))
 
@@ -127,7 +128,7 @@ class Lanes:
                     self._ready.pop()
                     self._open -= 1
                     self._queued -= 1
-                    raise RuntimeError("can't start a thread for the call, which was dropped")
+                    raise StoreBusyError("the system starts no thread for the call", remains="nothing was changed", hint="try again")
             else:
                 calls.append(call)
                 begun = False

@@ -36,8 +36,8 @@ class Retries:
 
     @property
     def age(self) -> int:
-        """Seconds since the first attempt, rounded up."""
-        return int(time.monotonic() - self._began) + 1
+        """Seconds since the first attempt, rounded up, at most those that a server takes."""
+        return min(int(time.monotonic() - self._began) + 1, LONGEST_AGE_S)
 
     def again(self, *, crowded: bool = False, after: float = 0.0) -> bool:
         """Wait until the next attempt is due; False if there is none.
