@@ -10,7 +10,7 @@ import pytest
 from tests.support.histories import Clock
 from tests.support.personal_data import SECRET, agent, holds
 from versioned_state import Memory, Repository, Versioned
-from versioned_state.errors import InvalidArgumentError, UnsafeStoreError
+from versioned_state.errors import InvalidArgumentError, UnmergedBranchError, UnsafeStoreError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import SHALLOW, object_key
 from versioned_state.objects.store import Staging
@@ -130,6 +130,48 @@ def test_words_in_the_message_of_a_tag_and_in_a_reflog(expired):
     assert (annotation.message, annotation.author) == ("what A. said", "A.")
     assert not report.mentions
     assert not holds(store, "Alice")
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_the_name_of_the_tag_that_a_commit_was_made_with(is_left):
+    store = Memory()
+    repository = Repository(store, clock=Clock())
+    state = Versioned(repository, branch="b")
+    for n in range(4):
+        state["x"] = n
+        made = state.commit(tag=f"Alice-{n}")
+        repository.tags.delete(f"Alice-{n}") if n < 3 or not is_left else None
+    repository.gc(expire=timedelta(0))
+    assert made.id in purge(repository.database, "users.Alice").mentions
+    report = purge(repository.database, replace={"Alice": "A."})
+    assert len(report.holding) == 4
+    assert report.mentions == (("tag Alice-3",) if is_left else ())
+    assert holds(store, "Alice") == is_left, "in the record of the tag alone"
+    assert repository.prune(keep_last=1, branches="b").removed == (0 if is_left else 3)
+    if is_left:
+        assert repository.tags["Alice-3"] == repository.branches["b"]
+        repository.branches.delete("b")
+    else:
+        with pytest.raises(UnmergedBranchError):
+            repository.branches.delete("b")
+    assert repository.fsck().ok
+
+
+def test_the_name_of_a_branch_that_is_gone_is_not_kept_by_others():
+    store = Memory()
+    repository = Repository(store, clock=Clock())
+    state = Versioned(repository)
+    state["x"] = 1
+    state.commit()
+    repository.branches.create("Alice", "main")
+    repository.branches.create("Bob", "main")
+    repository.branches.create("Alice-2", "Bob")
+    for name in ("Alice", "Alice-2"):
+        repository.branches.delete(name)
+    repository.gc(expire=timedelta(0))
+    purge(repository.database, replace={"Alice": "A."})
+    assert not holds(store, "Alice")
+    repository.branches.delete("Bob")
 
 
 def test_a_ref_that_is_named_so_is_pointed_out():

@@ -22,7 +22,7 @@ _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
-    """The commits whose message, author or meta has one of the words, by id; and refs, policies, effects and notes that have one.
+    """The commits whose message, author, meta or tag has one of the words, by id; and refs, policies, effects and notes that have one.
 
     Words of one character are left out.
     """
@@ -39,7 +39,7 @@ def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
     heads: set[Commit] = set()
     yield from _in_refs(database, wanted, heads)
     for commit in graph.walk(heads, database.commits.read):
-        if _has("\0".join((commit.message, commit.author or "", str(commit.meta))), wanted):
+        if _has("\0".join((commit.message, commit.author or "", commit.tag or "", str(commit.meta))), wanted):
             yield commit.id
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import SHARED, RefKind, commit_in, lock_key, note_key, ref_key
+from versioned_state.objects.keys import RefKind, lock_key, note_key, ref_key
 from versioned_state.objects.record import replace_record
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
@@ -30,7 +30,7 @@ from versioned_state.repository.maintenance.reclaim import Reclaimed, reclaim
 from versioned_state.repository.refs.notes import iter_notes, read_note, write_note
 from versioned_state.repository.refs.ref import Ref, iter_refs, keys_of, rewritten
 from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
-from versioned_state.repository.refs.shared import read_shared, write_shared
+from versioned_state.repository.refs.shared import carry_shared
 from versioned_state.storage import Disk, KVStore, Memory
 from versioned_state.storage.wrappers.tiered import backends
 from versioned_state.values.changes.removal import Remover, Target, target_of, target_of_prefix
@@ -75,8 +75,8 @@ class PurgeReport:
         effects: the keys of the effects whose keys and results were erased.
         shared: commits of these, by the ids that they have now, that other refs or their reflogs lead to: they stay.
         paths: the paths that were found.
-        mentions: commits, by the ids that they have now, whose message, author or meta has a word of the paths: a purge leaves those
-            alone, unless ``replace`` says what to put there. And refs, deleted ones too, whose name has one, merge policies whose
+        mentions: commits, by the ids that they have now, whose message, author, meta or tag has a word of the paths: a purge leaves
+            those alone, unless ``replace`` says what to put there. And refs, deleted ones too, whose name has one, merge policies whose
             pattern has, and effects whose key or result has. Empty if branches were erased at their own cost.
         unreached: places that may still hold the data, in sentences.
         collected: the report of gc; None in a dry run. If branches were erased at their own cost, it counts only their objects.
@@ -133,7 +133,7 @@ def purge(
         branches: patterns with ``*`` and ``?`` of branches to erase whole: head, reflog and name. Commits that other refs lead to stay. A
             handle on such a branch finds it gone. A damaged branch can be given up this way.
         effects: patterns of the keys of effects whose keys and results to erase. Only a hash of the key stays, so that none is repeated.
-        replace: words to replace in messages, in the strings of meta, and in authors, of reflogs too.
+        replace: words to replace in messages, the strings of meta, and authors, of reflogs too. A commit forgets a tag named so; it stays.
         thorough: read, collect and rewrite the whole store, also if only branches are to be erased. If not, branches to whose commits
             nobody else led at the last gc, or leads now, are erased at their own cost: see ``reclaim.reclaim``. ``unreached`` says what
             may be left.
@@ -269,6 +269,8 @@ class _Pass:
         self.paths: set[str] = set()
         self.moves: list[tuple[Ref, Address | None, Address | None]] = []
         self.erased: list[Ref] = []
+        self._left: set[str] = set()  # the names of all other refs
+        self._untagged: list[Address] = []  # commits made anew that named a tag, and no longer do
         self.shared: list[str] = []
         self._carried: dict[str, bytes] = {}
 
@@ -280,6 +282,7 @@ class _Pass:
         logs = {(ref.kind, ref.name): list(_iter_log(database, ref)) for ref in every}
         self.erased = [ref for ref in every if ref.kind == "branch" and any(fnmatchcase(ref.name, pattern) for pattern in self._patterns)]
         refs = [ref for ref in every if ref not in self.erased]
+        self._left = {ref.name for ref in refs}
         # Only addresses are held, children before parents: a commit is read again when its turn comes.
         addresses = [commit.address for commit in graph.walk(self._named(refs, logs), database.commits.read)]
         if self.erased:
@@ -330,7 +333,8 @@ class _Pass:
         found = set(self._remover.paths_in(stored.tree))
         texts = self._replaced(stored.author), self._replaced(stored.message), self._replaced_meta(stored)
         self.paths |= found
-        if found or texts != (stored.author, stored.message, stored.meta_cell):
+        tag = stored.tag if stored.tag == self._replaced(stored.tag) else None
+        if found or texts != (stored.author, stored.message, stored.meta_cell) or tag != stored.tag:
             self.holding.append(commit.id)
         elif not any(parent in self.renamed for parent in commit.parents):
             self._clean.add(commit.id)
@@ -352,11 +356,13 @@ class _Pass:
                 author=author,
                 message=message or "",
                 meta_cell=meta,
+                tag=tag,
             )
         )
         self._staging.add(raw)
         self.renamed[commit.id] = new.id
         self._clean.add(new.id)
+        self._untagged += [new.address] if tag != stored.tag else []
         shallow = self._database.commits.shallow.get(commit.address)
         if shallow is not None:
             self._shallow[new.address] = shallow
@@ -418,13 +424,8 @@ class _Pass:
         It is done before the refs move, so that a purge that is interrupted loses no note, and after that for notes that others changed.
         """
         store = self._database.store
-        gone = {ref.name for ref in self.erased}
-        for key, stored in list(store.items(SHARED)) if self.renamed or gone else ():
-            names = read_shared(key, stored)
-            rewritten_to = self._rewritten(commit_in(key))
-            for new_key, record in write_shared(rewritten_to, [name for name in names if name not in gone]).items():
-                if (new_key, record) != (key, stored):
-                    store.set(new_key, record)
+        if self.renamed or self.erased or self._words:
+            carry_shared(store, self._rewritten, left=self._left, untagged=self._untagged)
         for address, key, stored in iter_notes(store) if self.renamed or self._words else ():
             note = read_note(key, stored)
             new_key = note_key(self._rewritten(address))

@@ -7,13 +7,14 @@ them would cost each move a read. The names are where to look first, and no more
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgpack
 
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import shared_key
+from versioned_state.objects.keys import SHARED, commit_in, shared_key
 from versioned_state.objects.record import read_record, write_record
+from versioned_state.storage import KVStore
 
 
 def write_shared(commit: Address, names: Iterable[str]) -> dict[str, bytes]:
@@ -30,3 +31,22 @@ def read_shared(key: str, stored: bytes) -> list[str]:
     except (ValueError, msgpack.UnpackException):
         return []
     return [name for name in names if type(name) is str] if type(names) is list else []
+
+
+def carry_shared(store: KVStore, now: Callable[[Address], Address], *, left: Collection[str], untagged: Iterable[Address]) -> None:
+    """Give commits that were made anew the records of the old ones, without the names of refs that are gone.
+
+    Args:
+        now: the address that a commit has now.
+        left: the names of the refs that are there, deleted ones too.
+        untagged: commits that no longer name their tag. They get a record, since the tag may lead to them.
+    """
+    for key, stored in list(store.items(SHARED)):
+        names = [name for name in read_shared(key, stored) if name in left]
+        for new_key, record in write_shared(now(commit_in(key)), names).items():
+            if (new_key, record) != (key, stored):
+                store.set(new_key, record)
+    for address in untagged:
+        for new_key, record in write_shared(address, ()).items():
+            if store.get(new_key) is None:
+                store.set(new_key, record)
