@@ -174,9 +174,9 @@ def test_memory_that_forks_share_counts_once():
         assert sandbox.run_ipython_cell(textwrap.dedent(share)) == "'shared'"
 
 
-def test_the_size_of_all_files(make: Callable[..., BaseSandbox]):
+def test_the_size_of_all_files():
     write = "import time\nfor n in range({}):\n    open(f'{{n}}', 'wb').write(bytes(1 << 20))\ntime.sleep({})"
-    with make(max_folder_bytes=8 * MIB, timeout=20) as sandbox:
+    with BaseSandbox(max_folder_bytes=8 * MIB, timeout=20) as sandbox:
         assert sandbox.run_ipython_cell(write.format(4, 0)) == ""
         shown = sandbox.run_ipython_cell(write.format(12, 1000))
         assert f"[stopped: the limit of {8 * MIB} bytes of files; all processes of the sandbox were ended]" in shown
@@ -185,6 +185,21 @@ def test_the_size_of_all_files(make: Callable[..., BaseSandbox]):
         assert "bytes of files" in sandbox.run_shell_command("head -c 1000000 /dev/zero > more; sleep 1000")
         assert sandbox.run_shell_command("rm *; sleep 0.3; echo left: *").startswith("left: *\n")
         assert sandbox.run_ipython_cell(write.format(4, 0.3)) == ""
+
+
+@pytest.mark.parametrize(
+    ("take", "of"),
+    [
+        ("x = mmap.mmap(-1, 200 << 20)\nfor at in range(0, 200 << 20, 4096): x[at] = 1", "memory"),
+        ("for n in range(4): f = os.memfd_create('x'); x.append(f); os.write(f, bytes(50 << 20))", "memory"),
+        ("for n in range(4): f = open('x', 'wb', buffering=0); os.unlink('x'); x.append(f); f.write(bytes(3 << 20))", "files"),
+    ],
+    ids=["shared memory", "files in memory", "deleted files"],
+)
+def test_what_has_no_name_counts(take: str, of: str):
+    with BaseSandbox(max_total_memory=150 * MIB, max_folder_bytes=8 * MIB, timeout=20) as sandbox:
+        shown = sandbox.run_ipython_cell(f"import mmap, os, time\nx = []\n{take}\ntime.sleep(1000)")
+        assert f"bytes of {of}; all processes of the sandbox were ended]" in shown
 
 
 def test_files_that_were_there_are_no_reason_to_end(tmp_path: Path):

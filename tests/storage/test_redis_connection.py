@@ -166,7 +166,7 @@ def test_batches_sent_together_find_their_script_again_and_fail_together_without
 def test_batches_sent_together_wait_together_for_a_server_that_refuses_them() -> None:
     server = RedisServer(lua_time_limit="20")
     try:
-        with redis.Redis.from_url(server.url) as admin, Redis(server.url, timeout=0.5) as store, Redis(server.url, timeout=20) as patient:
+        with redis.Redis.from_url(server.url) as admin, Redis(server.url, timeout=0.3) as store, Redis(server.url, timeout=20) as patient:
             batches = [Batch({f"ref {number}": None}, {f"ref {number}": b"1"}) for number in range(16)]
             busy = ConnectionPool.from_url(server.url).get_connection()
             busy.send_command("EVAL", "while true do end", 0)
@@ -178,7 +178,7 @@ def test_batches_sent_together_wait_together_for_a_server_that_refuses_them() ->
                     answers = False
             began = time.monotonic()
             outcomes = store.apply_each(batches)
-            assert time.monotonic() - began < 16 * 0.5 / 2
+            assert time.monotonic() - began < 16 * 0.3 / 2
             assert [type(outcome) for outcome in outcomes] == [StoreBusyError] * 16
             assert len({id(outcome) for outcome in outcomes}) == 16
             killer = threading.Timer(0.2, admin.script_kill)

@@ -28,7 +28,7 @@ from versioned_state.sandbox.local import confinement
 from versioned_state.sandbox.local.calls import Call, Output, Worker
 from versioned_state.sandbox.local.protocol import Frames, Isolation, Settings, frame
 from versioned_state.sandbox.local.removal import remove_tree
-from versioned_state.sandbox.local.usage import Files, descendants, memory_of
+from versioned_state.sandbox.local.usage import Files, Nameless, descendants, memory_of
 
 GRACE_S: Final = 1.0
 """The time that an interrupted cell has to end before its interpreter is killed."""
@@ -72,6 +72,7 @@ class Supervisor:
         self._note = ""  # of what happened between calls
         self._next_look = 0.0
         self._files = Files((settings.folder, settings.home), settings.max_folder_bytes)
+        self._nameless = Nameless((settings.folder, settings.home))
         self._ends = False
         self._sweeping = False
         self._last = ""  # of the call that a sweep has ended
@@ -357,9 +358,11 @@ class Supervisor:
         processes = descendants()
         if len(processes) > settings.max_processes:
             return f"{settings.max_processes} processes"
-        if memory_of(processes, settings.max_total_memory) > settings.max_total_memory:
+        nameless = self._nameless
+        nameless.count(processes)
+        if memory_of(processes, nameless.in_memory, settings.max_total_memory) > settings.max_total_memory:
             return f"{settings.max_total_memory} bytes of memory"
-        return f"{settings.max_folder_bytes} bytes of files" if self._files.are_over() else ""
+        return f"{settings.max_folder_bytes} bytes of files" if self._files.are_over(nameless.on_disk) else ""
 
     def _end_all(self, note: str) -> None:
         """End all processes of the sandbox, with a note for the call under way, or else the next one."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 from versioned_state.sandbox.local.confinement import IS_LINUX
@@ -24,33 +25,74 @@ _SHARE: Final = 10
 """A count that took long is not repeated before so many times as long."""
 
 
-def memory_of(processes: Iterable[int], limit: int) -> int:
-    """The bytes of memory that some processes have together, files that they map apart.
+def memory_of(processes: Iterable[int], nameless: int, limit: int) -> int:
+    """The bytes of memory that some processes have together, without the named files that they map.
 
-    Pages that forked processes share count once for each of them, unless the sum is beyond ``limit``: then they are counted exactly, which
-    costs a look at every mapping.
+    Pages that processes share, and those of mapped files, count for each of them, unless the sum is beyond ``limit``: then they are
+    counted exactly, which costs a look at every mapping.
+
+    Args:
+        nameless: bytes of files without a name that are in memory.
     """
     found = list(processes)
-    total = sum(map(_private, found))
-    return total if total <= limit else sum(map(_proportional, found))
+    total = sum(map(_resident, found)) + nameless
+    if total <= limit:
+        return total
+    own, shared = (sum(each) for each in zip(*map(_proportional, found), strict=True)) if found else (0, 0)
+    return own + max(shared, nameless)  # the nameless ones may be mapped as well
 
 
-def _private(process: int) -> int:
+def _resident(process: int) -> int:
     with suppress(OSError, ValueError, IndexError):  # it has ended
-        _, resident, shared, *_ = Path(f"/proc/{process}/statm").read_bytes().split()
-        return (int(resident) - int(shared)) * _PAGE
+        return int(Path(f"/proc/{process}/statm").read_bytes().split()[1]) * _PAGE
     return 0
 
 
-def _proportional(process: int) -> int:
-    """The memory of a process, each page divided by those that share it."""
+def _proportional(process: int) -> tuple[int, int]:
+    """The memory of a process, of its own and shared, each page divided by those that share it."""
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     except ProcessLookupError:
-        return 0
+        return 0, 0
     except OSError:
-        return _private(process)
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss_Anon:"))
+        with suppress(OSError, ValueError, IndexError):
+            _, resident, shared, *_ = Path(f"/proc/{process}/statm").read_bytes().split()
+            return (int(resident) - int(shared)) * _PAGE, 0
+        return 0, 0
+    sizes = {name: int(size.split()[0]) << 10 for name, colon, size in (line.partition(":") for line in lines) if colon and "kB" in size}
+    return sizes.get("Pss_Anon", 0), sizes.get("Pss_Shmem", 0)
+
+
+class Nameless:
+    """The bytes of files that processes have open and that have no name: deleted ones, and those of ``memfd_create``.
+
+    Args:
+        folders: a file on the device of one of these is on disk, any other one in memory.
+    """
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self._devices = {Path(folder).stat().st_dev for folder in folders if Path(folder).exists()}
+        self._next = 0.0
+        self.on_disk = 0
+        self.in_memory = 0
+
+    def count(self, processes: Iterable[int]) -> None:
+        """Count again, unless the last time took long. Cost: that of the open files."""
+        begin = time.monotonic()
+        if begin < self._next:
+            return
+        sizes: dict[tuple[int, int], int] = {}
+        for process in processes:
+            with suppress(OSError), os.scandir(f"/proc/{process}/fd") as entries:  # it has ended
+                for entry in entries:
+                    with suppress(OSError):
+                        found = entry.stat()
+                        if not found.st_nlink and S_ISREG(found.st_mode):
+                            sizes[found.st_dev, found.st_ino] = found.st_blocks * _BLOCK
+        self.on_disk = sum(size for (device, _), size in sizes.items() if device in self._devices)
+        self.in_memory = sum(sizes.values()) - self.on_disk
+        end = time.monotonic()
+        self._next = end + _SHARE * (end - begin)
 
 
 class Files:
@@ -69,8 +111,8 @@ class Files:
         self._spent = 0.0
         self._next = 0.0
 
-    def are_over(self) -> bool:
-        """Count on; whether the files are beyond the limit. Cost: at most about 20 ms.
+    def are_over(self, nameless: int = 0) -> bool:
+        """Count on; whether the files, with so many bytes of files without a name, are beyond the limit. Cost: at most about 20 ms.
 
         If they are beyond it already, they are so again only once they have grown, so that a call can remove some, or are twice as large.
         """
@@ -85,7 +127,7 @@ class Files:
             self._size = self._size if size is None else size
         end = time.monotonic()
         self._spent += end - begin
-        is_over = bool(self._allowed) and self._size > self._allowed
+        is_over = bool(self._allowed) and self._size + nameless > self._allowed
         if size is None or is_over:
             self._walk, self._next = None, end + max(_PAUSE_S, _SHARE * self._spent)
             self._limit = self._limit if self._allowed else max(self._limit, self._size)
