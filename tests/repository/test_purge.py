@@ -10,7 +10,7 @@ import pytest
 from tests.support.histories import Clock
 from tests.support.personal_data import SECRET, agent, holds
 from versioned_state import Memory, Repository, Versioned
-from versioned_state.errors import InvalidArgumentError, UnmergedBranchError, UnsafeStoreError
+from versioned_state.errors import InvalidArgumentError, StateError, UnmergedBranchError, UnsafeStoreError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import SHALLOW, object_key
 from versioned_state.objects.store import Staging
@@ -291,3 +291,22 @@ def test_where_gc_cannot_run_nothing_is_changed():
         purge(repository.database, "alice")
     assert dict(store.items()) == before
     assert len(purge(repository.database, "alice", dry_run=True).commits) == 1
+
+
+def test_another_repository_that_knows_of_the_purge_answers_nothing_from_memory():
+    store = Memory()
+    repository = Repository(store)
+    state = Versioned(repository)
+    state["small"], state["large"] = SECRET, [f"{SECRET} {n}" for n in range(2000)]
+    first = state.commit().id
+    assert repository.snapshot(first)["small"] == SECRET
+    other = Versioned(repository, branch="other")
+    other["n"] = 1
+    other.commit()
+    Repository(store).purge("small", "large")
+    other["n"] = 2
+    other.commit()  # learns that something was deleted
+    other.refresh()
+    for key in ("small", "large"):
+        with pytest.raises(StateError):
+            repository.snapshot(first)[key]

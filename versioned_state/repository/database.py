@@ -66,7 +66,8 @@ class Database:
         fence: what this database knows of gc.
         policy: ``pickle`` and ``pickle_key``, applied to this store.
         nodes: a cache of tree nodes that handles, diffs and snapshots share; a session's next request finds the end of its list there,
-            and neighbours in history have most nodes in common. It is emptied as soon as it is known that gc or purge deleted something.
+            and neighbours in history have most nodes in common. This and the cache of commits are emptied
+            as soon as it is known that gc or purge deleted something.
         format_version: that of the store.
         current_branch: what ``HEAD`` means; None: see ``names.resolve.default_branch``.
 
@@ -93,7 +94,7 @@ class Database:
         self.commits = CommitReader(self.objects)
         self.fence = GcFence(store)
         self.nodes = NodeCache()
-        self._nodes_since = 0  # the number of the fence's sweeps since which the nodes are kept
+        self._cached_since = 0  # the number of the fence's sweeps since which commits and nodes are kept
         self.format_version = FORMAT_VERSION
         self.current_branch: str | None = None
         self._open()
@@ -157,9 +158,9 @@ class Database:
         if type(name) is not str or kind not in ("branch", "tag"):
             raise InvalidArgumentError(f"a ref is a branch or a tag, and its name a string: not {kind!r}, {name!r:.80}")
         sweeps = self.fence.sweeps  # before the ref is read: whatever the ref leads to was there after these sweeps
-        if sweeps != self._nodes_since:
-            self.nodes.clear()
-            self._nodes_since = sweeps
+        if sweeps != self._cached_since:
+            self.forget()
+            self._cached_since = sweeps
         ref = read_ref(self.store, kind, name)
         if ref.head is not None:
             self.fence.saw(ref.head)
