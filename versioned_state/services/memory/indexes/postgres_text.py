@@ -229,12 +229,10 @@ def _in_time(link: Link, ask: Callable[[Link], T]) -> T:
     most = max(1, int(min(left, link.patience) * 1000))  # nobody waits longer for the server to say something
     link.execute(f"SAVEPOINT asked; SET LOCAL statement_timeout = {most}".encode())
     try:
-        answer = ask(link)
+        return ask(link)  # the end of the transaction ends the savepoint: a statement for it might be the one that is too late
     except QueryCanceled:
         link.execute("ROLLBACK TO asked")
         raise LateError from None
-    link.execute("RELEASE asked")
-    return answer
 
 
 class _User:
