@@ -204,6 +204,20 @@ def test_a_fork_without_commits_is_kept_by_its_origin_at_the_same_cost(make):
     assert counts[0][0] < 30
 
 
+def test_a_lost_record_of_another_branch_is_in_nobody_s_way_if_the_keeper_is_known():
+    store = Memory()
+    repository = Repository(store)
+    for n in range(4):
+        state = Versioned(repository, branch=f"s{n}")
+        state["n"] = n
+        state.commit()
+    repository.branches.create("other", "s1")
+    store.delete("ref/branch/s3")
+    repository.branches.delete("s1")
+    assert "s1" not in repository.branches
+    assert "other" in repository.branches
+
+
 def test_a_branch_is_kept_by_one_that_nothing_names():
     """The records name the latest ref only: the others are looked for among all."""
     repository = Repository(Memory())

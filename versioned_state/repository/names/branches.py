@@ -260,9 +260,9 @@ def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:
 
 
 def _recent(database: Database) -> Iterator[Ref]:
-    """The branches that changed last."""
+    """The branches that changed last. They are read when the first one is asked for."""
     names = [read_index_key(key)[1] for key in database.store.page(RECENT, limit=_LIKELY, reverse=True)]
-    return (each for each in read_refs(database.store, [("branch", name) for name in names]))
+    yield from read_refs(database.store, [("branch", name) for name in names])
 
 
 def _any_leads_to(database: Database, heads: Iterable[Address | None], target: Commit, seen: set[Address]) -> bool:
