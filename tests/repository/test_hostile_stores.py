@@ -10,10 +10,13 @@ from zoneinfo import ZoneInfo
 import msgpack
 import pytest
 
-from tests.support.crafted_stores import CALLS, HOSTILE, Put, craft, leaf, one, tree
+from tests.support.crafted_stores import CALLS, HOSTILE, Put, craft, craft_in, leaf, one, tree
 from tests.support.processes import run
-from versioned_state import Repository, Versioned
-from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
+from versioned_state import Memory, Repository, Versioned
+from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError, UnmergedBranchError
+from versioned_state.objects.keys import ref_key
+from versioned_state.objects.record import write_record
+from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.storage import Counting
 from versioned_state.values.cells import Code
 
@@ -166,3 +169,20 @@ def test_a_value_that_does_not_decode_is_corrupt_to_blame_and_can_be_replaced(ce
     assert state["a"] == 1
     with pytest.raises(CorruptObjectError):
         Repository(store).blame("a")
+
+
+@pytest.mark.parametrize("tag", ["\ud800", "x" * 70_000, "a\0b", ""])
+def test_a_commit_that_names_a_tag_that_no_ref_can_have_is_in_nobody_s_way(tag):
+    def make(put: Put) -> tuple[int, Any]:
+        root = bytes.fromhex(ROOT_ID)
+        fields = [1, [leaf({b"ka": b"\x01"})], root, 1, None, "m", None, 1, None, root, tag]
+        head = put(b"\x01" + msgpack.packb(fields, unicode_errors="surrogatepass"))
+        store.set(key, write_record(key, msgpack.packb(["b", head, 0, None])))
+        return one(b"\x01")
+
+    store, key = Memory(), ref_key("branch", "b")
+    craft_in(store, make)
+    repository = Repository(store)
+    assert repository.prune(keep_last=1, branches="*").removed == 0
+    with pytest.raises(UnmergedBranchError):
+        repository.branches.delete("b")

@@ -15,7 +15,7 @@ from versioned_state.objects.address import Address
 from versioned_state.objects.keys import RefKind, shared_key
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit
-from versioned_state.repository.refs.ref import Ref, read_refs
+from versioned_state.repository.refs.ref import Ref, may_be_name, read_refs
 from versioned_state.repository.refs.shared import read_shared
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def find_own_line(database: Database, ref: Ref) -> OwnLine | None:
     while some := list(islice(numbered, _AT_ONCE)):
         if database.store.get_many([shared_key(commit.address) for _, commit in some]):
             return None
-        named_tags = [(number, commit) for number, commit in some if commit.tag is not None]
-        tags = read_refs(database.store, [("tag", commit.tag) for _, commit in named_tags if commit.tag is not None]) if named_tags else []
-        for (number, commit), tag in zip(named_tags, tags, strict=True):
+        named_tags = [(number, commit, commit.tag) for number, commit in some if commit.tag is not None and may_be_name(commit.tag)]
+        tags = read_refs(database.store, [("tag", name) for *_, name in named_tags]) if named_tags else []
+        for (number, commit, _), tag in zip(named_tags, tags, strict=True):
             if tag.head == commit.address:
                 tagged = min(tagged, number)
             elif tag.stored is not None:
@@ -90,7 +90,9 @@ def find_sharers(database: Database, ref: Ref, head: Commit) -> list[Ref] | None
     stored = database.store.get(key)
     names = [] if stored is None else read_shared(key, stored)
     names += [] if head.tag is None else [head.tag]
-    found = read_refs(database.store, [(kind, name) for name in dict.fromkeys(names) for kind in _KINDS]) if names else []
+    found = (
+        read_refs(database.store, [(kind, name) for name in dict.fromkeys(filter(may_be_name, names)) for kind in _KINDS]) if names else []
+    )
     others = [each for each in found if each.head is not None and (each.kind, each.name) != ("branch", ref.name)]
     # If the branch was moved to its head, it may have left later commits, and another ref may have been pointed at these.
     was_moved = ref.log is not None and database.read_log(ref.log).new == ref.head

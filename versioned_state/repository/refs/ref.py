@@ -113,6 +113,11 @@ class Place(NamedTuple):
         return Place.at(changed)
 
 
+def may_be_name(name: str) -> bool:
+    """Whether a ref may have this name, which was read from a commit or a record that anybody may have written."""
+    return not has_surrogate(name) and len(name.encode()) <= 255
+
+
 def check_name(kind: RefKind, name: str) -> None:
     """Raise ``InvalidArgumentError`` for a name that a new ref must not have. The rules are nearly git's.
 
