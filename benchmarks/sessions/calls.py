@@ -96,6 +96,7 @@ def rows(store: KVStore, size: int) -> Iterator[tuple[str, str]]:
             "note": lambda: repository.notes.update(repository.branches[name(0)], {"score": 1}),
             "nothing to expire": repository.expire,
         }
+        yield "a get, for comparison", ms(statistics.median(timed(lambda: store.get("missing")) for _ in range(100)))
         for title, call in calls.items():
             yield title, ms(statistics.median(timed(call) for _ in range(15)))
         every = sum(1 for _ in repository.branches.iter_info(prefix=FILTERED))
