@@ -113,16 +113,19 @@ def test_processes_that_are_stopped_and_killed_in_short(tmp_path, opener):
 
 
 def disturb(opener: Opener, names: list[str], rounds: int, folder: Path, *, pause: float, stop: float) -> int:
-    """Let writers write, and stop or kill one of them every `pause` seconds; returns how many were killed."""
+    """Let writers write, and stop or kill one of them every `pause` seconds; returns how many were killed.
+
+    The first one is killed. They pause as well, or a fast store would have all of it before that.
+    """
     dice = random.Random(3)
     Versioned(opener()).close()
-    running = {name: fork(partial(write, opener, name, rounds, folder / name)) for name in names}
+    running = {name: fork(partial(write, opener, name, rounds, folder / name, pause=pause / 2)) for name in names}
     killed = 0
     while running:
         time.sleep(dice.random() * 2 * pause)
         name = dice.choice(list(running))
         pid = running[name]
-        how = dice.choice((signal.SIGSTOP, signal.SIGKILL))
+        how = dice.choice((signal.SIGSTOP, signal.SIGKILL)) if killed else signal.SIGKILL
         os.kill(pid, how)
         if how is signal.SIGSTOP:
             time.sleep(dice.random() * stop)
@@ -135,7 +138,7 @@ def disturb(opener: Opener, names: list[str], rounds: int, folder: Path, *, paus
             if os.WIFSIGNALED(status):
                 assert os.WTERMSIG(status) == signal.SIGKILL
                 killed += 1
-                running[name] = fork(partial(write, opener, name, rounds, folder / name))
+                running[name] = fork(partial(write, opener, name, rounds, folder / name, pause=pause / 2))
             else:
                 assert os.WEXITSTATUS(status) == 0
     return killed

@@ -31,6 +31,9 @@ WINDOW: Final = 300 * 1_000_000
 """How far ahead of its last change a branch may be in the index. A branch in steady use is moved there once in this time, and a listing by
 the last change reads the branches in steady use, about as many as the store has sessions at work."""
 
+_LOOKS: Final = 3
+"""How often the record of a ref that has the mark of its creation is looked for: others may delete and create it meanwhile."""
+
 _NO_MORE: Final = (None, 0, 0)
 """The last fields of a record that are left out."""
 
@@ -202,9 +205,21 @@ def read_refs(store: KVStore, names: Iterable[tuple[RefKind, str]]) -> list[Ref]
     for kind, name in wanted:
         stored = found.get(ref_key(kind, name))
         if stored is None and birth_key(kind, name) in found:
-            raise CorruptRefError(name, f"the {kind} was created, and its record is gone")
+            stored = _read_again(store, kind, name)
         refs.append(Ref(kind, name, None, None, None) if stored is None else parse_ref(kind, name, stored))
     return refs
+
+
+def _read_again(store: KVStore, kind: RefKind, name: str) -> bytes | None:
+    """The record of a ref of which only the mark of its creation was found; None if the ref is gone by now, with its mark.
+
+    Reading several keys is not a snapshot: the ref may have been created between the two reads.
+    """
+    for _ in range(_LOOKS):
+        stored = store.get(ref_key(kind, name))
+        if stored is not None or store.get(birth_key(kind, name)) is None:
+            return stored
+    raise CorruptRefError(name, f"the {kind} was created, and its record is gone")
 
 
 def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
