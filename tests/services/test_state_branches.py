@@ -77,6 +77,33 @@ async def test_a_commit_by_hand_belongs_to_the_round_on_which_it_stands() -> Non
         assert await service.export_state("u", None, 1) == {"n": 1}
 
 
+@pytest.mark.parametrize("way", ["commit", "refresh", "transaction", "commit_together"])
+@in_event_loop
+async def test_a_session_that_is_saved_beside_a_handle_keeps_its_rounds(way: str) -> None:
+    async with InMemoryStateService() as service:
+        await service.save_state("u", {"n": 1})
+        with Versioned(service.repository, branch=service.branch("u")) as state:
+            state["note"] = "by hand"
+            if way == "refresh":
+                state.commit()  # a handle that has loaded a value updates it
+            await service.save_state("u", {"n": 2})
+            if way == "refresh":
+                state.refresh()
+            elif way == "commit_together":
+                service.repository.commit_together([state])
+            elif way == "commit":
+                state.commit()
+            else:
+                with state.transaction():
+                    state["more"] = "by hand"
+            assert await service.list_rounds("u") == [1, 2]
+            assert (await service.export_state("u", None, 2) or {})["n"] == 2
+            assert await service.save_state("u", {"n": 3}) == 3
+            state.refresh()
+            state.undo()
+            assert await service.list_rounds("u") == [1, 2]
+
+
 @in_event_loop
 async def test_a_fork_is_a_session_with_the_rounds_before_it() -> None:
     async with InMemoryStateService() as service:

@@ -22,7 +22,7 @@ NAMESPACE = b"n"
 ENGINE = b"e"
 
 ROUNDS = ENGINE + b"rounds"
-"""The rounds of a session. They are places on the line of commits of one branch, so a merge keeps ours."""
+"""The rounds of a session. They are places on the line of commits of one branch, so a merge keeps those of the line that goes on."""
 
 
 def user_key(key: str) -> bytes:

@@ -200,6 +200,7 @@ def merge_trees(
     resolutions: Resolutions,
     theirs_first: bool,
     counting: bool = True,
+    on_top: bool = False,
     unstorable: Collection[bytes] = (),
 ) -> Merged:
     """Merge base, ours and theirs.
@@ -208,13 +209,14 @@ def merge_trees(
         pickles: whether a function that is a policy gets objects, and gives them.
         theirs_first: whether theirs was made before ours, for the order of what both appended.
         counting: whether a policy may count the same change on both sides twice. Not if one side repeats a change of the other.
+        on_top: whether ours are changes on top of theirs, the new head of their branch; otherwise the result follows ours.
         unstorable: root keys with a value of ours that cannot be stored, so that ``sides`` does not have it. If theirs changed one of
             them, a resolution or the policy ``theirs`` decides about the whole value, or it is a conflict that shows nothing of ours.
     """
     base, ours, theirs = sides
     composer = Composer(nodes, pickles)
     decider = _Decider(composer, pickles, policies, resolutions, theirs_first=theirs_first, counting=counting)
-    tree = Merger(composer, decider).roots(base, ours, theirs, path_of)
+    tree = Merger(composer, decider).roots(base, ours, theirs, path_of, on_top=on_top)
     replaced: dict[bytes, bytes | None] = {}
     if unstorable:
         for key, old, new in diff_maps(nodes, base, theirs):

@@ -26,8 +26,12 @@ def merge_roots(
     *,
     theirs_first: bool = True,
     counting: bool = True,
+    on_top: bool = True,
 ) -> Tree:
-    """Merge three roots and stage the new objects. If it raises ``MergeConflictError``, nothing was changed."""
+    """Merge three roots and stage the new objects. If it raises ``MergeConflictError``, nothing was changed.
+
+    See ``merge_trees``. By default, ours are changes on top of theirs, to which the branch has moved.
+    """
     from versioned_state.repository.merging.merge import Merge, merge_trees
 
     policies = _policies(handle, resolving)
@@ -40,6 +44,7 @@ def merge_roots(
             resolutions=resolving.resolutions,
             theirs_first=theirs_first,
             counting=counting,
+            on_top=on_top,
             unstorable=staged.failed,
         )
     except UnserializableValueError as error:  # a value that a policy or the caller gave
@@ -70,7 +75,13 @@ class LateMerge:
         assert handle is not None, "the handle owns the worktree that calls"
         policies = _policies(handle, Resolving())
         merged = merge_trees(
-            nodes, (base, ours, theirs), pickles=handle.repository.database.policy, policies=policies, resolutions=(), theirs_first=True
+            nodes,
+            (base, ours, theirs),
+            pickles=handle.repository.database.policy,
+            policies=policies,
+            resolutions=(),
+            theirs_first=True,
+            on_top=True,
         )
         if merged.conflicts:
             error = MergeConflictError(handle.branch, merged.conflicts)

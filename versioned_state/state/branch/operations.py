@@ -214,7 +214,7 @@ def merge(
             continue
         first = in_time and (theirs.time, theirs.id) < (ours.time, ours.id)
         roots = handle.root_of(ours), handle.root_of(theirs)
-        tree = merge_roots(handle, staged, _base_tree(handle, staged, ours, theirs), *roots, resolving, theirs_first=first)
+        tree = merge_roots(handle, staged, _base_tree(handle, staged, ours, theirs), *roots, resolving, theirs_first=first, on_top=False)
         parents = handle.migrated(ours, staged), handle.migrated(theirs, staged)
         message = description.message or f"merge {theirs.short} into {handle.branch}"
         commit = _write(handle, staged, _settled(handle, staged, roots[0], tree)[-1], parents, description, message)
@@ -397,7 +397,7 @@ def _repeated(
     base, theirs = map(handle.root_of, change)
     ours = head.tree
     try:
-        tree = merge_roots(handle, staged, base, ours, theirs, resolving, theirs_first=False, counting=False)
+        tree = merge_roots(handle, staged, base, ours, theirs, resolving, theirs_first=False, counting=False, on_top=False)
     except MergeConflictError as error:
         error.add_note(f"while repeating {commit.short}: {commit.message}")
         raise

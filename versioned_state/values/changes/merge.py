@@ -98,12 +98,19 @@ class Merger:
         self._nodes = composer.nodes
         self._decider = decider
 
-    def roots(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath]) -> Tree:
-        """The root of a state merged from three. Cost: the keys that theirs changed, and below them the parts that both changed."""
+    def roots(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath], *, on_top: bool = False) -> Tree:
+        """The root of a state merged from three. Cost: the keys that theirs changed, and below them the parts that both changed.
+
+        Args:
+            on_top: whether the result follows theirs on the line of a branch, as ours on top of its new head does, and not ours.
+        """
         changed = self._changed(base, ours, theirs)
         changes = self._entries((each for each in changed if not is_internal(each[0])), path_of)
         for key, b, o, t in changed:
-            if is_internal(key) and key != ROUNDS:  # no policy and no person decides about these
+            if key == ROUNDS:
+                if on_top:
+                    changes[key] = t
+            elif is_internal(key):  # no policy and no person decides about these
                 changes[key] = merge_series(self._nodes, b, o, t)
         return edit_map(self._nodes, ours, changes) if changes else ours
 
