@@ -104,3 +104,19 @@ def test_import_goes_to_the_current_branch(vstate: Vstate, fork: Path):
     assert vstate("import", "-", "-b", "third", stdin=message).code == 0
     for branch in ("main", "what-if", "third"):
         assert state_of(fork, branch)["messages"][-1] == {"role": "user", "content": "hi"}
+
+
+def test_a_choice_that_cannot_be_read_or_kept_is_an_error_with_the_way_out(
+    vstate: Vstate, fork: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert vstate("switch", "what-if").code == 0
+    (choice,) = (file for file in tmp_path.rglob("vstate/branches/*") if file.is_file())
+    choice.unlink()
+    choice.mkdir()
+    assert_error(vstate("log"), "cannot be read", "-b NAME")
+    assert_error(vstate("switch", "main"), "cannot be ", "XDG_STATE_HOME")
+    assert vstate("log", "-b", "main").code == vstate("log", "-b", "what-if").code == 0
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert_error(vstate("switch", "main"), "cannot be written", "XDG_STATE_HOME")
+    assert vstate("log").code == 0  # nobody chose a branch there

@@ -103,7 +103,7 @@ def test_view_hides_events_and_fits_its_budget(vstate: Vstate, store: Path):
     shown = vstate("view", store=store).stdout.splitlines()
     assert shown[1:] == ["@book.trips = ['Oslo']", "trips = ['Rome']"]
     assert len(vstate("view", "--budget", "30", store=store).stdout.strip()) <= 30
-    assert json.loads(vstate("view", "--json", "--full-values", store=store).stdout)["view"].splitlines()[1].startswith("trips")
+    assert json.loads(vstate("view", "--json", "--full", store=store).stdout)["view"].splitlines()[1].startswith("trips")
 
 
 def test_what_cannot_be_followed_is_refused(vstate: Vstate, store: Path):

@@ -143,6 +143,7 @@ _FOR_PROGRAMS = {
         "JSONSession(save_dir=x) is all sessions of a folder",
         "allow_not_exist=True leaves the modules as they are",
         "Tiered(Memory(), Disk('./agent-state'))",
+        "for example Disk('./agent-state'), or Memory()",
         "discard(), and do it again under a new lock; a longer ttl=, commits and renew() keep a lock",
         "apply() is not a function of value and event alone, has changed, or the events were edited",
     ],

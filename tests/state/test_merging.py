@@ -443,7 +443,7 @@ class TestPicking:
         assert [commit.message for commit in state.log()] == ["round 0\nthree rounds\nround 4", "begin"]
         assert state.undo(2) == before
         for bad in (("HEAD", "HEAD~1"), ("HEAD", "HEAD")):
-            with pytest.raises(InvalidArgumentError, match="range"):
+            with pytest.raises(InvalidArgumentError, match="no commits after"):
                 state.squash(*bad)
 
 
@@ -465,13 +465,13 @@ class TestUndo:
             state.undo(1)
         for head in heads[1:]:
             assert state.redo() == head
-        with pytest.raises(UnknownRevisionError, match="nothing was undone"):
+        with pytest.raises(UnknownRevisionError, match="nothing to redo"):
             state.redo()
         assert state.undo(3) == heads[1]
         assert state.redo(2) == heads[3]
         state["score"] = 4
         after = state.commit("another way")
-        with pytest.raises(UnknownRevisionError, match="nothing was undone"):
+        with pytest.raises(UnknownRevisionError, match="nothing to redo"):
             state.redo()
         assert state.undo() == heads[3]
         assert state.redo() == after

@@ -149,7 +149,7 @@ class UnmergedBranchError(StateError):
         super().__init__(
             f"branch {branch!r} has commits that no other branch or tag leads to, up to {short(head)}",
             remains="it was not deleted",
-            hint="merge it first, or delete it by force: its reflog keeps them for a while",
+            hint=f"merge it first, or delete({branch!r}, force=True): its reflog keeps them for a while",
         )
         self.branch, self.head = branch, head
 

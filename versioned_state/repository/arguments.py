@@ -38,6 +38,16 @@ def integer(name: str, value: Any) -> int:
     raise InvalidArgumentError(f"{name} is a number, not {type(value).__name__}", remains="nothing was changed")
 
 
+def age(name: str, value: Any) -> timedelta:
+    """A timedelta of 0 or more. Raises ``InvalidArgumentError`` for other types, and below 0."""
+    if not isinstance(value, timedelta):
+        hint = f"for example {name}=timedelta(days=30)"
+        raise InvalidArgumentError(f"{name} is a timedelta, not {type(value).__name__}", remains="nothing was changed", hint=hint)
+    if value < timedelta(0):
+        raise InvalidArgumentError(f"{name} is 0 or more, not {value}", remains="nothing was changed")
+    return value
+
+
 def check_text(name: str, value: Any) -> None:
     """Raise ``InvalidArgumentError`` unless the value is a string or None."""
     if value is not None and type(value) is not str:

@@ -89,7 +89,11 @@ class Repository:
             location = redact(os.fspath(given))
             hint = f"write versioned_state.open({location!r})" if "://" in location else f"write Disk({location!r})"
             raise InvalidArgumentError(f"{location!r} is not a store", hint=hint)
-        from versioned_state.storage import Memory
+        from versioned_state.storage import KVStore, Memory
+
+        if not isinstance(given, KVStore | None):
+            shown = f"the class {given.__name__}" if isinstance(given, type) else f"a value of type {type(given).__name__}"
+            raise InvalidArgumentError(f"{shown} is not a store", hint="for example Disk('./agent-state'), or Memory()")
 
         self.database = Database(
             Memory() if store is None else store,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from contextlib import suppress
 from functools import wraps
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, cast
 
 from versioned_state.errors import StateError, UnknownPathError
 from versioned_state.state.aio.caller import HandleLock, ready
@@ -178,6 +178,10 @@ class State(MutableMapping[str, Any]):
         if name[:1] != "_" and type(self).__module__.startswith("versioned_state.") and not hasattr(type(self), name):
             raise AttributeError(f"a state keeps values under keys: write state[{name!r}] = ...", name=name, obj=self)
         super().__setattr__(name, value)
+
+    def __reduce_ex__(self, protocol: object, /) -> NoReturn:
+        # Of copy and pickle: a state is a connection to a store, with locks.
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: copy() gives its values as a dict")
 
     def copy(self) -> dict[str, Any]:
         """The keys and live values as a plain dict; the values are not copied."""

@@ -21,6 +21,9 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+-]+):(.*)", re.DOTALL)
 
 _FORMS: Final = "memory:, disk:PATH, diskcache:PATH, redis://, rediss://, unix://, postgresql:// and s3://"
 
+_OF_FILES: Final = ("file", "sqlite")
+"""Schemes that other programs have for a path on this machine."""
+
 _USER: Final = re.compile(r"[\w.+%-]*")
 _NOT_A_PORT: Final = re.compile(r"^([^\[:]*):(?!\d*$).*", re.DOTALL)
 
@@ -138,8 +141,9 @@ def _open(url: str | os.PathLike[str], *, read_only: bool, create: bool) -> KVSt
             raise InvalidArgumentError(f"write {scheme}:PATH, without //", hint=f"for example: {scheme}:./state or {scheme}:/var/lib/state")
         return (_disk if scheme == "disk" else _disk_cache)(rest, read_only=read_only, create=create)
     if scheme not in _REMOTE:
+        path = redact(rest.removeprefix("//") if scheme in _OF_FILES else url)
         raise InvalidArgumentError(
-            f"{redact(url)!r}: unknown scheme {scheme!r}; there are {_FORMS}", hint=f"if that is a path, write disk:{redact(url)}"
+            f"{redact(url)!r}: unknown scheme {scheme!r}; there are {_FORMS}", hint=f"if that is a path, write disk:{path}"
         )
     if not rest.startswith("//"):
         raise InvalidArgumentError(f"{redact(url)!r}: {scheme}: is followed by //", hint=_EXAMPLES[_REMOTE[scheme]])

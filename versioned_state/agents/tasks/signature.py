@@ -76,9 +76,8 @@ class TaskSignature:
         try:
             return self._own.bind(*args, **kwargs)
         except TypeError as error:
-            if not self.takes_state:
-                raise
-            raise TypeError(f"{self._function.__name__}(): {error}; a task takes its state by keyword: state=") from None
+            rule = "; a task takes its state by keyword: state=" if self.takes_state else ""
+            raise TypeError(f"{self._function.__name__}(): {error}{rule}") from None
 
     def _bind_simply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
         """The same for most signatures and calls, at a fraction of the cost; None if ``Signature.bind`` must say."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.storage.url import is_remote, redact
+
+_ELSEWHERE: Final = "-b NAME names the branch for one command; XDG_STATE_HOME names another folder to keep the choice in"
 
 
 def chosen(url: str) -> str | None:
@@ -32,18 +35,19 @@ def choose(url: str, branch: str, *, before: str = "") -> None:
     """
     file = _file(url)
     if file is None:
-        raise InvalidArgumentError(
-            "there is no home directory to keep the current branch in", hint="XDG_STATE_HOME names another folder; -b needs none"
-        )
+        raise InvalidArgumentError("there is no home directory to keep the current branch in", hint=_ELSEWHERE)
     if not before or before == branch:
         before = _read(url)[1] or ""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        unfinished.write_text(f"{branch}\n{before}\n{_location(url)}\n", "utf-8", "surrogateescape")
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            unfinished.write_text(f"{branch}\n{before}\n{_location(url)}\n", "utf-8", "surrogateescape")
+            unfinished.replace(file)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise StateError(f"{file}, which names the current branch, cannot be written: {error.strerror}", hint=_ELSEWHERE) from error
 
 
 def _read(url: str) -> tuple[str | None, str | None]:
@@ -55,6 +59,8 @@ def _read(url: str) -> tuple[str | None, str | None]:
         branch, before, *_ = file.read_text("utf-8", "surrogateescape").split("\n")
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None, None
+    except OSError as error:  # as in sudo -u, which may keep HOME: another branch than the chosen one would be a surprise
+        raise StateError(f"{file}, which names the current branch, cannot be read: {error.strerror}", hint=_ELSEWHERE) from error
     return branch or None, before or None
 
 

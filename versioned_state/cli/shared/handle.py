@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
+from typing import Any, Final
 
 import click
 
@@ -25,9 +26,14 @@ author_option = click.option("--author", type=parse_text, metavar="NAME", help=f
 
 mover_option = click.option("--author", type=parse_text, metavar="NAME", help=f"Who moves the branch, for the reflog.  {_AUTHOR}")
 
-message_option = click.option("-m", "--message", type=parse_text, default="", metavar="TEXT", help="The message of the commit.")
 
-_NAMED = 20
+def message_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``-m TEXT``; the help names the message that the commit has without it."""
+    text = f"The message of the commit.  [default: {default}]"
+    return click.option("-m", "--message", type=parse_text, default="", metavar="TEXT", help=text)
+
+
+_NAMED: Final = 20
 """Commits that are listed one by one; more are counted."""
 
 

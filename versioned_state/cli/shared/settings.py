@@ -153,8 +153,13 @@ def _options(*, hidden: bool) -> list[click.Option]:
         ),
         option("--key-file", "A file with the key of an encrypted store. Default: $VSTATE_KEY_FILE.", "key_file", **_FILE),
         option("--sign-key", "A file with the private key that signs commits. Default: $VSTATE_SIGN_KEY.", "sign_key", **_FILE),
-        option("--color", "When to use colours; auto respects $NO_COLOR.", "color", type=click.Choice(["auto", "always", "never"])),
-        option("--pager/--no-pager", "Page long output on a terminal.", "pager", is_flag=True),
+        option(
+            "--color",
+            "When to use colours; auto respects $NO_COLOR.  [default: auto]",
+            "color",
+            type=click.Choice(["auto", "always", "never"]),
+        ),
+        option("--pager/--no-pager", "Page long output on a terminal.  [default: pager]", "pager", is_flag=True),
         option("--debug", "Show the traceback of an error.", "debug", is_flag=True, flag_value=True),
     ]
 

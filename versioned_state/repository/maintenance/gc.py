@@ -26,7 +26,7 @@ from versioned_state.errors import (
 )
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import GC, KEEPERS, NOTES, OBJECTS, SHALLOW, SHALLOW_PAGES, SHARED, address_in, commit_in, ref_key
-from versioned_state.repository.arguments import DEFAULT_EXPIRE
+from versioned_state.repository.arguments import DEFAULT_EXPIRE, age
 from versioned_state.repository.history.keepers import KeeperSet
 from versioned_state.repository.history.shallow import all_cuts
 from versioned_state.repository.maintenance.gc_marking import Marking, Progress
@@ -119,8 +119,7 @@ def collect(
         UnsafeStoreError: the store takes only one condition a batch, so gc cannot run beside writers.
         MissingObjectError, CorruptObjectError, CorruptRefError: a reachable object is damaged, so garbage cannot be told from the rest.
     """
-    if expire < timedelta(0):
-        raise InvalidArgumentError(f"expire={expire}: it is 0 or more")
+    age("expire", expire)
     base = backends(database.store)[0]
     if compact and not isinstance(base, _Compacting):
         raise InvalidArgumentError(f"{base!r} cannot be compacted")

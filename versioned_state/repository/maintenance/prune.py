@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from versioned_state.errors import InvalidArgumentError, MissingObjectError, StoreBusyError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import RefKind, ref_key
-from versioned_state.repository.arguments import DEFAULT_EXPIRE, count
+from versioned_state.repository.arguments import DEFAULT_EXPIRE, age, count
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
 from versioned_state.repository.history.shallow import Shallow, ShallowCommit
@@ -118,9 +118,9 @@ def prune(
         raise InvalidArgumentError("prune needs keep_last or older_than", remains="nothing was changed")
     if keep_last is not None:
         keep_last = count("keep_last", keep_last, least=1)  # the head of a branch always stays
-    if older_than is not None and older_than < timedelta(0):
-        raise InvalidArgumentError(f"older_than={older_than}: an age is 0 or more", remains="nothing was changed")
-    expire = DEFAULT_EXPIRE if expire is None else expire
+    if older_than is not None:
+        age("older_than", older_than)
+    expire = DEFAULT_EXPIRE if expire is None else age("expire", expire)
     patterns = (branches,) if isinstance(branches, str) else tuple(branches)
     now = database.clock()
     retention = Retention(

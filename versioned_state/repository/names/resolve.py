@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import AmbiguousRevisionError, InvalidArgumentError, UnknownRevisionError
 from versioned_state.objects.address import HEX_SIZE, Address
@@ -34,10 +34,11 @@ def resolve(database: Database, rev: str | Commit, *, head: Commit | None = None
         # It may have become shallow since it was read.
         return database.commits.read(rev.address) if rev.address in database.commits.shallow else rev
     if type(rev) is not str:
-        raise InvalidArgumentError(
-            f"a revision is a string or a Commit, not {type(rev).__name__}",
-            hint="HEAD is the current commit; an event in a Live has no commit_hash",
-        )
+        given: Any = rev
+        hint = "such as HEAD~1, a branch, a tag or an id"
+        if given is None:
+            hint = "HEAD is the current commit; an event in a Live has no commit_hash"
+        raise InvalidArgumentError(f"a revision is a string or a Commit, not {type(given).__name__}", hint=hint)
     if not rev.isascii() and has_surrogate(rev):
         raise UnknownRevisionError(rev.encode("unicode_escape").decode(), reason="it has characters that no name has")
     whole = _by_full_id(database, rev)

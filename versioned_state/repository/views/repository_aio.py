@@ -57,6 +57,9 @@ class RepositoryAio:
     def __init__(self, repository: Repository) -> None:
         self.of = repository
 
+    def __repr__(self) -> str:
+        return f"<aio of {self.of!r}>"
+
     blame = awaitable(lambda: Repository.blame)
     close = awaitable(lambda: Repository.close)
     commit = awaitable(lambda: Repository.commit)

@@ -15,7 +15,7 @@ from versioned_state.errors import (
     QuotaExceededError,
     UnknownRevisionError,
 )
-from versioned_state.repository.arguments import as_ttl, count
+from versioned_state.repository.arguments import age, as_ttl, count
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.repository import Repository
@@ -272,8 +272,8 @@ class VersionedStateService(StoreService, StateService):
             raise InvalidArgumentError("retain needs keep_last or older_than", remains="nothing was deleted")
         if keep_last is not None:
             count("keep_last", keep_last, least=1)
-        if not isinstance(older_than, timedelta | None):
-            raise InvalidArgumentError(f"older_than is a timedelta, not {type(older_than).__name__}", remains="nothing was deleted")
+        if older_than is not None:
+            age("older_than", older_than)
         branch, session = self._session_of(user_id, session_id)
 
         def retain() -> int:

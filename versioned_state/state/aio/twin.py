@@ -31,6 +31,9 @@ class HandleAio(Generic[S]):
         self.of = of
         self.handle_lock = lock
 
+    def __repr__(self) -> str:
+        return f"<aio of {self.of!r}>"
+
     async def run(self, function: Callable[[], T]) -> T:
         """Run a function that calls the state, such as the ``merge.commit`` of a conflict, as one call on the handle.
 

@@ -277,7 +277,9 @@ def squash(handle: BranchHandle, since: Commit, until: Commit, description: Desc
     staged = handle.clean("squash()")
     head = handle.head
     if since == until or not (_is_before(handle, since, until) and _is_before(handle, until, head)):
-        raise InvalidArgumentError(f"squash takes a range of the branch, oldest first, which {since.short} to {until.short} is not")
+        found = f"there are no commits after {since.short} up to {until.short} on branch {handle.branch!r}"
+        hint = "squash takes the commit before the first one that it combines, such as HEAD~3"
+        raise InvalidArgumentError(found, remains="nothing was changed", hint=hint)
     squashed = _line(handle, since, until)
     message = description.message or "\n".join(dict.fromkeys(commit.message for commit in squashed))
     new = _write(handle, staged, until.tree, (since,), description, message)
@@ -299,8 +301,10 @@ def undo(handle: BranchHandle, steps: int) -> Commit:
     target = undone + steps
     found = next(islice(positions, target, None), None) if target >= 0 else None
     if found is None or found.commit is None:
-        left = "there is nothing to undo" if steps > 0 else "nothing was undone"
-        raise UnknownRevisionError(f"{handle.branch}@{{{target}}}" if target >= 0 else call, reason=left)
+        error = UnknownRevisionError(f"{handle.branch}@{{{max(target, 0)}}}")
+        verb = "undo" if steps > 0 else "redo"
+        error.what = f"there is nothing to {verb}" if abs(steps) == 1 else f"there are not {abs(steps):,} moves to {verb}"
+        raise error
     # Logged even if the branch is there already: the entry says how many moves are undone.
     move_branch(handle, found.commit, f"{_UNDO if steps > 0 else _REDO} {abs(steps)}")
     return found.commit

@@ -115,8 +115,8 @@ class Disk(Backend):
         if size_limit is not None:
             if read_only:
                 raise InvalidArgumentError("size_limit cannot be set by a read-only opener")
-            if size_limit != 0 and size_limit < MIN_SIZE_LIMIT:
-                raise InvalidArgumentError(f"size_limit must be at least {MIN_SIZE_LIMIT} bytes, or 0 for none: {size_limit}")
+            if type(size_limit) is not int or 0 != size_limit < MIN_SIZE_LIMIT:
+                raise InvalidArgumentError(f"size_limit is a number of bytes, at least {MIN_SIZE_LIMIT}, or 0 for none: {size_limit!r}")
         if not timeout >= 0:
             raise InvalidArgumentError(f"timeout must not be negative: {timeout}")
         self.path = _checked_path(path)

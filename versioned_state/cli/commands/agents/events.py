@@ -15,7 +15,7 @@ from versioned_state.agents.events.stamps import unstamped
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.shared.filters import parse_when
 from versioned_state.cli.shared.place import explained
-from versioned_state.cli.shared.settings import Settings, json_option, limit_option, parse_text, verb
+from versioned_state.cli.shared.settings import Settings, json_option, limit_option, parse_text, revision_argument, verb
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.views.render import escape, json_value, one_line, short_name
 from versioned_state.values.typed.tagged import Tagged
@@ -25,7 +25,7 @@ _PAUSE_S = 0.5
 
 
 @verb("events", "Show the events of tasks.", example="vstate events --type ErrorEvent --since 2h")
-@click.argument("rev", default="HEAD", type=parse_text, metavar="[REV]")
+@revision_argument("rev", default="HEAD")
 @click.option("--type", "types", multiple=True, metavar="NAME", type=parse_text, help="Show only events of this class.")
 @click.option("--task", metavar="NAME", type=parse_text, help="Show only events of calls of this task.")
 @click.option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -19,6 +19,8 @@ from versioned_state.repository.repository import Repository
 from versioned_state.state.shape.migrations import Migrations, version_of
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.trees.nodes import Nodes
+
+_HINT: Final = "MODULE:NAME names a Migrations of a module, such as agent.shape:migrations; the module is in this folder or installed"
 
 
 @verb("migrate", "Bring branches to the newest version of their shape.", example="vstate migrate agent.shape:migrations --dry-run")
@@ -72,13 +74,13 @@ def load_migrations(text: str) -> Migrations:
     try:
         found: Any = import_module(module_name)
     except Exception as error:
-        raise InvalidArgumentError(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from error
+        raise InvalidArgumentError(f"{module_name} cannot be imported: {type(error).__name__}: {error}", hint=_HINT) from error
     for part in (name or "migrations").split("."):
         found = getattr(found, part, None)
     if not isinstance(found, Migrations):
         raise InvalidArgumentError(
             f"{module_name}:{name or 'migrations'} is not a Migrations",
-            hint="MODULE:NAME names a Migrations of a module, such as agent.shape:migrations",
+            hint=_HINT,
         )
     return found
 

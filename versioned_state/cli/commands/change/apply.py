@@ -17,7 +17,7 @@ _HINT = "vstate diff A B --patch writes one"
 
 @verb("apply", "Commit the changes of a patch.", example="vstate diff main~1 main --patch | vstate --store ./other apply -")
 @click.argument("file", type=click.File("r", encoding="utf-8", errors="strict"), metavar="FILE", shell_complete=completion.file)
-@message_option
+@message_option("a summary of the changes")
 @author_option
 @click.pass_obj
 def apply(settings: Settings, file: Any, *, message: str, author: str | None) -> None:

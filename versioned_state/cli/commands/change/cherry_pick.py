@@ -12,7 +12,7 @@ from versioned_state.cli.shared.settings import Settings, revision_argument, ver
 @verb("cherry-pick", "Repeat the changes of other commits here.", example="vstate cherry-pick what-if~3..what-if")
 @revision_argument("rev", required=True)
 @resolution_options
-@message_option
+@message_option("the message of each commit")
 @click.option("--author", metavar="NAME", help="The author of the commits.  [default: the author of each commit]")
 @click.pass_obj
 def cherry_pick(

@@ -63,7 +63,7 @@ class _Plan:
 @click.option("--name-key", metavar="FIELD", help="Name these branches by this field instead of numbers.")
 @click.option("--messages-key", metavar="FIELD", help="The field of a conversation that holds its messages.  [default: found by its shape]")
 @click.option("--key", metavar="KEY", help="The key of the state for the messages.  [default: messages]")
-@click.option("--author", metavar="NAME", help="The author of the commits.")
+@click.option("--author", metavar="NAME", help="The author of the commits.  [default: none]")
 @click.option("--per-item", is_flag=True, help="Commit each item or line as one whole state or, with --key, as one value.")
 @click.option("--append", is_flag=True, help="Add to branches that exist, whatever they hold.")
 @click.pass_obj

@@ -30,7 +30,7 @@ _DONE = "already up to date"
 @verb("merge", "Merge another branch into the current one.", example="vstate merge what-if --policy messages=append")
 @revision_argument("rev", required=True)
 @resolution_options
-@message_option
+@message_option("merge REV into BRANCH")
 @author_option
 @click.option("--no-ff", is_flag=True, help="Make a commit even if the branch could just move to REV.")
 @click.option("--dry-run", is_flag=True, help="Only show the changes, or the conflicts.")

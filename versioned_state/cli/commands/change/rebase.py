@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from versioned_state.cli.shared.conflicts import Choices, attempt_of, resolution_options, resolved
-from versioned_state.cli.shared.handle import author_option, handle, tell_move
+from versioned_state.cli.shared.handle import handle, mover_option, tell_move
 from versioned_state.cli.shared.settings import Settings, revision_argument, verb
 
 
 @verb("rebase", "Repeat the commits of a branch on top of another.", example="vstate -b what-if rebase main")
 @revision_argument("onto", required=True)
 @resolution_options
-@author_option
+@mover_option
 @click.pass_obj
 def rebase(
     settings: Settings,

@@ -17,6 +17,6 @@ def redo(settings: Settings, steps: int, *, author: str | None) -> None:
     """Repeat the last move that vstate undo took back, or the last COUNT moves."""
     with handle(settings, author) as state:
         before = state.head
-        with explained(steps, "redo"):
+        with explained():
             head = state.redo(steps)
         tell_move(settings.output, state, before, head, nothing=NOTHING)

@@ -21,7 +21,7 @@ from versioned_state.errors import PickleRefusedError, StateError, UnknownPathEr
 @click.option("--files", "folder", metavar="DIR", shell_complete=completion.file, help="Write the files of a commit into DIR instead.")
 @click.option("--overwrite", is_flag=True, help="With --files: replace files in DIR whose content no commit has.")
 @name_option
-@message_option
+@message_option("restore PATH from REV")
 @author_option
 @click.pass_obj
 def restore(

@@ -12,7 +12,7 @@ from versioned_state.cli.shared.settings import Settings, revision_argument, ver
 @verb("revert", "Commit the opposite of earlier changes.", example="vstate revert HEAD~2")
 @revision_argument("rev", required=True)
 @resolution_options
-@message_option
+@message_option("revert ID: MESSAGE")
 @author_option
 @click.pass_obj
 def revert(

@@ -27,7 +27,7 @@ from versioned_state.values.typed.tagged import Tagged
 @click.argument("path", type=parse_text, shell_complete=completion.path)
 @click.argument("value", type=parse_text)
 @click.option("--text", is_flag=True, help="Take VALUE as a string, not as JSON.")
-@message_option
+@message_option("set PATH")
 @author_option
 @click.pass_obj
 def set_(settings: Settings, path: str, value: str, *, text: bool, message: str, author: str | None) -> None:

@@ -11,13 +11,13 @@ from versioned_state.cli.shared.settings import Settings, revision_argument, ver
 @verb("squash", "Combine several commits into one.", example="vstate squash HEAD~3 -m 'Plan the trip'")
 @revision_argument("since", required=True)
 @revision_argument("until", default="HEAD")
-@message_option
+@message_option("the messages of the commits")
 @author_option
 @click.pass_obj
 def squash(settings: Settings, since: str, until: str, *, message: str, author: str | None) -> None:
     """Combine the commits after SINCE up to UNTIL (default: HEAD) into one. The states of UNTIL and of later commits stay as they are.
 
-    Without a message it gets the messages of the commits. vstate undo takes it back.
+    vstate undo takes it back.
     """
     with handle(settings, author) as state:
         before = state.head

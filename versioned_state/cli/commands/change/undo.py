@@ -28,16 +28,15 @@ def undo(settings: Settings, steps: int, *, author: str | None) -> None:
     """
     with handle(settings, author) as state:
         before = state.head
-        with explained(steps, "undo"):
+        with explained():
             head = state.undo(steps)
         tell_move(settings.output, state, before, head, nothing=NOTHING)
 
 
 @contextmanager
-def explained(steps: int, call: str) -> Iterator[None]:
-    """Say that there are too few moves, instead of naming a revision that nobody typed."""
+def explained() -> Iterator[None]:
+    """Point at the moves if there are too few, instead of at a revision that nobody typed."""
     try:
         yield
     except UnknownRevisionError as error:
-        message = f"there is nothing to {call}" if steps == 1 else f"there are not {steps:,} moves to {call}"
-        raise StateError(message, hint="vstate reflog lists the moves") from error
+        raise StateError(error.what, hint="vstate reflog lists the moves") from error

@@ -15,7 +15,7 @@ from versioned_state.errors import InvalidArgumentError
 
 
 @verb("sign", "Sign the current branch and all its history.", example="vstate --sign-key ~/agent.pem sign -m 'checked by Ana'")
-@message_option
+@message_option("sign")
 @author_option
 @click.option(
     "--new-key",

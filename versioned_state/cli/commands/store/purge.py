@@ -85,7 +85,11 @@ def _is_confirmed(output: Output, dry: PurgeReport) -> bool:
     output.note(_summary(dry) + "; this cannot be undone")
     if not sys.stdin.isatty():
         raise click.UsageError("purge asks for confirmation, and this is not a terminal: give --yes, or --dry-run to look only")
-    return click.confirm("Go on?", err=True)
+    try:
+        return click.confirm("Go on?", err=True)
+    except click.Abort:
+        output.note()  # ends the line of the question
+        raise
 
 
 def _summary(report: PurgeReport) -> str:

@@ -33,7 +33,7 @@ def _seconds(flag: str, default: float, text: str) -> Callable[[Callable[..., An
 
 @verb("serve", "Offer states, histories and memories over HTTP.", example="vstate --store redis://localhost serve --tokens tokens.json")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8420, show_default=True, help="The port; 0 is any free one.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8420, show_default=True, metavar="PORT", help="The port; 0 is any free one.")
 @click.option(
     "--tokens",
     required=True,
