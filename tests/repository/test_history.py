@@ -272,6 +272,32 @@ def test_an_unknown_revision_offers_what_comes_close(line):
     assert len(caught.value.near) <= 8
 
 
+@pytest.mark.parametrize("kind", ["branch", "tag"])
+def test_a_deleted_name_is_said_to_be_deleted_and_how_it_comes_back(line, kind):
+    names = line.repository.branches if kind == "branch" else line.repository.tags
+    head = names.create("feature/b")
+    names.create("feature/a")
+    names.delete("feature/b")
+    with pytest.raises(UnknownRevisionError, match=f"the {kind} 'feature/b' was deleted") as caught:
+        line.checkout("feature/b")
+    assert caught.value.deleted == kind
+    assert "feature/b@{1}" in caught.value.hint
+    with pytest.raises(UnknownRevisionError, match="was deleted") as caught:
+        line.checkout("feature/b~1")
+    assert "feature/b~1@{1}" not in caught.value.hint
+    assert names.create("feature/b", "feature/b@{1}") == head == line.repository.commit("feature/b")
+
+
+def test_numbers_in_the_reasons_of_unknown_revisions(line):
+    repository = line.repository
+    for revision, reason in (("main^2", "has only 1 parent"), ("main~6^2", "has no parent"), ("main@{99}", "moved only 5 times")):
+        with pytest.raises(UnknownRevisionError, match=reason):
+            repository.commit(revision)
+    repository.branches.create("new")
+    with pytest.raises(UnknownRevisionError, match="it has not moved yet"):
+        repository.commit("new@{1}")
+
+
 def test_an_id_that_several_share_is_ambiguous():
     state = Versioned(clock=Clock())
     seen: dict[str, Commit] = {}

@@ -95,6 +95,7 @@ BAD: dict[str, Any] = {
     "an object that refuses": Raising(),
     "a generator": (n for n in [1]),
     "an open file": None,
+    "a view of memory": memoryview(bytearray(b"of something else")),
     "a time in somebody's own zone": dt.datetime(2026, 1, 1, tzinfo=NoZone()),
     "an array of locks": np.array([threading.Lock()], object),
 }

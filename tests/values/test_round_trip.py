@@ -156,6 +156,41 @@ def test_dtypes_that_no_description_gives_back(size):
             refusing.commit()
 
 
+def test_records_keep_the_class_of_their_dtype():
+    fields = [("a", "i4"), ("b", "f8")]
+    recarray = np.rec.array([(1, 2.0)], dtype=fields)
+    values: list[Any] = [recarray[0], np.zeros(3, np.dtype((np.record, fields))), recarray, np.zeros(3, [("in", recarray.dtype)])]
+    for value in values:
+        state = Versioned()
+        state["x"] = value
+        state.commit()
+        back = state.checkout("HEAD")["x"]
+        assert (type(back), back.dtype.type, back.tobytes()) == (type(value), value.dtype.type, value.tobytes())
+        if type(value) is not np.ndarray:
+            assert back.a == value.a, "fields are attributes"
+    state["x"] = np.zeros(1, fields)[0]
+    state.commit()
+    assert type(state.checkout("HEAD")["x"]) is np.void
+    state["x"] = recarray[0].copy()
+    assert state.status(), "another class of records"
+
+
+@pytest.mark.parametrize(
+    ("path", "wrap"), [("x", lambda record: record), ("x[0]", lambda record: [record]), ("x.in[0]", lambda record: {"in": (record,)})]
+)
+def test_a_record_that_was_read_can_be_changed_in_place(path, wrap):
+    state = Versioned()
+    state["x"] = wrap(np.zeros(1, [("a", "i4")])[0])
+    state.commit()
+    again = Versioned(state.repository)
+    record = again.at(path)
+    record["a"] = 7
+    assert len(again.status()) == 1
+    again.commit()
+    assert not again.status()
+    assert exact(again.checkout("HEAD")["x"]) == exact(again["x"]) != exact(state["x"])
+
+
 @pytest.mark.parametrize("value", [range(2**1100), range(-(10**5000), 10**5000, 7), Fraction(1, 10**5000)])
 def test_large_ints_in_other_values(value):
     state = Versioned()

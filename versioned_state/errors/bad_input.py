@@ -206,7 +206,7 @@ class UnknownRevisionError(StateError, KeyError):
         way_back = f"create({revision!r}, at={revision + '@{1}'!r}) brings it back" if deleted else ""
         super().__init__(
             f"unknown revision {revision!r}" + (f": {reason}" if reason else ""),
-            hint="did you mean " + ", ".join(near) + "?" if near else way_back,
+            hint=way_back or ("did you mean " + ", ".join(near) + "?" if near else ""),
         )
         self.revision = revision
         self.near = tuple(near)

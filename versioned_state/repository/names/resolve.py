@@ -24,6 +24,7 @@ _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _MIN_DIGITS: Final = 4
 _MOST_SHOWN: Final = 8
 _SAME_PREFIX: Final = 4096
+_PARENTS: Final = ("no parent", "only 1 parent", "only 2 parents")
 _NEAR_REFS: Final = 1000
 """The number of refs searched for names similar to an unknown one: enough to help, and never a scan of a large store."""
 
@@ -92,10 +93,14 @@ def _count(commits: int) -> str:
     return f"there are only {commits} commits" if commits > 1 else "there is only 1 commit" if commits else "there is no commit"
 
 
+def _moves(moves: int) -> str:
+    return f"it has moved only {moves} times" if moves > 1 else "it has moved only once" if moves else "it has not moved yet"
+
+
 def _parent(database: Database, rev: str, commit: Commit, number: int) -> Commit:
     parents = database.commits.parents(commit)
     if number > len(parents):
-        reason = graph.pruned_reason(commit) if commit.shallow else f"{commit.short} has {len(parents)} parents"
+        reason = graph.pruned_reason(commit) if commit.shallow else f"{commit.short} has {_PARENTS[min(len(parents), 2)]}"
         raise UnknownRevisionError(rev, reason=reason)
     return parents[number - 1]
 
@@ -133,7 +138,10 @@ def _by_prefix(database: Database, rev: str, prefix: str) -> Commit:
             return found[0]
         if found:
             raise AmbiguousRevisionError(rev, [commit.short for commit in found[:_MOST_SHOWN]])
-    raise UnknownRevisionError(rev, near=_near(database, prefix))
+    gone = next((kind for kind in _KINDS if database.ref(kind, prefix).stored is not None), "")
+    reason = f"the {gone} {prefix!r} was deleted" if gone else ""
+    # The way back that the error shows is that of a name, without steps.
+    raise UnknownRevisionError(rev, near=_near(database, prefix), reason=reason, deleted=gone if rev == prefix else "")
 
 
 def _commits_by_prefix(database: Database, prefix: str) -> list[Commit]:
@@ -155,7 +163,7 @@ def _at_position(database: Database, rev: str, base: str, step: Moves | At, bran
     reflog = database.reflog(ref)
     position = reflog.at(step.count) if isinstance(step, Moves) else next((each for each in reflog if each.time <= step.time), None)
     if position is None:
-        reason = f"it has moved only {len(reflog) - 1} times" if isinstance(step, Moves) else "it did not exist then"
+        reason = _moves(len(reflog) - 1) if isinstance(step, Moves) else "it did not exist then"
         raise UnknownRevisionError(rev, reason=reason)
     if position.commit is None:
         raise UnknownRevisionError(rev, reason=f"{name!r} was deleted then")

@@ -58,11 +58,12 @@ def dtype_data(dtype: np.dtype[Any]) -> Any:
 
 
 def _is_same(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
-    """Whether two dtypes are equal, and aligned alike, which equality does not say."""
+    """Whether two dtypes are equal, aligned alike, and of one class of records: equality says neither of the last two."""
     fields_a, fields_b = (list((dtype.fields or {}).values()) for dtype in (a, b))
     return (
         a == b
         and a.isalignedstruct == b.isalignedstruct
+        and (a.type is b.type or a.kind != "V")
         and (a.base is a or _is_same(a.base, b.base))
         and all(_is_same(x[0], y[0]) for x, y in zip(fields_a, fields_b, strict=True))
     )
@@ -126,4 +127,5 @@ def read_scalar(descr: Any, data: bytes) -> Any:
     if dtype.kind in "SU" and len(data) == dtype.itemsize:
         # As an element of an array they would lose the NULs at their end.
         return np.bytes_(data) if dtype.kind == "S" else np.str_(data.decode(_UTF_32[dtype.str[0]], "surrogatepass"))
-    return np.frombuffer(data, dtype)[0]
+    # A record is a view of its bytes, through which it can be changed in place.
+    return np.frombuffer(bytearray(data) if dtype.kind == "V" else data, dtype)[0]

@@ -158,12 +158,15 @@ def _pickler_class() -> Any:
     import cloudpickle  # 30 ms, and most states are data
 
     class ObjectPickler(cloudpickle.Pickler):  # type: ignore[misc]
-        """cloudpickle, which refuses open files and pickles exceptions so that they can be read."""
+        """cloudpickle, which refuses open files and views of memory, and pickles exceptions so that they can be read."""
 
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, io.IOBase) and not isinstance(value, io.StringIO | io.BytesIO):
                 # cloudpickle would store the content of a text file, and a name for a standard stream.
                 raise TypeError(f"cannot pickle an open file ({type(value).__name__})")
+            if isinstance(value, memoryview):
+                # cloudpickle would store bytes, whose type, format and shape are others.
+                raise TypeError("cannot pickle a memoryview; store bytes(view), or what it is a view of")
             reduced = reduce_exception(value)
             return super().reducer_override(value) if reduced is NotImplemented else reduced
 
