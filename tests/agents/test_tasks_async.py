@@ -12,7 +12,7 @@ import pytest
 
 import versioned_state
 from tests.support.concurrent_stores import ActsBeforeCall
-from tests.support.event_loop import in_event_loop
+from tests.support.event_loop import in_event_loop, times_out_after
 from tests.support.watched_stores import Watched
 from versioned_state import Live, Memory, Versioned, checkpoint, current_state, emit, events, task
 from versioned_state.agents.events.classes import ActionEvent, TaskStartEvent
@@ -113,9 +113,13 @@ async def test_a_cancelled_call_is_restored_and_recorded():
 
 @in_event_loop
 async def test_a_timeout_within_the_call_and_around_it():
+    begun = asyncio.Event()
+
     @task
     async def slow(*, inside: bool) -> None:
         current_state()["x"] = 1
+        if not inside:
+            begun.set()
         async with asyncio.timeout(0 if inside else None):
             await asyncio.Event().wait()
 
@@ -124,7 +128,7 @@ async def test_a_timeout_within_the_call_and_around_it():
         await slow(inside=True, state=state)
     assert state.head.meta["outcome"] == "timeout"
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
+        async with times_out_after(begun):
             await slow(inside=False, state=state)
     assert state.head.meta["outcome"] == "cancelled"
     assert not state

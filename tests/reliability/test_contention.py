@@ -36,14 +36,21 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     return SHARED[request.param](request, tmp_path)
 
 
-def write(opener: Opener, name: str, rounds: int, acknowledgements: Path, *, begin: float = 0, pause: float = 0) -> None:
-    """Rounds to keys of its own, from where it, or the one of this name before it, left off; each written down once acknowledged."""
+def write(
+    opener: Opener, name: str, rounds: int, acknowledgements: Path, *, begin: float = 0, pause: float = 0, last: Path | None = None
+) -> None:
+    """Rounds to keys of its own, from where it, or the one of this name before it, left off; each written down once acknowledged.
+
+    The last round waits until the file ``last`` is there.
+    """
     time.sleep(max(begin - time.monotonic(), 0))
     log = os.open(acknowledgements, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     with Versioned(opener()) as state:
         own = state.setdefault(name, [])
         while len(own) < rounds:
             n = len(own)
+            while last and n == rounds - 1 and not last.exists():
+                time.sleep(0.001)
             own.append(n)
             state.namespace(name)["last"] = n
             while True:
@@ -115,11 +122,16 @@ def test_processes_that_are_stopped_and_killed_in_short(tmp_path, opener):
 def disturb(opener: Opener, names: list[str], rounds: int, folder: Path, *, pause: float, stop: float) -> int:
     """Let writers write, and stop or kill one of them every `pause` seconds; returns how many were killed.
 
-    The first one is killed. They pause as well, or a fast store would have all of it before that.
+    The first one is killed, and none of them ends before that. They pause as well, or a fast store would have most of it before that.
     """
     dice = random.Random(3)
     Versioned(opener()).close()
-    running = {name: fork(partial(write, opener, name, rounds, folder / name, pause=pause / 2)) for name in names}
+    first_kill = folder / "first kill"
+
+    def begin(name: str) -> int:
+        return fork(partial(write, opener, name, rounds, folder / name, pause=pause / 2, last=first_kill))
+
+    running = {name: begin(name) for name in names}
     killed = 0
     while running:
         time.sleep(dice.random() * 2 * pause)
@@ -138,7 +150,8 @@ def disturb(opener: Opener, names: list[str], rounds: int, folder: Path, *, paus
             if os.WIFSIGNALED(status):
                 assert os.WTERMSIG(status) == signal.SIGKILL
                 killed += 1
-                running[name] = fork(partial(write, opener, name, rounds, folder / name, pause=pause / 2))
+                first_kill.touch()
+                running[name] = begin(name)
             else:
                 assert os.WEXITSTATUS(status) == 0
     return killed

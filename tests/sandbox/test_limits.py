@@ -42,13 +42,20 @@ def hasty(sandbox: BaseSandbox, seconds: float) -> Iterator[None]:
     sandbox._timeout = before
 
 
+TRIES = (0.4, 3, 15)
+"""Limits of time, in seconds, to try in turn: a busy machine may not begin within the first, or not answer an interrupt in time."""
+
+
 def test_a_cell_that_takes_too_long_is_interrupted_and_its_names_stay(make: Callable[..., BaseSandbox]):
     with make() as sandbox:
-        sandbox.run_ipython_cell("x = 1")
-        with hasty(sandbox, 0.5):
-            shown = sandbox.run_ipython_cell("print('so far')\nwhile True: pass")
+        for seconds in TRIES:
+            sandbox.run_ipython_cell("x = 1")
+            with hasty(sandbox, seconds):
+                shown = sandbox.run_ipython_cell("print('so far')\nwhile True: pass")
+            if "so far" in shown and "names are lost" not in shown:
+                break
         assert shown.startswith("so far\n")
-        assert shown.endswith("KeyboardInterrupt\n[stopped: the limit of time of 0.5 s]")
+        assert shown.endswith(f"KeyboardInterrupt\n[stopped: the limit of time of {seconds} s]")
         assert sandbox.run_ipython_cell("x") == "1"
 
 
@@ -73,9 +80,12 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children():
     known = mark()
     with BaseSandbox() as sandbox:
         sandbox.run_ipython_cell("x = 1")
-        with hasty(sandbox, 0.4):
-            shown = sandbox.run_shell_command(f"trap '' INT TERM; echo began; sleep {known}; sleep {known}")
-        assert shown == "began\n[stopped: the limit of time of 0.4 s]"
+        for seconds in TRIES:
+            with hasty(sandbox, seconds):
+                shown = sandbox.run_shell_command(f"trap '' INT TERM; echo began; sleep {known}; sleep {known}")
+            if "began" in shown:
+                break
+        assert shown == f"began\n[stopped: the limit of time of {seconds} s]"
         assert wait_for(lambda: marked(known) == [])
         assert sandbox.run_ipython_cell("x") == "1"
 

@@ -97,12 +97,11 @@ def test_an_interrupted_base_sandbox(step: str, long_run: bool, tmp_path: Path, 
             assert sandbox.run_ipython_cell("6 * 7") == "42"
         sandbox.close()
 
-    files = open_files()
     trace = Trace()
     run(trace, mark())
     lines = range(1, trace.count + 1)
     for line in sorted(random.sample(lines, min(60 if long_run else 1, len(lines)))):
-        known = mark()
+        known, files = mark(), open_files()
         trace = Trace(at=line)
         run(trace, known)
         gc.collect()

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.event_loop import in_event_loop
 from tests.support.servers.redis import RedisServer
+from tests.support.services.gate import until
 from versioned_state import Memory
 from versioned_state.errors import BranchMovedError, ServiceNotStartedError, StorageError, UnreachableStoreError
 from versioned_state.services.agent_state import InMemoryStateService, StateService
@@ -130,9 +131,11 @@ class Gate(Wrapper):
         super().__init__(store)
         self.open = threading.Event()
         self.open.set()
+        self.reached = threading.Event()
         self.fails: list[StorageError] = []
 
     def apply(self, *args: Any, **kwargs: Any) -> bool:
+        self.reached.set()
         assert self.open.wait(20)
         if self.fails:
             raise self.fails.pop()
@@ -207,8 +210,9 @@ async def test_a_state_that_changes_while_its_session_is_erased_is_not_saved_wit
         await other.delete_user("u")  # with what the next save would share
         state["round"] = 3
         gate.open.clear()
+        gate.reached.clear()
         saving = asyncio.ensure_future(one.save_state("u", state))
-        await asyncio.sleep(0.01)
+        await until(gate.reached.is_set)
         state["round"] = "after the call"
         gate.open.set()
         with pytest.raises(BranchMovedError, match="nothing was saved"):

@@ -1,9 +1,10 @@
-"""Tests that are coroutine functions."""
+"""Tests that are coroutine functions, and time limits that end once an event has come."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -18,3 +19,19 @@ def in_event_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, N
         asyncio.run(test(*args, **kwargs))
 
     return run
+
+
+@asynccontextmanager
+async def times_out_after(event: asyncio.Event) -> AsyncIterator[None]:
+    """A block under ``asyncio.timeout`` that times out once the event has come, however long a busy machine takes until then."""
+    async with asyncio.timeout(None) as limit:
+
+        async def end() -> None:
+            await event.wait()
+            limit.reschedule(0)
+
+        ending = asyncio.ensure_future(end())
+        try:
+            yield
+        finally:
+            ending.cancel()

@@ -8,7 +8,7 @@ from threading import Event, get_ident
 
 from versioned_state.storage import KVStore, Wrapper
 
-PATIENCE_S = 5
+PATIENCE_S = 20
 """After this long a test has failed: something that should have happened did not."""
 
 
