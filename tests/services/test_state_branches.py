@@ -7,7 +7,6 @@ import pytest
 from tests.support.event_loop import in_event_loop
 from versioned_state import Memory, Repository, Versioned, branch_name
 from versioned_state.services.agent_state import InMemoryStateService, StateService
-from versioned_state.services.agent_state.rounds import Rounds
 from versioned_state.storage import Cache, Counting
 
 
@@ -182,52 +181,3 @@ async def test_a_save_is_one_request_of_the_store() -> None:
             store.reset()
             await service.save_state("u", {"messages": [dict(each) if type(each) is dict else each for each in messages], "turn": turn})
             assert store.counts.round_trips == store.counts.applies == 1
-
-
-def test_rounds_in_steps_are_one_entry() -> None:
-    def runs(*numbers: int) -> int:
-        rounds = Rounds()
-        for height, number in enumerate(numbers, 1):
-            rounds = rounds.settled(height - 1).at(number, height)
-        kept = list(dict.fromkeys(reversed(numbers)))
-        assert list(rounds) == sorted(kept)
-        assert all(rounds.height(number) == len(numbers) - list(reversed(numbers)).index(number) for number in kept)
-        assert len(rounds) == len(kept)
-        return len(rounds.runs)
-
-    assert runs(*range(1, 1000)) == 1
-    assert runs(*range(0, 1000, 10)) == 1
-    assert runs(9, 6, 3, 0) == 1
-    assert runs(1, 2, 3, 2, 4, 5) == 3
-    assert runs(10, 20, 3) == 2
-    assert runs(5, 5, 5) == 1
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_any_rounds_are_as_a_dict_has_them(seed: int) -> None:
-    import random
-
-    draw = random.Random(seed)
-    rounds, model = Rounds(), dict[int, int]()
-    current: int | None = None
-    for height in range(1, 120):
-        if current is not None:
-            model[current] = height - 1
-        rounds = rounds.settled(height - 1)
-        number = draw.choice([draw.randrange(12), max(model, default=0) + draw.choice((1, 1, 1, 3))])
-        if draw.random() < 0.2 and model:
-            gone = draw.choice(list(model))
-            rounds = rounds.without(gone)
-            del model[gone]
-            current = None if current == gone else current
-            if current is None:
-                continue
-        current = number
-        rounds = rounds.at(number, height)
-        model[number] = height
-        assert list(rounds) == sorted(model)
-        assert {each: rounds.height(each) for each in range(-2, max(model) + 3)} == {
-            each: model.get(each) for each in range(-2, max(model) + 3)
-        }
-        assert rounds.latest == max(model)
-        assert rounds.current == current

@@ -22,7 +22,11 @@ NAMESPACE = b"n"
 ENGINE = b"e"
 
 ROUNDS = ENGINE + b"rounds"
-"""The rounds of a session. They are places on the line of commits of one branch, so a merge keeps those of the line that goes on."""
+OLDER_ROUNDS = ENGINE + b"rounds/older"
+"""The rounds of a session: which it has, and where."""
+
+OF_A_LINE = frozenset({ROUNDS, OLDER_ROUNDS})
+"""Keys that name places on the line of commits of one branch, so a merge keeps those of the line that goes on."""
 
 
 def user_key(key: str) -> bytes:

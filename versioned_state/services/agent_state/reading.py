@@ -29,7 +29,7 @@ def rounds_at(database: Database, head: Commit) -> Rounds:
 
 def has_rounds(database: Database, head: Commit) -> bool:
     """Whether a session has a round at a head. Without one it is not listed."""
-    return bool(rounds_at(database, head).runs)
+    return bool(rounds_at(database, head))
 
 
 def count_sessions(repository: Repository, prefix: str, *, but: str) -> int:

@@ -1,26 +1,28 @@
 """``Rounds``: which rounds a session has, and at which heights of its branch their commits are. Layer: services.
 
 It lies in the state beside the user's keys, so it moves with the branch: after ``undo`` or on a fork, the rounds are those of that head.
-Heights stay as they are when history is rewritten, which ids do not. Rounds in steps are one entry, however many they are::
+Heights stay as they are when history is rewritten, which ids do not. Rounds in steps are one run, however many they are::
 
     saved 1, 2, 3, …, 900    (1, +1, height 1, 900)
     saved 10, 20, 3          (10, +10, height 1, 2) (3, +1, height 3, 1)
+
+A few runs are a list in the root, which every save writes. Beyond that they go into a tree (``older_rounds``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, LimitExceededError
-from versioned_state.repository.history.commit import Commit
+from versioned_state.services.agent_state.older_rounds import NO_OLDER, OlderRounds, Run, older_rounds
 from versioned_state.state.branch.hooks import Hook
-from versioned_state.values.cells import ENTRY_INLINE
+from versioned_state.values.cells import ENTRY_INLINE, pack
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.inline import plain_cell
-from versioned_state.values.keys import ROUNDS
+from versioned_state.values.keys import OLDER_ROUNDS, ROUNDS
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, find
@@ -28,31 +30,9 @@ from versioned_state.values.trees.tree import Tree, find
 LARGEST: Final = (1 << 63) - 1
 """The largest number of a round."""
 
-
-class _Run(NamedTuple):
-    """Rounds that were saved one after another: ``first``, ``first + step``, … at ``height``, ``height + 1``, and so on."""
-
-    first: int
-    step: int
-    height: int
-    length: int
-
-    @property
-    def last(self) -> int:
-        return self.first + (self.length - 1) * self.step
-
-    @property
-    def greatest(self) -> int:
-        return max(self.first, self.last)
-
-    def place(self, number: int) -> int | None:
-        """The place of a round in the run, or None."""
-        index, rest = divmod(number - self.first, self.step)
-        return index if not rest and 0 <= index < self.length else None
-
-    def part(self, start: int, end: int) -> list[_Run]:
-        """The rounds from one place to another, as a run; none if there are none."""
-        return [_Run(self.first + start * self.step, self.step, self.height + start, end - start)] if start < end else []
+_LIST_BYTES: Final = 96
+"""Packed bytes of the runs that stay in the list: with what is beside them, it is about what a root holds inline. Some six runs of numbers
+as large as time stamps; the tree is written once for them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +42,27 @@ class Rounds:
     Attributes:
         current: the round that was written last. Commits above it, made by hand, belong to it. None if there is none.
         session_id: the session, if the name of its branch does not tell.
-        runs: in the order in which they were saved.
+        runs: in the order in which they were saved; the last one has the current round.
+        older: the rounds that are not in a run.
     """
 
     current: int | None = None
     session_id: str | None = None
-    runs: tuple[_Run, ...] = ()
+    runs: tuple[Run, ...] = ()
+    older: OlderRounds = NO_OLDER
 
     @property
     def latest(self) -> int | None:
         """The highest round, or None."""
-        return max((run.greatest for run in self.runs), default=None)
+        latest = max((run.greatest for run in self.runs), default=-1)
+        return None if (highest := max(latest, self.older.latest)) < 0 else highest
 
     def __iter__(self) -> Iterator[int]:
         """The numbers, in order."""
-        return iter(sorted(run.first + place * run.step for run in self.runs for place in range(run.length)))
+        return iter(sorted((*self.older, *(number for run in self.runs for number in run.numbers()))))
 
     def __len__(self) -> int:
-        return sum(run.length for run in self.runs)
+        return sum(run.length for run in self.runs) + len(self.older)
 
     def __contains__(self, number: object) -> bool:
         return type(number) is int and self.height(number) is not None
@@ -90,15 +73,12 @@ class Rounds:
             index = run.place(number)
             if index is not None:
                 return run.height + index
-        return None
+        return self.older.height(number)
 
-    def without(self, number: int) -> Rounds:
-        """The rounds but for one."""
-        runs: list[_Run] = []
-        for run in self.runs:
-            index = run.place(number)
-            runs += [run] if index is None else run.part(0, index) + run.part(index + 1, run.length)
-        return replace(self, runs=tuple(runs), current=None if self.current == number else self.current)
+    def without(self, *numbers: int) -> Rounds:
+        """The rounds but for some, which need not be there."""
+        runs = tuple(part for run in self.runs for part in run.without(numbers))
+        return replace(self, runs=runs, older=self.older.without(numbers), current=None if self.current in numbers else self.current)
 
     def settled(self, head: int) -> Rounds:
         """The rounds before a new commit on a head of that height: the current round ends there."""
@@ -109,39 +89,62 @@ class Rounds:
 
     def at(self, number: int, height: int) -> Rounds:
         """The rounds with another one, which becomes the current round, at a height above all others."""
-        runs = self.without(number).runs
+        rest = self.without(number)
+        runs = rest.runs
         if runs:
             *others, last = runs
             follows = last.height + last.length == height
             if follows and last.length == 1:
-                return replace(self, current=number, runs=(*others, _Run(last.first, number - last.first, last.height, 2)))
+                return replace(rest, current=number, runs=(*others, Run(last.first, number - last.first, last.height, 2)))
             if follows and last.last + last.step == number:
-                return replace(self, current=number, runs=(*others, last._replace(length=last.length + 1)))
-        return replace(self, current=number, runs=(*runs, _Run(number, 1, height, 1)))
+                return replace(rest, current=number, runs=(*others, last._replace(length=last.length + 1)))
+        return replace(rest, current=number, runs=(*runs, Run(number, 1, height, 1)))
 
-    def cell(self, nodes: Nodes) -> bytes:
-        """The stored form."""
-        flat = [number for run in self.runs for number in run]
-        value = [self.current, self.session_id, *flat]
+    def stored(self, nodes: Nodes) -> tuple[Rounds, dict[bytes, bytes | None]]:
+        """The rounds as a commit has them, and the cells of its root for them. New nodes are staged in ``nodes``."""
+        runs, older = self.runs, self.older
+        beyond: set[Run] = set()
+        if len(runs) > _FEW and len(pack(_flat(runs))) > _LIST_BYTES:
+            *others, last = runs
+            kept = max(others, key=lambda run: run.entries)
+            beyond = {*others} - {kept}
+            runs = (kept, last)
+        cells: dict[bytes, bytes | None] = {}
+        if beyond or older.gone:
+            older = older.stored(nodes, beyond)
+            cells[OLDER_ROUNDS] = older.cell
+        value = [self.current, self.session_id, *_flat(runs), *((older.count, older.greatest) if older.count else ())]
         cell = plain_cell(value)
-        return cell if cell is not None and len(cell) <= ENTRY_INLINE else Encoder(nodes).encode_at(value, ENTRY_INLINE)
+        cells[ROUNDS] = cell if cell is not None and len(cell) <= ENTRY_INLINE else Encoder(nodes).encode_at(value, ENTRY_INLINE)
+        return replace(self, runs=runs, older=older), cells
 
+
+_FEW: Final = 2
+"""Runs that stay in the list in any case: the one that grows, and the one that takes most entries of the tree."""
 
 NO_ROUNDS: Final = Rounds()
 
 
+def _flat(runs: tuple[Run, ...]) -> list[int]:
+    return [number for run in runs for number in run]
+
+
 def rounds_of(nodes: Nodes, tree: Tree) -> Rounds:
-    """The rounds that the root of a commit has. Raises ``CorruptObjectError`` if they do not read."""
+    """The rounds that the root of a commit has. Raises ``CorruptObjectError`` if they do not read. ``nodes`` also read the older ones."""
     cell = find(nodes, tree, ROUNDS) if tree.count else None
     if cell is None:
         return NO_ROUNDS
     value: Any = Decoder(nodes).decode(cell)
     if type(value) is list and len(value) >= 2:
         current, session_id, *flat = value
-        if len(flat) % 4 == 0 and all(type(each) is int for each in flat):
-            runs = tuple(_Run(*flat[at : at + 4]) for at in range(0, len(flat), 4))
+        if all(type(each) is int for each in flat) and len(flat) % 4 in (0, 2):
+            older = NO_OLDER
+            if len(flat) % 4:
+                *flat, count, greatest = flat
+                older = older_rounds(nodes, find(nodes, tree, OLDER_ROUNDS), count, greatest)
+            runs = tuple(Run(*flat[at : at + 4]) for at in range(0, len(flat), 4))
             if all(run.step and run.length > 0 for run in runs):
-                return Rounds(current, session_id, runs)
+                return Rounds(current, session_id, runs, older)
     raise CorruptObjectError("(the rounds of a session)", "they do not read")
 
 
@@ -163,12 +166,10 @@ class RoundsHook(Hook):
 
     Attributes:
         rounds: those of the next commit; None if it is not a save.
-        known: the last head whose rounds were read, and these.
     """
 
     def __init__(self) -> None:
         self.rounds: Rounds | None = None
-        self.known: tuple[Commit, Rounds] | None = None
 
     def amend(self, nodes: Nodes, tree: Tree, keys: object) -> Tree:
-        return tree if self.rounds is None else edit_map(nodes, tree, {ROUNDS: self.rounds.cell(nodes)})
+        return tree if self.rounds is None else edit_map(nodes, tree, self.rounds.stored(nodes)[1])

@@ -106,9 +106,7 @@ def _time_of(state: Versioned, head: Commit, number: int) -> int:
 
 def _without(state: Versioned, head: Commit, rounds: Rounds, numbers: list[int]) -> Rounds:
     """The rounds without some, for a commit on the head. If that is one of them, the handle gets the content of the highest one left."""
-    left = rounds.settled(head.height)
-    for number in numbers:
-        left = left.without(number)
+    left = rounds.settled(head.height).without(*numbers)
     if rounds.current in numbers:
         latest = left.latest
         commit = None if latest is None else commit_of(state.repository.database, head, latest)
@@ -127,7 +125,7 @@ def _commit(state: Versioned, session: Session, prepare: _Prepare) -> Rounds | N
         if attempt or _seems_over(state):
             _take_in(state)
         head = state.head
-        rounds = hook.known[1] if hook.known is not None and hook.known[0] == head else rounds_at(database, head)
+        rounds = rounds_at(database, head)
         try:
             prepared = prepare(head, rounds)
         except QuotaExceededError:
@@ -141,12 +139,11 @@ def _commit(state: Versioned, session: Session, prepare: _Prepare) -> Rounds | N
         made, meta = prepared
         hook.rounds = made = session.named(made)
         try:
-            commit = state.commit(meta=meta, allow_empty=True, on_moved="refuse")
+            state.commit(meta=meta, allow_empty=True, on_moved="refuse")
         except BranchMovedError:
             continue
         finally:
             hook.rounds = None
-        hook.known = commit, made
         return made
     raise BranchMovedError(state.branch, expected=state.head.id, actual=None, remains="nothing was saved", hint="save again")
 

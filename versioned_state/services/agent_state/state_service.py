@@ -204,7 +204,7 @@ class VersionedStateService(StoreService, StateService):
                 id = id_of(info.name.removeprefix(prefix))
                 if id is None:
                     id = rounds.session_id  # on a fork, until a save, it is that of the other session
-                if rounds.runs and id is not None and self.branch(user_id, id) == info.name:
+                if rounds and id is not None and self.branch(user_id, id) == info.name:
                     found.append(id)
             return sorted(found)
 

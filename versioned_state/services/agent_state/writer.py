@@ -37,7 +37,7 @@ from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.detection.baselines import Baseline
 from versioned_state.values.encode.encoder import Encoder
-from versioned_state.values.keys import ROUNDS, USER, user_key
+from versioned_state.values.keys import USER, user_key
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import NodeCache, Nodes
 from versioned_state.values.trees.tree import iter_items, rank
@@ -222,7 +222,7 @@ class SessionHandle(Versioned):
         head = handle.head
         if head != self._content_of or is_over(self.repository.database, handle.ref, head) or not self._is_at_rest():
             return None
-        if self._rounds is None or self._rounds[0] != head or not self._rounds[1].runs:  # without a round it is not counted as a session
+        if self._rounds is None or self._rounds[0] != head or not self._rounds[1]:  # without a round it is not counted as a session
             return None
         save = self._begun(session, encoded, number, max_rounds)
         self._nodes.bind(encoded.staging)
@@ -276,10 +276,10 @@ class SessionHandle(Versioned):
             raise QuotaExceededError("the number of a round", limit=LARGEST)
         if save.max_rounds is not None and len(rounds) >= save.max_rounds and chosen not in rounds:
             raise QuotaExceededError("the number of rounds of a session", limit=save.max_rounds)
-        save.rounds = save.session.named(rounds.settled(parent.height).at(chosen, parent.height + 1))
+        made = save.session.named(rounds.settled(parent.height).at(chosen, parent.height + 1))
+        save.rounds, cells = made.stored(self._nodes)
         changes = self._changes(save.encoded, parent)
-        cells: dict[bytes, bytes | None] = {key: cell for key, (_, cell) in changes.items()}
-        cells[ROUNDS] = save.rounds.cell(self._nodes)
+        cells.update((key, cell) for key, (_, cell) in changes.items())
         tree = save.staged.tree = edit_map(self._nodes, parent.tree, cells)
         return self.repository.database.write_commit(
             tree,

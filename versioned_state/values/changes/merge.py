@@ -24,7 +24,7 @@ from versioned_state.values.cells import MAX_KEY, Code, array_header, code_of, i
 from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps, diff_sequences
 from versioned_state.values.containers import Container, Head, container_of, order_keys, typed_parts
 from versioned_state.values.encode.compose import LIMITS, Composer
-from versioned_state.values.keys import ROUNDS, is_internal
+from versioned_state.values.keys import OF_A_LINE, is_internal
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.series import merge_series
 from versioned_state.values.trees.edit import edit_map, splice_cells
@@ -107,7 +107,7 @@ class Merger:
         changed = self._changed(base, ours, theirs)
         changes = self._entries((each for each in changed if not is_internal(each[0])), path_of)
         for key, b, o, t in changed:
-            if key == ROUNDS:
+            if key in OF_A_LINE:
                 if on_top:
                     changes[key] = t
             elif is_internal(key):  # no policy and no person decides about these
