@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.exact import exact
 from versioned_state import Memory, OnMoved, Repository, Versioned
-from versioned_state.errors import BranchMovedError, MergeConflictError
+from versioned_state.errors import BranchMovedError, MergeConflictError, MissingObjectError
 
 NOW = timedelta(0)
 
@@ -203,3 +203,18 @@ def test_a_handle_goes_on_after_a_purge(own):
         b"secret" in raw
         for raw in (state.repository.database.objects.read(a) for a in state.repository.database.objects.iter_addresses(""))
     )
+
+
+@pytest.mark.parametrize("call", [lambda state: list(state.log()), lambda state: state.fork("idea"), lambda state: state.blame("a")])
+def test_after_a_purge_the_error_of_an_old_commit_says_that_refresh_leads_on(call):
+    state = Versioned()
+    state.update(a=[1], secret=1)
+    state.commit()
+    state["b"] = "x" * 3000
+    state.commit()
+    state.repository.purge("secret")
+    with pytest.raises(MissingObjectError) as raised:
+        call(state)
+    assert "refresh()" in raised.value.hint
+    state.refresh()
+    call(state)

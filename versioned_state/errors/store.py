@@ -121,7 +121,10 @@ class MissingObjectError(StorageError):
     """
 
     def __init__(self, id: str, kind: str = "object") -> None:
-        super().__init__(f"{kind} {id} is missing from the store", hint="restore it from a backup or another copy")
+        super().__init__(
+            f"{kind} {id} is missing from the store",
+            hint="if purge or gc erased it, refresh() the state that is at an old commit; else restore it from a backup or another copy",
+        )
         self.id = id
         self.kind = kind
 
