@@ -21,7 +21,7 @@ from versioned_state.errors import (
     StoreBusyError,
 )
 from versioned_state.objects.keys import GC
-from versioned_state.repository.maintenance.gc import TAKEOVER_US
+from versioned_state.repository.maintenance.gc.collector import TAKEOVER_US
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.storage import Fault, Faulty, InjectedCrash, Wrapper
 
@@ -29,7 +29,7 @@ from versioned_state.storage import Fault, Faulty, InjectedCrash, Wrapper
 @pytest.mark.parametrize("crash", [False, True], ids=["fails", "crashes"])
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.value)
 def test_gc_that_fails_at_any_call_leaves_a_whole_store(fault, crash, monkeypatch):
-    monkeypatch.setattr("versioned_state.repository.maintenance.gc._BATCH", 40)
+    monkeypatch.setattr("versioned_state.repository.maintenance.gc.collector._BATCH", 40)
     for k in itertools.count(1):
         store = Memory()
         prepare(store)
@@ -52,7 +52,7 @@ def test_gc_that_fails_at_any_call_leaves_a_whole_store(fault, crash, monkeypatc
 
 def test_a_gc_whose_place_was_taken_deletes_nothing_more(monkeypatch):
     """It sleeps before any of its calls; meanwhile another gc runs, and a writer puts back what both took for garbage."""
-    monkeypatch.setattr("versioned_state.repository.maintenance.gc._BATCH", 40)
+    monkeypatch.setattr("versioned_state.repository.maintenance.gc.collector._BATCH", 40)
     stopped = 0
     for k in itertools.count(1):
         store = Memory()

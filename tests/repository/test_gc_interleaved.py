@@ -107,7 +107,7 @@ def test_gc_runs_before_each_call_of_a_writer(name, flush_at, monkeypatch):
 def test_a_sweep_in_many_batches_beside_a_large_commit(monkeypatch):
     """The writer's objects go ahead, and gc deletes some of them: it is told, or they are sent again."""
     monkeypatch.setattr(worktree, "_FLUSH_AT", 5000)
-    monkeypatch.setattr("versioned_state.repository.maintenance.gc._BATCH", 7)
+    monkeypatch.setattr("versioned_state.repository.maintenance.gc.collector._BATCH", 7)
     for k in itertools.count(1, 3):
         store = Memory()
         prepare(store)

@@ -129,7 +129,7 @@ class Watched(Memory):
 
 def test_a_gc_that_looks_for_long_says_that_it_lives(monkeypatch):
     """And takes note of what was published meanwhile, so that the record stays short."""
-    monkeypatch.setattr("versioned_state.repository.maintenance.gc._BEAT_S", 0.0)
+    monkeypatch.setattr("versioned_state.repository.maintenance.gc.collector._BEAT_S", 0.0)
     monkeypatch.setattr("versioned_state.repository.history.reach.BATCH", 5)
     store = Watched()
     prepare(store)

@@ -14,7 +14,7 @@ from tests.support.interrupts import Interrupt, Trace
 from tests.support.watched_stores import Watched
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
-from versioned_state.repository.maintenance import gc as gc_module
+from versioned_state.repository.maintenance.gc import collector as gc_module
 
 NOW = timedelta(0)
 

@@ -110,7 +110,7 @@ CALLS: dict[str, Callable[[Repository], object]] = {
 @pytest.fixture(autouse=True)
 def _no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gc writes every two seconds that it lives, which on a busy machine would be counted too."""
-    monkeypatch.setattr("versioned_state.repository.maintenance.gc._BEAT_S", math.inf)
+    monkeypatch.setattr("versioned_state.repository.maintenance.gc.collector._BEAT_S", math.inf)
 
 
 @cache

@@ -15,7 +15,7 @@ from versioned_state.objects.address import Address
 from versioned_state.objects.keys import SHALLOW, object_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.maintenance.prune import prune
-from versioned_state.repository.maintenance.purge import purge
+from versioned_state.repository.maintenance.purge.purge import purge
 
 
 def test_nothing_of_it_is_left_and_all_else_is():

@@ -14,7 +14,7 @@ from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import BranchMovedError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import object_key
-from versioned_state.repository.maintenance.purge import purge
+from versioned_state.repository.maintenance.purge.purge import purge
 from versioned_state.storage import Fault, Faulty
 from versioned_state.storage.wrappers.faulty import InjectedFaultError
 

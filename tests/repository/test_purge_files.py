@@ -14,7 +14,7 @@ from tests.support.segments import own_bytes
 from versioned_state import Cache, Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import StoreBusyError
 from versioned_state.repository.history.signing import Signer
-from versioned_state.repository.maintenance.purge import PurgeReport, purge
+from versioned_state.repository.maintenance.purge.purge import PurgeReport, purge
 from versioned_state.storage import DiskCache, Encrypted
 
 

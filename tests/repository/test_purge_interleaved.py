@@ -14,7 +14,7 @@ from tests.support.histories import Clock
 from tests.support.personal_data import SECRET, agent, holds, messages, small
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import MissingObjectError, StoreBusyError
-from versioned_state.repository.maintenance.purge import purge
+from versioned_state.repository.maintenance.purge.purge import purge
 from versioned_state.storage import Fault, Faulty
 from versioned_state.storage.wrappers.faulty import InjectedCrash, InjectedFaultError
 
@@ -54,7 +54,7 @@ def test_a_writer_that_comes_in_between_any_two_calls_loses_nothing_and_keeps_no
 
 
 def test_a_gc_that_comes_in_between_any_two_calls_takes_nothing_that_is_needed(monkeypatch):
-    monkeypatch.setattr("versioned_state.repository.maintenance.purge._FLUSH_AT", 200)
+    monkeypatch.setattr("versioned_state.repository.maintenance.purge.rewrite._FLUSH_AT", 200)
     for k in itertools.count(1):
         store, clock = Memory(), Clock()  # one clock: by another that is far off, the gc of the purge would be taken for dead
         small(Repository(store, clock=clock))

@@ -13,7 +13,7 @@ from versioned_state import Memory, Repository, Versioned
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import object_key
 from versioned_state.repository.history.commit import ROOT_ID
-from versioned_state.repository.maintenance.purge import purge
+from versioned_state.repository.maintenance.purge.purge import purge
 
 Naive = dict[str, tuple[dict[str, Any], tuple[str, ...]]]
 """Content and parents of each commit, in the order in which they were made."""

@@ -30,7 +30,7 @@ from versioned_state.repository.history.reach import (
     references_of_tree,
     walk,
 )
-from versioned_state.repository.maintenance.gc import collect
+from versioned_state.repository.maintenance.gc.collector import collect
 from versioned_state.repository.maintenance.prune import prune
 from versioned_state.storage import Counting
 from versioned_state.values.cells import Code, extension

@@ -24,9 +24,9 @@ from versioned_state.objects.keys import GC, KEEPER_PAGES, KEEPERS, MOVED, addre
 from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.keepers import KeeperSet, groups_of
 from versioned_state.repository.history.reach import Reference, Role, walk
-from versioned_state.repository.maintenance import gc as gc_module
-from versioned_state.repository.maintenance.gc_marking import Marking
-from versioned_state.repository.maintenance.keeper_table import read_table
+from versioned_state.repository.maintenance.gc import collector as gc_module
+from versioned_state.repository.maintenance.gc.keeper_table import read_table
+from versioned_state.repository.maintenance.gc.marking import Marking
 from versioned_state.repository.refs.gc_fence import read_gc_record
 from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.storage import Counting, Fault, Faulty
@@ -276,7 +276,7 @@ def merges(store: KVStore) -> None:
 @pytest.mark.parametrize("act", [commits_there, forks_there, commits_and_forks, commits_the_same, begins_again, merges])
 def test_others_between_any_two_calls(act: Act, small, monkeypatch):
     if small:
-        monkeypatch.setattr("versioned_state.repository.maintenance.reclaim._AT_ONCE", 4)
+        monkeypatch.setattr("versioned_state.repository.maintenance.purge.reclaim._AT_ONCE", 4)
     prepared = dict(filled().store.items())
     for k in itertools.count(1):
         store = Memory()
@@ -355,7 +355,7 @@ def test_a_purge_that_has_nothing_left_to_delete_is_over_for_everybody(left, mon
     freed = Repository(probe, clock=Clock(1_750_000_000_000_000)).purge(branches="alice/1").collected
     assert freed is not None
     commits = 3  # with the keys of their notes and of the record that others share them
-    monkeypatch.setattr("versioned_state.repository.maintenance.reclaim._AT_ONCE", freed.freed + 2 * commits - left)
+    monkeypatch.setattr("versioned_state.repository.maintenance.purge.reclaim._AT_ONCE", freed.freed + 2 * commits - left)
     store = Memory()
     store.set_many(prepared)
     acts: list[Act] = [commits_all_of_it, commits_there]
@@ -371,7 +371,7 @@ def test_a_purge_that_has_nothing_left_to_delete_is_over_for_everybody(left, mon
 
 @pytest.mark.parametrize("fault", Fault)
 def test_every_call_of_the_store_may_fail(fault: Fault, monkeypatch):
-    monkeypatch.setattr("versioned_state.repository.maintenance.reclaim._AT_ONCE", 6)
+    monkeypatch.setattr("versioned_state.repository.maintenance.purge.reclaim._AT_ONCE", 6)
     prepared = dict(filled().store.items())
     others = {name: each for name, each in contents(filled().store).items() if not name.startswith("alice")}
     for k in itertools.count(1):

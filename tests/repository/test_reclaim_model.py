@@ -11,14 +11,15 @@ from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.worlds import PATTERNS, World, is_fast
 from versioned_state import Repository
 from versioned_state.errors import StateError
-from versioned_state.repository.maintenance import gc as gc_module, reclaim as reclaim_module
+from versioned_state.repository.maintenance.gc import collector as gc_module
+from versioned_state.repository.maintenance.purge import reclaim as reclaim_module
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc_module, "_BEAT_S", 1e9)
     monkeypatch.setattr("versioned_state.repository.history.reach.BATCH", 16)
-    monkeypatch.setattr("versioned_state.repository.maintenance.keeper_table._PER_PAGE", 4)
+    monkeypatch.setattr("versioned_state.repository.maintenance.gc.keeper_table._PER_PAGE", 4)
     monkeypatch.setattr(reclaim_module, "_AT_ONCE", 9)
 
 

@@ -14,7 +14,7 @@ from tests.support.histories import Clock
 from tests.support.strategies import make_large
 from versioned_state import Cache, Commit, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import StateError
-from versioned_state.repository.maintenance.purge import PurgeReport
+from versioned_state.repository.maintenance.purge.purge import PurgeReport
 
 
 def is_fast(report: PurgeReport) -> bool:

@@ -1,4 +1,4 @@
-"""The kind and the address of an object. Layer: objects.
+"""The kinds and the addresses of objects. Layer: objects.
 
 An object's raw bytes begin with its kind, so the address, taken over all of them, never lets one kind pass for another.
 """

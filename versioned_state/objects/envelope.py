@@ -1,8 +1,8 @@
 """The stored form of an object: compressed if that helps, as a zstd frame that says its raw length. Layer: objects.
 
-The envelope is outside the address, so it may change (another level, another algorithm) and no hash with it. An object may be stored *in
-segments*: its envelope names other objects, each with a part of the raw bytes, and has the rest of them. So a leaf that grows by an
-element does not store the others again. A segment is never in segments itself, and which segments an object has follows from its raw bytes.
+The address does not cover the envelope, so another compression level or algorithm changes no hash. An object may be stored *in segments*:
+its envelope names other objects that hold parts of the raw bytes, and contains the remaining bytes. So a leaf that grows by one element
+does not store the others again. A segment is never stored in segments itself, and the raw bytes alone determine the segments.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _LEVEL = 1
 
 
 class _Codecs(threading.local):
-    """zstd contexts are not to be shared by threads, and are too dear to make for each object."""
+    """zstd contexts, one set for each thread: threads must not share them, and making one for each object would cost too much."""
 
     def __init__(self) -> None:
         self.compress = ZstdCompressor(level=_LEVEL, write_checksum=False).compress
-        # No frame may ask for a window beyond an object's own size.
+        # A frame must not require a window larger than an object.
         self.decompress = ZstdDecompressor(max_window_size=2 * MAX_OBJECT).decompress
 
 
@@ -73,7 +73,7 @@ class Segmented(bytes):
     Attributes:
         head: how many bytes precede the first segment.
         segments: they follow each other.
-        tail: where the last one ends. The bytes behind it are in the envelope, as those of the head are.
+        tail: where the last segment ends. The bytes after it are in the envelope, like those of the head.
     """
 
     head: int
@@ -99,7 +99,7 @@ def segment_of(content: bytes) -> bytes:
 
 
 def seal(raw: bytes) -> bytes:
-    """Raw bytes to stored bytes. Raises ``LimitExceededError`` above ``MAX_OBJECT``."""
+    """Convert raw bytes to stored bytes. Raises ``LimitExceededError`` above ``MAX_OBJECT``."""
     size = len(raw)
     if size > MAX_OBJECT:
         raise LimitExceededError(f"an object of {size} bytes", limit=MAX_OBJECT)
@@ -160,12 +160,12 @@ def join(stored: bytes, names: list[Address], segments: Mapping[Address, bytes])
 
 
 def unseal_segment(stored: bytes) -> bytes:
-    """Stored bytes of a segment to raw bytes. Raises ``ValueError``, also for bytes that are too many for a segment."""
+    """Convert the stored bytes of a segment to raw bytes. Raises ``ValueError``, also if they are too long for a segment."""
     return unseal(stored, limit=MAX_SEGMENT)
 
 
 def unseal(stored: bytes, *, limit: int = MAX_OBJECT) -> bytes:
-    """Stored bytes to raw bytes, of an object that is stored whole.
+    """Convert the stored bytes of an object that is stored whole to raw bytes.
 
     The length is checked before memory is taken.
 
@@ -178,7 +178,7 @@ def unseal(stored: bytes, *, limit: int = MAX_OBJECT) -> bytes:
     if form == _ZSTD:
         frame = stored[1:]
         try:
-            # Memory is taken by the size that the frame gives, so it must give one, and within the limit.
+            # zstd allocates the size that the frame states, so the frame must state one, within the limit.
             size = frame_content_size(frame)
             if not 0 <= size <= limit:
                 raise ValueError(f"it says that it has {size} raw bytes; the limit is {limit}")

@@ -1,4 +1,4 @@
-"""The keys under which everything lies in a ``KVStore``. Nobody else formats a key. Layer: objects.
+"""The keys of a ``KVStore``, and the functions that format and parse them. No other module formats a key. Layer: objects.
 
 =============================  ==========================================================
 key                            value
@@ -20,7 +20,7 @@ key                            value
 ``gc-marks/<8 digits>``        the marks of a gc whose time was over, for the next one
 ``moved/<16 digits>/<ref>``    a ref moved since the marking of gc with this number; ``<ref>`` is ``branch/<name>`` or ``tag/<name>``
 ``keepers``                    which marking the keepers of objects are from, and which of them were erased since
-``keepers/<16 digits>/<page>`` the keepers of the objects whose addresses begin alike: see ``maintenance/keeper_table``
+``keepers/<16 digits>/<page>`` the keepers of the objects whose addresses begin alike: see ``maintenance/gc/keeper_table``
 ``lock/<name>``                the lock of a branch: its token, who has it or had it last, and the time to live
 ``effect/<48 digits>``         an effect, under the hash of its key: begun, or done, with its result
 =============================  ==========================================================
@@ -79,7 +79,7 @@ _PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, KEEPER_PAGES, LOCKS, MOVED, NOTES, R
 
 
 def is_record(key: str) -> bool:
-    """Whether a key that is not an object's is one of ours."""
+    """Whether a mutable key is one of the library's."""
     return key in _RECORDS or key.startswith((*_PREFIXES, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key))))
 
 
@@ -146,7 +146,7 @@ def moved_key(marking: int, key: str) -> str:
 
 
 def read_moved_key(key: str) -> tuple[int, str]:
-    """The marking, and the key of the record of the ref, in such a key. Raises ``ValueError`` for any other key."""
+    """The marking, and the key of the ref's record, in a ``moved_key``. Raises ``ValueError`` for any other key."""
     _, digits, ref = key.split("/", 2)
     return int(digits, 16), REFS + ref
 
@@ -157,7 +157,7 @@ def keeper_page_key(salt: bytes, page: int) -> str:
 
 
 def read_keeper_page_key(key: str) -> bytes:
-    """The salt in the key of such a page. Raises ``ValueError`` for any other key."""
+    """The salt in a ``keeper_page_key``. Raises ``ValueError`` for any other key."""
     return bytes.fromhex(key.split("/", 2)[1])
 
 

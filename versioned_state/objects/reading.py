@@ -32,7 +32,7 @@ class Reading:
         except DAMAGE:
             pass
         found: dict[str, bytes | StateError] = {}
-        for key in keys:  # one by one, to see which
+        for key in keys:  # one by one, to find the damaged values
             try:
                 value = self._store.get(key)
                 if value is not None:
@@ -103,7 +103,7 @@ def _value(address: Address, stored: Mapping[Address, bytes | StateError]) -> by
 
 
 def _groups(found: Mapping[Address, tuple[bytes, list[Address]]]) -> Iterator[dict[Address, tuple[bytes, list[Address]]]]:
-    """Objects that are in segments, so many at once that their segments fit in memory."""
+    """Groups of objects that are stored in segments; the segments of a group fit in memory."""
     group: dict[Address, tuple[bytes, list[Address]]] = {}
     count = 0
     for address, (value, names) in found.items():

@@ -1,4 +1,4 @@
-"""Records: the bytes of a mutable key, with a checksum over them and the key, so that neither passes for another's. Layer: objects.
+"""Records: the values of mutable keys, each with a checksum over key and value, so that no record passes for another. Layer: objects.
 
 A record changes by compare-and-set only.
 """
@@ -39,9 +39,9 @@ def _checksum(key: str, body: bytes) -> bytes:
 
 
 def replace_record(store: KVStore, name: str, before: bytes | None, after: bytes | None) -> bool:
-    """Replace the record under a key of the store (None: no record), if it is as it was read; whether that was done.
+    """Replace the record under a key of the store (None: no record), if it has not changed since it was read. Returns whether it did.
 
-    A lost reply does no harm: the record is read back, and the write repeated, which its condition makes harmless.
+    A lost reply does no harm: the record is read back and the write repeated, which is safe because the write has a condition.
 
     Raises:
         UnknownOutcomeError: each reply was lost. Any other ``StorageError``: nothing was changed.
@@ -56,7 +56,7 @@ def replace_record(store: KVStore, name: str, before: bytes | None, after: bytes
         try:
             if store.apply(expected, puts, deletes):
                 return True
-            # An earlier sending may have done it.
+            # An earlier attempt may have written it.
             return lost is not None and store.get(name) == puts.get(name)
         except UnreachableStoreError as error:
             if isinstance(error, UnknownOutcomeError):

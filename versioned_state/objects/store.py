@@ -1,7 +1,7 @@
 """Objects by address over a ``KVStore``: reads are verified, writes are staged first. Layer: objects.
 
-``ObjectStore`` reads, in one call of the store, and one more for the segments of leaves that are stored in segments; ``KeptObjects`` reads
-once; ``Staging`` is one writer's overlay of objects that are not yet in the store.
+``ObjectStore`` reads objects in one call of the store, and one more if some are stored in segments. ``KeptObjects`` keeps each object that
+it has read. ``Staging`` is one writer's overlay of objects that are not yet in the store.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _OBJECT_BYTES: Final = 150
 
 
 class Reader(Protocol):
-    """Whatever objects are read from."""
+    """A source of objects."""
 
     def read(self, address: Address) -> bytes:
         """The raw bytes, kind first. Raises ``MissingObjectError`` or ``CorruptObjectError``."""
         ...
 
     def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
-        """The same for many, in one call of the store. Every one of them must exist."""
+        """``read`` for several objects, in one call of the store. All of them must exist."""
         ...
 
 
@@ -55,7 +55,7 @@ class ObjectStore:
         return read_objects(self.kv.get_many, addresses)
 
     def iter_addresses(self, prefix: str) -> Iterator[Address]:
-        """Addresses whose hex begins with ``prefix``, in the order of the store: one range of keys."""
+        """The addresses whose hex digits begin with ``prefix``, in the order of the store. Lists one range of keys."""
         return map(address_in, self.kv.keys(OBJECTS + prefix))
 
 
@@ -84,8 +84,8 @@ class Staging:
     ``add`` hashes and keeps an object; ``sealed`` gives the objects for the batch that publishes them.
 
     Args:
-        flush_at: raw bytes from which staged objects are stored ahead, so that a large commit is not held in memory twice. If the
-            commit is not made, they are garbage for gc. None: never, for objects that must leave no trace.
+        flush_at: the number of raw bytes from which staged objects are stored ahead of the commit, so that a large commit is not held in
+            memory twice. If the commit is not made, they are garbage. None: never, for objects that must leave no trace.
     """
 
     def __init__(self, store: ObjectStore, *, flush_at: int | None = None) -> None:
@@ -107,7 +107,7 @@ class Staging:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that the staged objects take, about. Cost: O(1)."""
+        """Approximate bytes of memory that the staged objects take. Cost: O(1)."""
         return self._size + _OBJECT_BYTES * len(self._staged)
 
     def __len__(self) -> int:
@@ -117,7 +117,7 @@ class Staging:
         return address in self._staged
 
     def add(self, raw: bytes, address: Address | None = None) -> Address:
-        """Stage an object; its address. Cost: one hash, unless the caller has computed the address already."""
+        """Stage an object. Returns its address. Cost: one hash, unless the caller has computed the address already."""
         if address is None:
             address = address_of(raw)
         if address not in self._staged:
@@ -131,12 +131,12 @@ class Staging:
         return address
 
     def include(self, other: Staging) -> None:
-        """Take in what another one over the same store holds."""
+        """Add the objects of another staging over the same store."""
         for address, raw in other._staged.items():
             self.add(raw, address)
 
     def take(self, other: Staging) -> None:
-        """Stage also what another one has staged."""
+        """Stage also the objects that another staging has staged."""
         self._staged.update(other._staged)
 
     def read(self, address: Address) -> bytes:
@@ -172,20 +172,20 @@ class Staging:
         return {"o/" + address.hex(): seal(raw) for address, raw in self._staged.items() if address not in sent}
 
     def sent(self) -> None:
-        """The store has the staged objects, so a batch that is tried again takes only later ones."""
+        """Note that the store has the staged objects: a batch that is tried again takes only later ones."""
         self._sent.update(self._staged)
 
     def distrust(self) -> None:
-        """Objects that are not staged here may be gone: those that the tree shares with a commit that may be unreachable by now.
+        """Note that objects that are not staged here may be gone: the tree shares them with a commit that may be unreachable by now.
 
-        They are looked for, and sent again, before the commit is published. Cost: reading the nodes that differ from the parents' trees.
+        They are read, and sent again, before the commit is published. Cost: reading the nodes that differ from the parents' trees.
         """
         self.since = -1
 
     def resend(self) -> None:
-        """Objects that were sent may have been deleted since, as garbage: the next batch takes all of them again.
+        """Note that gc may have deleted objects that were sent: the next batch takes all of them again.
 
-        It also takes the segments of staged objects that were in the store already, as those of a leaf that others have extended.
+        The batch also takes the segments of staged objects that were in the store already, such as those of an extended leaf.
         """
         self._sent.clear()
         for raw in list(self._staged.values()):
@@ -194,7 +194,7 @@ class Staging:
 
 
 class Overlaid:
-    """Reads from a staging the objects that it has, and the others from another reader over the same store."""
+    """Reads objects from a staging, and those that it does not have from another reader over the same store."""
 
     def __init__(self, first: Staging, second: Reader) -> None:
         self._first = first
@@ -216,7 +216,7 @@ def read_objects(get_many: GetMany, addresses: Iterable[Address]) -> dict[Addres
     if len(found) < len(keys):
         missing = next(address for key, address in keys.items() if key not in found)
         raise MissingObjectError(missing.hex())
-    # One by one, on this thread. Measured on opening a store and reading 1,000 messages, 254 leaves: having 60 % of them decompressed
+    # One by one, on this thread. Measured on opening a store and reading 1,000 messages (254 leaves): having 60 % of them decompressed
     # on another thread meanwhile, in one call without the GIL, gained 4 % in one run and lost 3 % in the next.
     raws: dict[Address, bytes] = {}
     in_segments: dict[Address, bytes] = {}
@@ -232,7 +232,7 @@ def read_objects(get_many: GetMany, addresses: Iterable[Address]) -> dict[Addres
 
 
 def joined(found: Mapping[Address, bytes], get_many: GetMany) -> dict[Address, bytes]:
-    """The raw bytes of objects that are stored in segments, verified. Cost: one call of the store for some 500 segments.
+    """The raw bytes of objects that are stored in segments, verified. Cost: one call of the store for about 500 segments.
 
     Raises:
         MissingObjectError, CorruptObjectError: the object, or the segment, that is missing or damaged.
@@ -256,7 +256,7 @@ def _join(found: Mapping[Address, bytes], group: Mapping[Address, list[Address]]
     stored = get_many(keys)
     if len(stored) < len(keys):
         raise MissingObjectError(next(name for key, name in keys.items() if key not in stored).hex())
-    # Versions of one leaf share most of their segments, so each is decompressed once. What is wrong with one shows in the hash of its leaf.
+    # Versions of one leaf share most of their segments, so each is decompressed once. The hash of the leaf shows a damaged segment.
     segments: dict[Address, bytes] = {}
     for key, value in stored.items():
         name = keys[key]

@@ -36,10 +36,11 @@ if TYPE_CHECKING:  # loaded by the calls that need them: an agent that commits l
     from versioned_state.repository.inspect.path_log import PathChange
     from versioned_state.repository.inspect.stats import Stats
     from versioned_state.repository.maintenance.fsck_report import FsckReport
-    from versioned_state.repository.maintenance.gc import GcReport
-    from versioned_state.repository.maintenance.gc_marking import Progress
+    from versioned_state.repository.maintenance.gc.collector import GcReport
+    from versioned_state.repository.maintenance.gc.marking import Progress
     from versioned_state.repository.maintenance.prune import PruneReport
-    from versioned_state.repository.maintenance.purge import Progress as PurgeProgress, PurgeReport
+    from versioned_state.repository.maintenance.purge.purge import PurgeReport
+    from versioned_state.repository.maintenance.purge.rewrite import Progress as PurgeProgress
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.lists import BlameList, Log
     from versioned_state.repository.views.repository_aio import RepositoryAio
@@ -383,7 +384,7 @@ class Repository:
         progress: PurgeProgress | None = None,
     ) -> PurgeReport:
         """Rewrite history without the values at some paths, or some branches, and erase them; see ``purge.purge``."""
-        from versioned_state.repository.maintenance.purge import purge
+        from versioned_state.repository.maintenance.purge.purge import purge
 
         return purge(
             self.database,
@@ -413,8 +414,8 @@ class Repository:
         time_limit: float | None = None,
         progress: Progress | None = None,
     ) -> GcReport:
-        """Delete every object that no ref and no log entry younger than ``expire`` leads to; see ``gc.collect``."""
-        from versioned_state.repository.maintenance.gc import collect
+        """Delete every object that no ref and no log entry younger than ``expire`` leads to; see ``collector.collect``."""
+        from versioned_state.repository.maintenance.gc.collector import collect
 
         return collect(
             self.database, expire=expire, dry_run=dry_run, compact=compact, force=force, time_limit=time_limit, progress=progress

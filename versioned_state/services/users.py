@@ -19,7 +19,7 @@ from versioned_state.objects.address import Address
 from versioned_state.objects.keys import object_key
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit
-from versioned_state.repository.maintenance.purge import PurgeReport
+from versioned_state.repository.maintenance.purge.purge import PurgeReport
 from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.refs.ref import Ref, iter_refs
 from versioned_state.repository.repository import Repository

@@ -1,6 +1,6 @@
-"""``Backend``, the base of stores that hold bytes: it checks each call once, so that a backend writes only what differs. Layer: storage.
+"""``Backend``, the base of stores that hold bytes. It checks the arguments of every call, so that backends need not. Layer: storage.
 
-The checks run in the path of each commit. They loop without calls, as a call costs more than the check itself.
+The checks are part of every commit. They loop without function calls, because a call costs more than the check itself.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Backend(KVStore):
 
     @abstractmethod
     def _close(self) -> None:
-        """``KVStore.close``. Called at each ``close()``, as the one before may have been interrupted."""
+        """``KVStore.close``. Called by each ``close()``, because an earlier ``close()`` may have been interrupted."""
 
     def get(self, key: str) -> bytes | None:
         check_key(key)
@@ -141,7 +141,7 @@ def raise_closed() -> NoReturn:
 
 
 def check_key(key: str) -> None:
-    """``TypeError`` unless ``key`` is a ``str``, ``InvalidArgumentError`` unless it encodes to UTF-8."""
+    """Raise ``TypeError`` unless ``key`` is a ``str``, and ``InvalidArgumentError`` unless it encodes to UTF-8."""
     if type(key) is not str:
         _refuse_key(key)
     if not key.isascii():
@@ -164,7 +164,7 @@ def check_keys(keys: Iterable[str]) -> tuple[str, ...]:
 def check_batch(
     expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
 ) -> None:
-    """Refuse the arguments that ``KVStore.apply`` says it refuses, but for ``max_expected``."""
+    """Raise for the arguments that ``KVStore.apply`` forbids. Does not check ``max_expected``."""
     for value in expected.values():
         if value is not None and type(value) is not bytes:
             _refuse_value(value)

@@ -1,6 +1,6 @@
 """``KVStore``, the contract between the engine and the store that holds its bytes. Layer: storage.
 
-Keys are ``str``, values are ``bytes``. Storage knows two kinds of key and nothing else of what it keeps: a key that starts with
+Keys are ``str``, values are ``bytes``. Storage knows two kinds of key, and nothing else about its content: a key that starts with
 ``o/`` is an **object**, immutable, its value a function of its key; any other key is **mutable** (refs and markers, few).
 ``versioned_state.storage.testing.KVStoreContract`` tests every promise made here; ``Backend`` is the base of most stores.
 """
@@ -18,7 +18,7 @@ from versioned_state.errors import StateError
 
 OBJECT_PREFIX = "o/"
 
-# items() fetches so many values at once: 256 objects of 4 KB are 1 MB of memory.
+# The number of values that items() fetches at once: 256 objects of 4 KB take 1 MB of memory.
 _ITEMS_BATCH = 256
 
 
@@ -97,7 +97,7 @@ class KVStore(ABC):
         """Close files and connections. Idempotent; every other call raises ``StoreClosedError`` from then on."""
 
     def apply_each(self, batches: Sequence[Batch]) -> list[bool | StateError]:
-        """``apply`` for several batches, each by itself, in any order. For each its result, or the error that ``apply`` raises for it."""
+        """Apply several batches independently, in any order. Returns for each the result of ``apply``, or the error that it raises."""
         outcomes: list[bool | StateError] = []
         for batch in batches:
             try:
@@ -109,7 +109,7 @@ class KVStore(ABC):
     def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
         """The first ``limit`` mutable keys that start with ``prefix``, in the order of their characters.
 
-        Cost: that of the keys given, in a store that keeps its keys in order; here, a listing of the prefix.
+        Cost: the returned keys, in a store that keeps its keys in order; here, a listing of the prefix.
 
         Args:
             after: only keys beyond this one.
@@ -127,9 +127,9 @@ class KVStore(ABC):
         return {key: found.get(key) for key in keys}
 
     def drop_derived(self) -> None:  # noqa: B027 - most stores have nothing beside their content
-        """Erase what others have derived from the content and keep beside it, such as search indexes. They make it anew when they need it.
+        """Erase the data that other modules derived from the content and keep with it, such as search indexes. They rebuild it when needed.
 
-        A purge does this, so that nothing of what it erased stays in an index.
+        A purge calls this, so that no index keeps erased data.
         """
 
     def set(self, key: str, value: bytes) -> None:
@@ -179,7 +179,7 @@ class KVStore(ABC):
 
 
 def is_object(key: str) -> bool:
-    """Whether ``key`` is an object's. ``TypeError`` if it is not a ``str``."""
+    """Whether ``key`` is the key of an object. Raises ``TypeError`` if it is not a ``str``."""
     if type(key) is not str:
         raise TypeError(f"a key must be a str, not {type(key).__name__}")
     return key.startswith(OBJECT_PREFIX)
@@ -191,6 +191,6 @@ def may_list_objects(prefix: str) -> bool:
 
 
 def check_iterable(keys: Iterable[str]) -> None:
-    """``TypeError`` for one ``str`` given as several keys: its letters would pass for keys."""
+    """Raise ``TypeError`` for a single ``str``: its characters would be taken for keys."""
     if isinstance(keys, (str, bytes)):
         raise TypeError("keys must be an iterable of str, not one str")

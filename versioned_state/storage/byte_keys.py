@@ -1,4 +1,4 @@
-"""Keys as bytes, for stores that keep them so: an address takes half the room, and no collation decides the order. Layer: storage."""
+"""Keys as bytes, for stores that keep bytes: an address takes half the space, and no collation affects the order. Layer: storage."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ ByteRange = tuple[bytes, bytes | None]
 def raw_key(key: str) -> bytes | None:
     """The bytes that stand for ``o/<hex>`` in the table of objects; None for any other key.
 
-    Hex that is odd, or has capitals, is an object's key by contract, but is not an address: such a key is kept whole, among
-    the entries.
+    Hex with capitals, or with an odd number of digits, is an object's key by contract but not an address. Such a key is kept
+    whole, among the entries.
     """
     if key[:2] != OBJECT_PREFIX:
         return None

@@ -14,8 +14,8 @@ from contextlib import suppress
 from threading import Lock, get_ident
 from types import FrameType, TracebackType
 
-# A caller that waits is woken by the one that releases the lock. It looks by itself after this long, in case another thread was
-# interrupted as it held the lock. To look takes a walk over the stacks of all threads.
+# The call that releases the lock wakes a waiting call. The waiting call also looks after this long, in case another thread was
+# interrupted while it held the lock. A look walks over the stacks of all threads.
 _LOOK_S = 0.2
 
 Call = tuple[FrameType, int]
@@ -23,7 +23,7 @@ Call = tuple[FrameType, int]
 
 
 def is_running(frame: FrameType) -> bool:
-    """Whether the call of that frame has not ended, in any thread. A generator between two steps does not run."""
+    """Whether the call of a frame is still running, in any thread. A generator between two steps is not running."""
     top: FrameType | None
     at: FrameType | None
     try:
@@ -49,7 +49,7 @@ class CallLock:
 
     def __init__(self) -> None:
         # The calls that hold the lock or wait for it, in order: the first one holds it. Each change is one step of a deque, so
-        # there is no state between two steps that an interrupt could leave behind.
+        # an interrupt cannot leave it half changed.
         self._calls: deque[Call] = deque()
         self._gates: dict[Call, Lock] = {}
 
@@ -75,14 +75,14 @@ class CallLock:
     def _leave(self, frame: FrameType) -> None:
         holder = self._calls[0] if self._calls else None
         if holder is None or holder[0] is not frame:
-            return  # it passed within another call
+            return  # this call entered within another one that holds the lock
         self._calls.remove(holder)
         if self._calls:
-            with suppress(IndexError, KeyError, RuntimeError):  # the next one has come to look, or has gone
+            with suppress(IndexError, KeyError, RuntimeError):  # the next call has looked already, or has gone
                 self._gates[self._calls[0]].release()
 
     def _wait(self, call: Call, timeout: float | None) -> bool:
-        """Wait until ``call`` is the first; whether it is."""
+        """Wait until ``call`` is the first. Returns whether it is."""
         deadline = None if timeout is None else time.monotonic() + timeout
         gate = self._gates[call] = Lock()
         gate.acquire()

@@ -1,4 +1,4 @@
-"""The grammar of a cell, the stored form of one value: MessagePack, with extensions of ours. Layer: values, beneath its trees.
+"""The grammar of a cell, the stored form of one value: MessagePack with its own extension types. Layer: values, beneath its trees.
 
 MessagePack's own types stand for None, bool, int of 64 bits, float, str, list and dict. An extension stands for every other type, and
 for a value that lies in a tree of its own (``trees.references``). MessagePack's bin type never stands for a value.
@@ -122,7 +122,7 @@ def code_of(cell: bytes) -> int | None:
 
 
 def _is_head(cell: bytes) -> bool:
-    """Whether the first of two elements is the head of a typed value."""
+    """Whether the first of two elements in a cell is the head of a typed value."""
     if len(cell) < 6:  # a head and any data
         return False
     first = cell[1]
@@ -143,7 +143,7 @@ def is_reference(cell: bytes) -> bool:
     return code is not None and (code >= Code.LIST_TREE or code in (Code.TYPED, Code.OBJECT))
 
 
-# MessagePack. The packers are made once: making one takes longer than a small value.
+# MessagePack. The packers are made once: making one takes longer than packing a small value.
 
 PACKER_BYTES: Final = 1 << 12
 """The buffer with which a packer begins; it grows as needed. The default is 256 KB, and a server keeps hundreds of handles with several."""
@@ -173,8 +173,8 @@ def map_header(count: int) -> bytes:
     return b"\xdf" + count.to_bytes(4, "big")
 
 
-# Typed values: an array of a head and the data. The head is an extension that holds the name and the notes, if there are any. Nothing in
-# front of the fields varies with them, so the many instances of one class in a leaf compress as well as dicts do.
+# A typed value is an array of a head and the data. The head is an extension that holds the name, and the notes if there are any. The head
+# does not vary with the fields, so the many instances of one class in a leaf compress as well as dicts do.
 
 
 def typed_cell(name: bytes, notes: bytes | None, data: bytes) -> bytes:
@@ -193,14 +193,14 @@ def split_typed(cell: bytes) -> tuple[bytes, bytes | None, bytes]:
 
 
 def weights_of(cells: list[bytes]) -> Iterable[int]:
-    """The weight of each cell where a list is cut into leaves: its bytes without the heads of typed values, which compress to nothing."""
+    """The weight of each cell for cutting a list into leaves: its bytes without the heads of typed values, which compress well."""
     if _TYPED not in map(_first_of, cells):
         return map(len, cells)
     return [_weight_of_typed(cell) if cell[0] == _TYPED else len(cell) for cell in cells]
 
 
 def fits(cell: bytes, limit: int) -> bool:
-    """Whether a cell is inline where up to ``limit`` bytes are. The heads of typed values do not count, as in leaves."""
+    """Whether a cell may be inline in a place that takes up to ``limit`` bytes. As in leaves, the heads of typed values do not count."""
     return len(cell) <= limit or (len(cell) <= ELEMENT_INLINE and code_of(cell) == Code.TYPED and _weight_of_typed(cell) <= limit)
 
 
@@ -208,12 +208,12 @@ def _weight_of_typed(cell: bytes) -> int:
     heads = sum(b"".join(_sizes_of_heads(cell)))
     if b"\xc8" in cell:
         heads += sum(int.from_bytes(size, "big") for size in _sizes_of_long_heads(cell))
-    # A text may have bytes that look like heads: it must not be taken for nothing.
+    # A text may contain bytes that look like heads; these bytes do count.
     return max(len(cell) - heads, len(cell) // 4)
 
 
 def key_form(cell: bytes) -> bytes:
-    """The cell of a value where it is a key: one extension, since no array can be a key."""
+    """The cell of a value that is used as a key: one extension, since no array can be a key."""
     if cell[0] != _TYPED or code_of(cell) != Code.TYPED:
         return cell
     name, notes, data = split_typed(cell)
@@ -221,7 +221,7 @@ def key_form(cell: bytes) -> bytes:
 
 
 def array(cells: Iterable[bytes]) -> bytes:
-    """A MessagePack array of cells: the payload of every extension that has parts."""
+    """A MessagePack array of cells. It is the payload of every extension that has parts."""
     cells = list(cells)
     return array_header(len(cells)) + b"".join(cells)
 
@@ -262,11 +262,11 @@ def split_cells(cell: bytes) -> list[bytes]:
     return cells
 
 
-# Order keys: a map sorts a dict's keys by them. Strings come in the order of their characters, before all other keys.
+# Order keys. A map sorts the keys of a dict by them: strings in the order of their characters, then all other keys.
 
 
 def order_key(key: Any, cell: bytes) -> bytes:
-    """The order key of a dict's key. ``cell`` is the key's cell, and is not looked at if the key is a string."""
+    """The order key of a dict's key. ``cell`` is the key's cell; it is not used if the key is a string."""
     if type(key) is str:
         return b"s" + key.encode("utf-8", "surrogatepass")
     return b"x" + cell

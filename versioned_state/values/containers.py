@@ -1,6 +1,6 @@
-"""Lists, tuples, dicts and typed values as trees, whichever form their cells have: inline, packed in a blob, or large. Layer: values.
+"""Lists, tuples, dicts and typed values as trees, in any form of their cells: inline, packed in a blob, or large. Layer: values.
 
-A typed value is the container that its data is: a record of fields is a dict, and ``.name`` the step into it.
+A typed value is treated as the container that its data is: a record of fields is a dict, and ``.name`` is the step into it.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ _DICTS: Final = frozenset(map(pack_text, ("OrderedDict", "Counter", "defaultdict
 
 
 def is_record(container: Container) -> bool:
-    """Whether a dict is the fields of a typed value, which are in the order of their names: that order says nothing.
+    """Whether a dict holds the fields of a typed value. Fields are in the order of their names, which has no meaning.
 
-    A subclass of dict whose keys are in that order passes for one too.
+    A subclass of dict whose keys are in that order counts as one too.
     """
     if container.head is None or container.head.name in _DICTS:
         return False
@@ -69,7 +69,7 @@ def is_record(container: Container) -> bool:
 
 
 def attributes_of(nodes: Nodes, head: Head) -> bytes | None:
-    """The cell of the attributes that a container has beside its elements, or None. No path leads to them."""
+    """The cell of the attributes that a container has in addition to its elements, or None. No path leads to them."""
     notes = None if head.notes is None else container_of(nodes, head.notes)
     if notes is None or notes.tree.shape is not Shape.MAP:
         return None
@@ -77,7 +77,7 @@ def attributes_of(nodes: Nodes, head: Head) -> bytes | None:
 
 
 def unpacked(nodes: Nodes, cell: bytes) -> bytes:
-    """The inline cell in a packed one; any other cell itself."""
+    """The inline cell in a packed cell; any other cell unchanged."""
     tree = tree_of(cell, Code.PACKED)
     return cell if tree is None else bytes(read_blob(nodes, tree))
 
@@ -138,7 +138,7 @@ def _container_of(nodes: Nodes, cell: bytes) -> Container | None:
         return None
     parts = split_cells(cell)
     keys = [key_of_cell(key) for key in parts[::2]]
-    if len(set(keys)) < len(keys):  # several NaNs: no path tells them apart
+    if len(set(keys)) < len(keys):  # several NaNs: no path distinguishes them
         return None
     entries = sorted(zip(keys, parts[1::2], strict=True))
     node = Node(0, [value for _, value in entries], None, [key for key, _ in entries])
@@ -146,7 +146,7 @@ def _container_of(nodes: Nodes, cell: bytes) -> Container | None:
 
 
 def _sequence_of(nodes: Nodes, cell: bytes) -> Tree | None:
-    if code_of(cell) == Code.LIST_TREE:  # first, since it is asked for most
+    if code_of(cell) == Code.LIST_TREE:  # first, since it is the most frequent one
         return tree_of(cell)
     cell = unpacked(nodes, cell)
     if code_of(cell) == Code.TYPED:

@@ -29,7 +29,7 @@ from versioned_state.repository.arguments import DEFAULT_EXPIRE, age, count
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
 from versioned_state.repository.history.shallow import Shallow, ShallowCommit
-from versioned_state.repository.maintenance.gc import GcReport, collect
+from versioned_state.repository.maintenance.gc.collector import GcReport, collect
 from versioned_state.repository.refs.own_line import find_own_line
 from versioned_state.repository.refs.ref import Ref, iter_refs, match_refs
 from versioned_state.repository.refs.reflog import read_entry

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from versioned_state.errors import EmbedderError, InvalidArgumentError
 from versioned_state.off_loop import to_the_end
 from versioned_state.repository.arguments import count
-from versioned_state.repository.maintenance.purge import PurgeReport
+from versioned_state.repository.maintenance.purge.purge import PurgeReport
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
 from versioned_state.services.base import ServiceWithLifecycleManager

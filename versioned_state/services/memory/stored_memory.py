@@ -18,7 +18,7 @@ from versioned_state.errors import (
     UnknownRevisionError,
     UnserializableValueError,
 )
-from versioned_state.repository.maintenance.purge import PurgeReport
+from versioned_state.repository.maintenance.purge.purge import PurgeReport
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import Handles
 from versioned_state.services.calls.heads import at_head

@@ -1,7 +1,7 @@
-"""Files of SQLite beside a store that others derive from its content, such as search indexes: opening and erasing them. Layer: storage.
+"""SQLite files with data derived from the content of a store, such as search indexes: opening and erasing them. Layer: storage.
 
-They may be erased at any time, also while other processes use them: whoever writes looks first whether the file is still the one of that
-name. A rollback journal, not a log: no file but this one outlives a transaction.
+A file may be erased at any time, even while other processes use it, so a writer first checks that its open file still has the name. The
+journal mode is a rollback journal, not a WAL, so that no second file outlives a transaction.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ FOLDER: Final = "derived"
 
 
 class ReplacedError(Exception):
-    """The file was erased after it was opened; there may be another one."""
+    """The file was erased after it was opened. A new file may have its name."""
 
 
 @contextmanager
 def open_derived(file: Path, *, timeout: float = _PATIENCE_S) -> Iterator[sqlite3.Connection]:
-    """A connection to a file, which is made, with its folder, if it is not there. What is not committed at the end is undone.
+    """A connection to a file. Creates the file and its folder if they are missing; rolls back uncommitted changes at the end.
 
-    What is deleted is overwritten. Raises ``sqlite3.Error`` and ``OSError``.
+    Deleted data is overwritten. Raises ``sqlite3.Error`` and ``OSError``.
     """
     if not file.exists():
         file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -44,7 +44,7 @@ def open_derived(file: Path, *, timeout: float = _PATIENCE_S) -> Iterator[sqlite
 
 
 def begin_writing(connection: sqlite3.Connection, file: Path) -> None:
-    """Begin a transaction that writes. Raises ``ReplacedError`` if the file was erased since it was opened."""
+    """Begin a write transaction. Raises ``ReplacedError`` if the file was erased after it was opened."""
     connection.execute("BEGIN IMMEDIATE")
     assert isinstance(connection, _Connection)
     if _identity(file) != connection.identity:
@@ -60,7 +60,7 @@ def erase_derived(file: Path) -> None:
         begin_writing(connection, file)
         virtual = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL%'"
         plain = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-        for query in (virtual, plain):  # the plain ones of a virtual one go with it
+        for query in (virtual, plain):  # dropping a virtual table drops its plain tables too
             for (name,) in connection.execute(query).fetchall():
                 connection.execute(f'DROP TABLE "{name}"')
         connection.execute("COMMIT")

@@ -1,7 +1,7 @@
 """``Disk``, the default for persistence: a directory with one SQLite file in WAL mode. Layer: storage.
 
-Here are the statements and transactions; ``sqlite_file`` makes and checks the file, ``pool`` holds its connections, ``log_guard``
-watches its log. A commit is one transaction, and its cost is what the product is judged by.
+This module has the statements and transactions. ``sqlite_file`` makes and checks the file, ``pool`` holds its connections, ``log_guard``
+watches its log, and ``size_limits`` decides whether a batch fits. A commit is one transaction.
 """
 
 from __future__ import annotations
@@ -25,18 +25,12 @@ from versioned_state.errors import (
 from versioned_state.storage.backend import Backend, raise_closed
 from versioned_state.storage.base import OBJECT_PREFIX
 from versioned_state.storage.byte_keys import address_range, page_range, raw_key, text_range
-from versioned_state.storage.local import derived, mounts, sqlite_file
+from versioned_state.storage.local import derived, mounts, size_limits, sqlite_file
 from versioned_state.storage.local.log_guard import LogGuard
 from versioned_state.storage.local.pool import Pool
 from versioned_state.storage.local.sqlite_file import Connection, Durability
 
 T = TypeVar("T")
-
-# The least size_limit that still leaves room beside the reserve.
-MIN_SIZE_LIMIT = 256 * 1024
-
-# SQLite counts in milliseconds, in 32 bits. This is eleven days.
-_LONGEST_TIMEOUT_S = 1_000_000.0
 
 _GET_OBJECT = "SELECT value FROM objects WHERE key = ?"
 _GET_ENTRY = "SELECT value FROM entries WHERE key = ?"
@@ -45,25 +39,23 @@ _ADD_ENTRY = "INSERT OR IGNORE INTO entries(key, value) VALUES(?, ?)"
 _PUT_ENTRY = "INSERT OR REPLACE INTO entries(key, value) VALUES(?, ?)"
 _DELETE_OBJECT = "DELETE FROM objects WHERE key = ?"
 _DELETE_ENTRY = "DELETE FROM entries WHERE key = ?"
-_PUT_LIMIT = "INSERT OR REPLACE INTO settings(name, value) VALUES('size_limit', ?)"
 
 # What a batch asks before it writes: the limit and the expected entries, in one statement per number of entries.
-_LIMIT = "SELECT value FROM settings WHERE name = 'size_limit'"
-_BEFORE = [f"SELECT ({_LIMIT}){f', ({_GET_ENTRY})' * count}" for count in range(9)]
+_BEFORE = [f"SELECT ({size_limits.SELECT}){f', ({_GET_ENTRY})' * count}" for count in range(9)]
 
-# A few entries, as those of a branch, at half the cost of a query for their keys.
+# Reads a few entries, such as those of a branch, at half the cost of a query by a list of keys.
 _SOME = [f"SELECT {', '.join([f'({_GET_ENTRY})'] * count)}" for count in range(5)]
 
-# Objects of one query of get_many, which is one statement per number of placeholders: see _chunks. A connection just opened spends
-# more on preparing a longer one than it gains: 285 objects take 0.92 ms by 64, 1.08 ms by 256, 1.6 ms one by one.
+# Objects in one query of get_many; each number of placeholders is a statement of its own, see _chunks. On a new connection a longer
+# statement costs more to prepare than it saves: 285 objects take 0.92 ms by 64, 1.08 ms by 256, 1.6 ms one by one.
 _CHUNK = 64
 _GET_SEVERAL = "SELECT key, value FROM {table} WHERE key IN ({marks})"
-_SIZES = "SELECT key, length(value) FROM {table} WHERE key IN ({marks})"  # a row's header tells: no overflow page is read
+_SIZES = "SELECT key, length(value) FROM {table} WHERE key IN ({marks})"  # the header of a row has the length: no overflow page is read
 
-# Keys of one step of a listing.
+# Keys in one step of a listing.
 _PAGE = 1000
 _LIST = f"SELECT key FROM {{table}} WHERE key >= :start {{bound}} ORDER BY key LIMIT {_PAGE}"  # noqa: S608 - a constant
-# The first entries of a range, by whether it has an end, and whether the last ones are asked for.
+# The first or last entries of a range. The key: whether the range has an end, and whether the last entries are wanted.
 _ENTRIES = {
     (False, False): "SELECT key FROM entries WHERE key >= ? ORDER BY key LIMIT ?",
     (False, True): "SELECT key FROM entries WHERE key >= ? ORDER BY key DESC LIMIT ?",
@@ -73,30 +65,27 @@ _ENTRIES = {
 
 
 class Disk(Backend):
-    """The store in the directory ``path``, made (mode 0700, parents too) if nothing is there.
+    """The store in the directory ``path``, which is made with mode 0700, parents too, if it does not exist.
 
-    ``size_limit``, in bytes, is kept in the store and binds all who open it, those who give none as
-    well; 0 lifts it. What counts is pages in use. A batch that would pass it raises
-    ``StorageFullError`` and changes nothing; the last few percent are a reserve in which objects find
-    no room, so that refs can be moved and garbage deleted. Nothing is ever evicted.
+    ``size_limit``, in bytes, is kept in the store and applies to everyone who opens it; 0 removes the limit. It counts the pages in use. A
+    batch that would exceed it raises ``StorageFullError`` and changes nothing. The last few percent are a reserve that objects cannot use,
+    so that refs can still be moved and garbage deleted. Nothing is ever evicted.
 
-    ``durability``: after the death of the process every acknowledged write is there, always. After
-    power loss the store is a prefix of what was acknowledged (``"process"``), or all of it
-    (``"power"``, which waits for the disk at each write).
+    ``durability``: acknowledged writes always survive the death of the process. After a power loss the store has a prefix of the
+    acknowledged writes (``"process"``) or all of them (``"power"``, which waits for the disk at each write).
 
-    ``read_only=True`` opens a read-only mount too and writes nothing; writes raise ``ReadOnlyError``.
-    ``create=False``, or ``read_only``, raises ``StoreNotFoundError`` if there is nothing. A directory
-    with other content, or a file of another program, raises ``NotAStoreError`` and is not touched; a
-    store of a newer release raises ``FormatError``.
+    ``read_only=True`` also opens a read-only mount, and writes nothing; writes raise ``ReadOnlyError``. With ``create=False`` or
+    ``read_only``, a missing store raises ``StoreNotFoundError``. A directory with other content, or a file of another program, raises
+    ``NotAStoreError`` and is not touched; a store of a newer release raises ``FormatError``.
 
     ``timeout``: seconds to wait for other writers before ``StoreBusyError``.
 
-    A network file system raises ``UnsafeStoreError``, where the system tells that it is one (Linux): two
-    machines that write there destroy the store. ``allow_network=True`` is the caller's word that one
-    machine alone ever opens it. ``read_only`` works there too, while nobody writes.
+    A network file system raises ``UnsafeStoreError`` if the operating system can recognise it (Linux), because two machines that write
+    there destroy the store. Pass ``allow_network=True`` if only one machine ever opens the store. ``read_only`` works on a network file
+    system too, while nobody writes.
 
-    Any number of processes and threads may open the same directory, on one machine. Reads never
-    wait for writes. A fork is safe: parent and child each open the file anew.
+    Any number of processes and threads on one machine may open the directory. Reads never wait for writes. A fork is safe: parent and
+    child each open the file again.
     """
 
     def __init__(
@@ -115,12 +104,13 @@ class Disk(Backend):
         if size_limit is not None:
             if read_only:
                 raise InvalidArgumentError("size_limit cannot be set by a read-only opener")
-            if type(size_limit) is not int or 0 != size_limit < MIN_SIZE_LIMIT:
-                raise InvalidArgumentError(f"size_limit is a number of bytes, at least {MIN_SIZE_LIMIT}, or 0 for none: {size_limit!r}")
+            least = size_limits.MIN_SIZE_LIMIT
+            if type(size_limit) is not int or 0 != size_limit < least:
+                raise InvalidArgumentError(f"size_limit is a number of bytes, at least {least}, or 0 for none: {size_limit!r}")
         if not timeout >= 0:
             raise InvalidArgumentError(f"timeout must not be negative: {timeout}")
-        self.path = _checked_path(path)
-        timeout = self._timeout = min(timeout, _LONGEST_TIMEOUT_S)
+        self.path = sqlite_file.checked_path(path)
+        timeout = self._timeout = min(timeout, sqlite_file.LONGEST_TIMEOUT_S)
         self._read_only = read_only
         if not (read_only or allow_network):
             mounts.check_local(self.path)
@@ -138,12 +128,12 @@ class Disk(Backend):
             return sqlite_file.connect(file, durability=durability, timeout=timeout)
 
         self._pool = Pool(connect)
-        # A store that is forgotten is closed when it is collected, or at exit.
+        # Closes a store that its owner did not close, when it is collected or at exit.
         self._finalizer = finalize(self, self._pool.close)
         try:
             stored = self.size_limit or 0
             if size_limit is not None and size_limit != stored:
-                self._write(lambda connection: connection.execute(_PUT_LIMIT, (size_limit,)))
+                self._write(lambda connection: size_limits.write(connection, size_limit))
         except BaseException:
             self.close()
             raise
@@ -154,11 +144,11 @@ class Disk(Backend):
     @property
     def size_limit(self) -> int | None:
         """The limit kept in the store, in bytes, or None if there is none."""
-        return self._read(_limit)
+        return self._read(size_limits.read)
 
     @property
     def derived(self) -> Path | None:
-        """The folder for files that others derive from the content; see ``derived``. None if the store is open for reading only."""
+        """The folder for files with data derived from the content; see ``derived``. None if the store is open for reading only."""
         return None if self._read_only else self.path / derived.FOLDER
 
     def drop_derived(self) -> None:
@@ -166,38 +156,37 @@ class Disk(Backend):
             derived.erase_derived(file)
 
     def size(self) -> int:
-        """Bytes in use: pages that hold something, the log's included. Free pages of the file do not count."""
-        return self._read(_used)
+        """Bytes in use: the pages that are not free, including those in the log."""
+        return self._read(size_limits.used_bytes)
 
     def compact(self, *, secure: bool = False) -> int:
-        """Rewrite the file without the holes that deletes left; returns by how many bytes ``size()`` fell.
+        """Rewrite the file without the gaps that deletions left; returns by how many bytes ``size()`` fell.
 
-        A page is in use while one object is left on it, so it is after this that a gc has given back
-        all its room. Takes as long as to copy the store, and room for a copy meanwhile, in the log and
-        in the system's folder for temporary files. Writers wait for it, readers do not.
+        A page stays in use while one object is left on it, so a gc frees all its space only after this call. It takes as long as copying
+        the store, and meanwhile needs space for a copy in the log and in the system's folder for temporary files. Writers wait for it;
+        readers do not.
 
-        ``secure``: see to it that what was deleted is in no free page, in no rest of a page and not in the
-        log either. Then a reader that would not end raises ``StoreBusyError``: the store is compact, and
-        its log still holds deleted bytes.
+        ``secure``: also erase deleted data from free pages, from the unused parts of pages, and from the log. If a reader does not end in
+        time, this raises ``StoreBusyError``: the store is compact, but its log still holds deleted bytes.
         """
 
         def rewrite(connection: Connection) -> int:
-            before = _used(connection)
-            # SQLite takes pages from memory that held others before; this makes it clear them, in the copy as well.
+            before = size_limits.used_bytes(connection)
+            # SQLite reuses memory that held other pages; this makes it clear that memory, for the copy as well.
             with sqlite_file.overwriting(connection) if secure else nullcontext():
                 connection.execute("VACUUM")
-            # If a reader is in the way, the log is folded in later, by itself.
+            # If a reader holds the log, SQLite folds it in later.
             with nullcontext() if secure else suppress(StoreBusyError):
                 self._fold(connection)
-            return before - _used(connection)
+            return before - size_limits.used_bytes(connection)
 
         return self._write(rewrite, transaction=False)
 
     @contextmanager
     def overwriting(self) -> Iterator[None]:
-        """A block in which every deletion of this store overwrites the deleted bytes where they lie. ``truncate_log`` does the rest.
+        """A block in which every deletion of this store overwrites the deleted bytes in the file. ``truncate_log`` empties the log.
 
-        Bytes that SQLite had copied to another page before, or deleted outside of such a block, stay until ``compact(secure=True)``.
+        Bytes that SQLite copied to another page earlier, or deleted outside of such a block, stay until ``compact(secure=True)``.
         """
         self._overwriting += 1
         try:
@@ -206,15 +195,15 @@ class Disk(Backend):
             self._overwriting -= 1
 
     def truncate_log(self) -> None:
-        """Fold the log, which may hold what was deleted, into the file, and cut it. Raises ``StoreBusyError`` if a reader holds it."""
+        """Fold the log, which may hold deleted data, into the file, and truncate it. Raises ``StoreBusyError`` if a reader holds it."""
         self._write(self._fold, transaction=False)
 
     def _fold(self, connection: Connection) -> None:
         ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         if busy:
             raise StoreBusyError(
-                f"a reader holds the log of {self._file}, which has what was deleted",
-                remains="all else was done",
+                f"a reader holds the log of {self._file}, which has deleted data in it",
+                remains="everything else was done",
                 hint="let the reader end, and compact the store",
             )
 
@@ -245,7 +234,7 @@ class Disk(Backend):
                     for raw, value in connection.execute(_GET_SEVERAL.format(table=table, marks=marks), chunk).fetchall():
                         key = names.get(raw)
                         if key is None:
-                            # The index says otherwise than the row. A KeyError would mean that there is no such key.
+                            # The index and the row differ. A KeyError would mean that there is no such key.
                             raise CorruptStoreError(f"{self._file} is damaged: looking up a key found another, {raw!r}")
                         found[key] = value if type(value) is bytes else self._checked(value)
             return found
@@ -269,8 +258,8 @@ class Disk(Backend):
         return self._read(query)
 
     def _keys(self, prefix: str) -> Iterator[str]:
-        # Page by page, each a query of its own that starts after the last key: no read is open between two steps, and a write
-        # in between neither repeats a key nor hides another.
+        # Each page is a query of its own that starts after the last key: no read is open between two steps, and a write in between
+        # neither repeats a key nor hides one.
         for raw in self._pages("entries", *text_range(prefix)):
             yield self._text(raw)
         addresses = address_range(prefix)
@@ -290,7 +279,7 @@ class Disk(Backend):
                 yield raw
             if len(rows) < _PAGE:
                 return
-            bounds["start"] = rows[-1][0] + b"\0"  # the next key there can be
+            bounds["start"] = rows[-1][0] + b"\0"  # the next possible key
 
     def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
         start, end = page_range(prefix, after, reverse=reverse)
@@ -301,7 +290,7 @@ class Disk(Backend):
     def _text(self, raw: bytes) -> str:
         try:
             return raw.decode()
-        except (UnicodeDecodeError, AttributeError) as error:  # a bit of its type may have flipped
+        except (UnicodeDecodeError, AttributeError) as error:  # a flipped bit may have changed its type
             raise self._damaged(raw) from error
 
     def _damaged(self, raw: object) -> CorruptStoreError:
@@ -324,7 +313,7 @@ class Disk(Backend):
 
         def write(connection: Connection) -> bool:
             limit, found = _before(connection, expected_keys)
-            used = 0 if limit is None else _used(connection)
+            used = 0 if limit is None else size_limits.used_bytes(connection)
             if rows:
                 connection.executemany(_ADD_OBJECT, rows)
             if odd_rows:
@@ -339,8 +328,10 @@ class Disk(Backend):
                         connection.execute(_DELETE_OBJECT, (raw,))
                     else:
                         connection.execute(_DELETE_ENTRY, (key.encode(),))
-            # A batch that adds no page always passes: a limit may be set below the size of the store.
-            if limit is not None and _used(connection) > max(used, _room(limit, objects=bool(objects), deletes=bool(deletes))):
+            # A batch that adds no page always fits: a limit may be set below the size of the store.
+            if limit is not None and size_limits.used_bytes(connection) > max(
+                used, size_limits.allowed_bytes(limit, objects=bool(objects), deletes=bool(deletes))
+            ):
                 raise StorageFullError(
                     f"{self.path} is at its size limit of {limit} bytes",
                     limit=limit,
@@ -354,7 +345,7 @@ class Disk(Backend):
         return self._write(write)
 
     def _close(self) -> None:
-        # The last connection to close folds the log in, so that one file is left.
+        # Closing the last connection folds the log in, so that one file is left.
         self._pool.close()
 
     def _read(self, query: Callable[[Connection], T]) -> T:
@@ -378,7 +369,7 @@ class Disk(Backend):
                     self._pool.discard(connection)
 
     def _checked(self, value: object) -> bytes:
-        # SQLite keeps any type in any column; a file that somebody else made may make use of that.
+        # SQLite keeps any type in any column, and another program may have written the file.
         if type(value) is not bytes:
             raise CorruptStoreError(
                 f"{self._file} is damaged: it holds a value of type {type(value).__name__}",
@@ -387,11 +378,11 @@ class Disk(Backend):
         return value
 
     def _is_fresh(self, connection: Connection) -> bool:
-        # Only a read-only connection without locks can be overtaken by a writer.
+        # A writer can come between only on a read-only connection, which takes no locks.
         return connection.stamp is None or connection.stamp == sqlite_file.stamp(self._file)
 
     def _write(self, work: Callable[[Connection], T], *, transaction: bool = True) -> T:
-        """Run ``work`` in one transaction: all of it is done afterwards, or nothing if it raises."""
+        """Run ``work`` in one transaction: all of it is done, or nothing if it raises."""
         if self._closed:
             raise_closed()
         if self._read_only:
@@ -400,17 +391,17 @@ class Disk(Backend):
         # Threads of this process queue here rather than in SQLite, which would poll.
         if not pool.writing.acquire(self._timeout):
             raise StoreBusyError(
-                f"{self._file} is held by another thread, or by a call that this one is made within", remains="nothing was written"
+                f"{self._file} is held by another thread, or by an outer call of this thread", remains="nothing was written"
             )
         connection = None
         try:
             connection = pool.take_writer()
-            # SQLite would go on writing to a file that has no name any more.
+            # SQLite would keep writing to a file that no longer has a name.
             if _identity(self._name) != self._identity:
                 raise StoreNotFoundError(
                     f"{self._file} was removed or replaced while it was open",
                     remains="nothing was written",
-                    hint="open the store again: there is another one now, or none",
+                    hint="open the store again",
                 )
             self._log.check(connection)
             if transaction:
@@ -433,7 +424,7 @@ class Disk(Backend):
 
 
 def _identity(name: str) -> tuple[int, int] | None:
-    """Which file of the system has that name; None where none has."""
+    """The device and inode of the file with this name; None if there is none."""
     try:
         found = os.stat(name)  # noqa: PTH116 - a Path takes three times as long, and each write asks
     except FileNotFoundError:
@@ -442,7 +433,7 @@ def _identity(name: str) -> tuple[int, int] | None:
 
 
 def _overwriting(connection: Connection, write: Callable[[Connection], T]) -> T:
-    """The result of a write whose deletions overwrite the deleted bytes."""
+    """Run a write whose deletions overwrite the deleted bytes."""
     with sqlite_file.overwriting(connection):
         return write(connection)
 
@@ -451,50 +442,14 @@ def _before(connection: Connection, keys: list[bytes]) -> tuple[int | None, list
     """The size limit, and the values of the entries ``keys``; None for each that does not exist."""
     if len(keys) < len(_BEFORE):
         stored, *found = connection.execute(_BEFORE[len(keys)], keys).fetchone()
-        return _checked_limit(stored), found
+        return size_limits.parse(stored), found
     rows = [connection.execute(_GET_ENTRY, (key,)).fetchone() for key in keys]
-    return _limit(connection), [None if row is None else row[0] for row in rows]
-
-
-def _limit(connection: Connection) -> int | None:
-    row = connection.execute(_LIMIT).fetchone()
-    return None if row is None else _checked_limit(row[0])
-
-
-def _checked_limit(stored: object) -> int | None:
-    return stored if isinstance(stored, int) and stored > 0 else None
-
-
-def _used(connection: Connection) -> int:
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-    used: int = (pages - free) * page_bytes
-    return used
-
-
-def _room(limit: int, *, objects: bool, deletes: bool) -> int:
-    """How many bytes may be in use after a batch: the reserve is for those that add no object.
-
-    Half of it takes refs, so that branches can be moved in a full store; the other half is left to
-    batches that delete, which SQLite may need a few pages for before it frees many.
-    """
-    reserve = 64 * 1024 + limit // 64
-    if objects:
-        return limit - reserve
-    return limit if deletes else limit - reserve // 2
+    return size_limits.read(connection), [None if row is None else row[0] for row in rows]
 
 
 def _chunks(raws: list[bytes]) -> Iterator[list[bytes]]:
-    """Lists of a few fixed lengths, so that SQLite sees few statements: the last is filled up with its last key."""
+    """Split into lists of a few fixed lengths, so that SQLite prepares few statements. The last list repeats its last key to fill up."""
     for start in range(0, len(raws), _CHUNK):
         chunk = raws[start : start + _CHUNK]
         length = next(size for size in (1, 4, 16, _CHUNK) if size >= len(chunk))
         yield chunk + chunk[-1:] * (length - len(chunk))
-
-
-def _checked_path(path: str | os.PathLike[str]) -> Path:
-    text: str | bytes = os.fspath(path)
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise InvalidArgumentError(f"not a path for a store: {path!r}")
-    return Path(text)

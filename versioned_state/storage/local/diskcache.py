@@ -18,7 +18,6 @@ from versioned_state.storage.backend import Backend, raise_closed
 from versioned_state.storage.base import OBJECT_PREFIX
 from versioned_state.storage.byte_keys import address_range, raw_key
 from versioned_state.storage.local import mounts, sqlite_file
-from versioned_state.storage.local.disk import _LONGEST_TIMEOUT_S, _checked_path
 from versioned_state.storage.local.pool import Pool
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ Name = str | bytes
 """A key as diskcache stores it: for ``o/<hex>`` the bytes of the address, which are half as long, for any other key its text. Bytes
 and text are never equal, and SQLite orders all text before all bytes."""
 
-# Keys of one step of a listing.
+# Keys in one step of a listing.
 _PAGE = 1000
 _LIST = f"SELECT key, raw FROM Cache WHERE key >= ? {{bound}} ORDER BY key, raw LIMIT {_PAGE}"  # noqa: S608 - a constant
 
@@ -55,9 +54,9 @@ class DiskCache(Backend):
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True, timeout: float = 10.0, allow_network: bool = False) -> None:
         if not timeout >= 0:
             raise InvalidArgumentError(f"timeout must not be negative: {timeout}")
-        self.path = _checked_path(path)
+        self.path = sqlite_file.checked_path(path)
         guarded = _guarded()
-        timeout = self._timeout = min(timeout, _LONGEST_TIMEOUT_S)
+        timeout = self._timeout = min(timeout, sqlite_file.LONGEST_TIMEOUT_S)
         if not allow_network:
             mounts.check_local(self.path)
         file = self._file = sqlite_file.prepare(self.path, create=create, layout=guarded.LAYOUT)

@@ -1,10 +1,10 @@
 """``LogGuard``, which notices that the write-ahead log (WAL) of an open store was cut or removed from outside. Layer: storage.
 
-SQLite knows from shared memory how long the log is, and goes on appending at that offset. A commit that is appended behind a
-hole is acknowledged, and lost when the store is next opened. So each write looks at the size of the log before and after it.
+SQLite takes the length of the log from shared memory, and keeps appending at that offset. A commit that is appended after a gap is
+acknowledged, and lost when the store is next opened. So each write checks the size of the log before and after it.
 
-Not noticed: a cut to a length that the log did not exceed when this process last wrote, if other processes have written since;
-and a cut between the look and the write.
+Not noticed: a cut to a length that the log did not exceed when this process last wrote, if other processes have written since; and a
+cut between the check and the write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LogGuard:
         self._size, self._salts = 0, b""
 
     def check(self, connection: Connection) -> None:
-        """``CorruptStoreError`` if the log is shorter than it must be. ``connection`` is within no transaction."""
+        """Raise ``CorruptStoreError`` if the log is shorter than it must be. ``connection`` must not be in a transaction."""
         size = self._measure()
         if size == 0:
             self._check_empty(connection)
@@ -53,8 +53,8 @@ class LogGuard:
         self._size = size
 
     def _check_empty(self, connection: Connection) -> None:
-        # The log of a store that was just opened or compacted is empty. A checkpoint tells how many pages SQLite has in it; with
-        # none it does nothing, and with some it fails before it has copied the first.
+        # The log of a store that was just opened or compacted is empty. A checkpoint reports how many pages SQLite expects in it: with
+        # none it does nothing, and with some it fails before it copies the first.
         try:
             busy, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.OperationalError as error:
@@ -69,7 +69,7 @@ class LogGuard:
         except FileNotFoundError:
             return 0
         except OSError:
-            return self._size  # it tells nothing
+            return self._size  # the size is not known
 
     def _read_salts(self) -> bytes:
         # SQLite holds no lock on this file, so that closing it here drops none.

@@ -1,4 +1,4 @@
-"""``Memory``, the store of this process: gone when the process is. The default of ``Versioned()``, and of tests. Layer: storage."""
+"""``Memory``, a store that ends with the process; the default of ``Versioned()``, and of tests. Layer: storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Memory(Backend):
         self._mutable: dict[str, bytes] = {}
         # The mutable keys in order, so that listing a prefix costs what it lists.
         self._ordered: list[str] = []
-        # A batch whose conditions held and that is not done yet. Whoever finds one that an interrupt left does the rest.
+        # A batch whose conditions held and that is not finished. If an interrupt leaves one, the next call finishes it.
         self._begun: tuple[Mapping[str, bytes], Collection[str]] | None = None
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class Memory(Backend):
                 if self._mutable.get(key) != wanted:
                     return False
             if puts or deletes:
-                self._begun = (dict(puts), tuple(deletes))  # from here on the batch is done, whatever happens
+                self._begun = (dict(puts), tuple(deletes))  # from here on the batch is completed even after an interrupt
                 self._finish()
         return True
 
@@ -97,7 +97,7 @@ class Memory(Backend):
             self._finish()
 
     def _finish(self) -> None:
-        """Do the batch that has begun. Doing a part of it twice changes nothing."""
+        """Finish the batch that has begun. Repeating a part of it changes nothing."""
         if self._begun is None:
             return
         puts, deletes = self._begun

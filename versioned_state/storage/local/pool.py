@@ -1,7 +1,7 @@
 """``Pool``, the open connections of one store on SQLite, each used by one call at a time. Layer: storage.
 
-It grows to as many connections as there are calls at once. A connection is taken by one atomic step and known by the call that
-uses it: what an interrupted call left in use, perhaps within a transaction, is closed by the next call that needs it.
+It grows to as many connections as there are concurrent calls. A connection is taken in one atomic step, and recorded with the call that
+uses it: if an interrupted call leaves a connection in use, perhaps within a transaction, the next call that needs one closes it.
 
 No connection crosses a fork: SQLite keeps locks and shared memory per process, so a child that used, or merely closed, an
 inherited connection could delete the WAL of its parent. Before a fork all connections are therefore closed; parent and child
@@ -27,12 +27,12 @@ _FORK_PATIENCE_S = 30.0
 
 
 class Pool:
-    """Hands out connections made by ``connect``. The one call that writes holds ``writing``."""
+    """Lends connections made by ``connect``. The one call that writes holds ``writing``."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
         self._opening = CallLock()
-        # Of two connections that close at once each would see the other, and leave the WAL to it.
+        # If two connections closed at the same time, each would see the other and leave the WAL to it.
         self._closing = CallLock()
         self.writing = CallLock()
         self._writer: Connection | None = None
@@ -48,7 +48,7 @@ class Pool:
         return self._take(sys._getframe(1))
 
     def take_writer(self) -> Connection:
-        """The same for the one call that writes: it holds ``writing``."""
+        """``take`` for the one call that writes: it holds ``writing``."""
         if self._writer is not None:
             self._reclaim()  # the write before this one was interrupted, and its transaction may be open
         connection = self._writer = self._take(sys._getframe(1))
@@ -73,7 +73,7 @@ class Pool:
             time.sleep(0.001)  # without the lock, which the fork waits for
 
     def give(self, connection: Connection) -> None:
-        """Take back a connection that is fit for use."""
+        """Take back a connection that can be used again."""
         if connection is self._writer:
             self._writer = None
         self._users.pop(connection, None)
@@ -81,7 +81,7 @@ class Pool:
             self._close_idle()
 
     def discard(self, connection: Connection) -> None:
-        """Take back a connection that is not."""
+        """Take back a connection that cannot be used again, and close it."""
         with self._closing:
             connection.close()
         with suppress(ValueError):
@@ -108,14 +108,14 @@ class Pool:
     def _reclaim(self) -> None:
         """Close the connections of calls that have ended without giving them back."""
         for connection, user in tuple(self._users.items()):
-            # A call gives back before it ends: the entry of one that has ended is a leftover for good.
+            # A call gives its connection back before it ends, so an entry of a call that has ended is a leftover.
             if not is_running(user) and self._users.get(connection) is user:
                 self.discard(connection)
 
     def before_fork(self) -> None:
         self._forking = True
         with self._opening:
-            pass  # whoever was opening a connection has it now
+            pass  # a call that was opening a connection has it now
         deadline = time.monotonic() + _FORK_PATIENCE_S
         self._close_idle()
         self._reclaim()

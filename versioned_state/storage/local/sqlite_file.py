@@ -21,6 +21,7 @@ from typing import Literal
 from versioned_state.errors import (
     CorruptStoreError,
     FormatError,
+    InvalidArgumentError,
     LimitExceededError,
     NotAStoreError,
     ReadOnlyError,
@@ -33,6 +34,9 @@ from versioned_state.errors import (
 )
 
 Durability = Literal["process", "power"]
+
+# SQLite counts milliseconds in 32 bits. This is eleven days.
+LONGEST_TIMEOUT_S = 1_000_000.0
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,9 @@ CREATE TABLE settings(name TEXT NOT NULL PRIMARY KEY, value INTEGER NOT NULL) WI
 
 DISK = Layout("store.sqlite3", 0x76737461, 1, lambda connection: connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;"))  # "vsta"
 
-# A checkpoint copies the WAL's pages into the file and waits for the disk: it is the slowest commit
-# of a thousand. 2,000 pages make it half as frequent as SQLite's default, and pages written twice
-# are copied once; the WAL then stays around 8 MB. A huge batch may make it larger; it is then truncated.
+# A checkpoint copies the WAL's pages into the file and waits for the disk, so its commit is the slowest one in a thousand. 2,000 pages
+# make it half as frequent as SQLite's default, and a page that was written twice is copied once. The WAL then stays around 8 MB; after
+# a huge batch it may be larger, and is truncated.
 _CHECKPOINT_PAGES = 2000
 _WAL_BYTES_KEPT = 16 * 1024 * 1024
 _PAGE_CACHE_KIB = 8 * 1024
@@ -80,6 +84,14 @@ class Connection(sqlite3.Connection):
 
 Stamp = tuple[int, int, int]
 """Inode, size and time of change of a store's file while there is no WAL beside it."""
+
+
+def checked_path(path: str | os.PathLike[str]) -> Path:
+    """The path of a store. Raises ``InvalidArgumentError`` unless it is a string, not empty and without NUL."""
+    text: str | bytes = os.fspath(path)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidArgumentError(f"not a path for a store: {path!r}")
+    return Path(text)
 
 
 def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
@@ -181,13 +193,12 @@ def stamp(file: Path) -> Stamp | None:
 
 
 def is_private(directory: Path, file: Path) -> bool:
-    """Whether only this user can write there: what may decide that reading it back runs code.
+    """Whether only this user can write to the store, so that its pickles may be loaded.
 
-    As git does for ``safe.directory``, the owner counts: directory and file must be this user's. As
-    ssh does for its keys, neither may be writable by group or others. No directory above may be
-    writable by everyone unless it is sticky, as /tmp is, or others could put a directory in this
-    one's place. Above, group-writable is let pass: with a umask of 002, the default of several
-    systems, the group is the user's own. False where there are no such permissions (Windows).
+    As for git's ``safe.directory``, this user must own the directory and the file. As for the keys of ssh, neither may be writable by the
+    group or by others. No directory above may be writable by everyone unless it is sticky, as /tmp is: otherwise others could replace this
+    directory. The directories above may be group-writable: with a umask of 002, the default of several systems, the group is the user's
+    own. False on systems without such permissions (Windows).
     """
     if not hasattr(os, "geteuid"):
         return False
@@ -208,7 +219,7 @@ def is_private(directory: Path, file: Path) -> bool:
 
 @contextmanager
 def translated(file: Path) -> Iterator[None]:
-    """Translate the driver's errors into ours."""
+    """Translate the driver's errors into the library's."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -246,7 +257,7 @@ _UNKNOWN: tuple[type[StateError], str, str, str] = (StorageError, "failed", "not
 
 
 def translate(error: sqlite3.Error | OverflowError | UnicodeDecodeError, file: Path) -> StateError:
-    """The error of ours for an error of the driver."""
+    """The library's error for an error of the driver."""
     code = _code(error)
     # Values beyond 1 GB, and in Python's own check beyond 2 GB.
     if code == sqlite3.SQLITE_TOOBIG or isinstance(error, (sqlite3.DataError, OverflowError)):
@@ -472,7 +483,7 @@ def _os_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def overwriting(connection: Connection) -> Iterator[None]:
-    """Deletions on a connection overwrite the deleted bytes meanwhile."""
+    """A block in which deletions on a connection overwrite the deleted bytes."""
     (usual,) = connection.execute("PRAGMA secure_delete").fetchone()
     connection.execute("PRAGMA secure_delete = ON").fetchall()
     try:

@@ -292,7 +292,7 @@ def _parse(url: str) -> dict[str, Any]:
 
 
 def _translate(code: str, what: str, remains: str, *, lost: bool) -> StateError:
-    """The error of ours for an SQLSTATE."""
+    """The library's error for an SQLSTATE."""
     if code in {"53300", "40001", "40P01", "55P03", "57014"}:
         # Too many connections, a conflict of two writers, a lock that was not free in time, a cancelled statement.
         return StoreBusyError(what, remains=remains)

@@ -226,7 +226,7 @@ class Postgres(Backend):
         limit: int,
         reverse: bool,  # noqa: FBT001 - as it is called
     ) -> dict[str, bytes | None]:
-        # A range is read five times as fast as so many single keys.
+        # Reading a range is five times as fast as reading as many single keys.
         return {self._text(raw): value for raw, value in self._entries("key, value", prefix, after, limit, reverse=reverse)}
 
     def _entries(self, columns: str, prefix: str, after: str | None, limit: int, *, reverse: bool) -> list[TupleRow]:

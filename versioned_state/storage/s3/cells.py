@@ -250,7 +250,7 @@ class Cells:
 
 
 def _tells(found: Seen | None, base: Seen | None) -> bool:
-    """Whether ``found`` proves that a write over ``base`` that it does not remember was not done."""
+    """Whether ``found`` proves that a write over ``base`` was not done, given that ``found`` does not remember it."""
     return found is not None and (found.cell.remembers_all or (base is not None and found.cell.remembers(base.cell.write)))
 
 

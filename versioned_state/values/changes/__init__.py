@@ -1,1 +1,1 @@
-"""Differences between trees: diff, merge, removal, search in what differs. Layer: values."""
+"""Changes of trees: diff, merge, removal, replacement, and search in the differences. Layer: values."""

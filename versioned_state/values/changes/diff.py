@@ -1,7 +1,7 @@
 """Changes between two values, by path, read from the nodes that differ. Layer: values.
 
-Maps are compared by key and sequences by alignment, in both cases past equal subtrees. Nothing is decoded here but keys; the
-two sides of a change are cells, decoded by whoever wants to see them.
+Maps are compared by key and sequences by alignment; equal subtrees are skipped. Only keys are decoded here. The two sides of a change are
+cells, which the caller decodes if it shows them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ gigabyte. A list with such a gap is one change."""
 class CellChange:
     """One change by path. A cell is None if there is nothing on that side.
 
-    ``keys`` is set if the entries of a dict are the same in another order, and holds the keys on both sides. ``length`` is that of the
-    list to which an element was added, before.
+    ``keys`` is set if a dict has the same entries in another order: the keys on both sides. ``length`` is set if an element was added to a
+    list: the length of the list before.
     """
 
     path: StatePath
@@ -74,14 +74,14 @@ def _expand(nodes: Nodes, shape: Shape, item: _Item) -> list[_Item]:
 
 
 def diff_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
-    """The keys whose cells differ, in order, with both cells (None: not there). Cost: the nodes that differ, one call a level."""
+    """The keys whose cells differ, in order, with both cells (None: no such key). Cost: the nodes that differ, one call a level."""
     if a.top == b.top:
         return
     leaves = fetch_difference(nodes, Shape.MAP, a.top, b.top)
     if leaves is None:
         yield from _walk_maps(nodes, a, b)
         return
-    # Entries of a leaf that both have are the same, so all that differ are in these leaves.
+    # A leaf that both maps share has equal entries, so all differences are in these leaves.
     old, new = map(_entries, leaves)
     for key in sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)):
         yield key, old.get(key), new.get(key)
@@ -96,11 +96,11 @@ def _entries(leaves: list[Node]) -> dict[bytes, bytes]:
 
 
 def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
-    """The same, holding no more than one path down each tree. Raises ``CorruptObjectError`` if the keys of one are not in order."""
+    """As ``diff_maps``, with one path of each tree in memory. Raises ``CorruptObjectError`` if the keys of a map are not in order."""
     lasts: list[bytes | None] = [None, None]
 
     def check(side: int, key: bytes) -> None:
-        # Without order a crafted tree could name one leaf any number of times.
+        # Without this check a crafted tree could name one leaf any number of times.
         last = lasts[side]
         if last is not None and key <= last:
             raise CorruptObjectError("(a map)", "its keys are not in order")
@@ -123,7 +123,7 @@ def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | 
             left += reversed(_expand(nodes, Shape.MAP, x))
             right += reversed(_expand(nodes, Shape.MAP, y))
         elif y is None or (x is not None and (x[3] < y[3] or (x[3] == y[3] and x[0] > y[0]))):
-            # The part that begins first has no equal on the other side; of two that begin with one key, the higher one is taken apart.
+            # The part with the smaller first key has no equal on the other side. If both parts begin with one key, expand the higher one.
             assert x is not None
             left.pop()
             if x[0] < 0:
@@ -141,7 +141,7 @@ def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | 
 
 
 def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
-    """How many elements two sequences share from one end. Cost: one path down each."""
+    """How many elements two sequences have in common at one end. Cost: one path down each."""
     left, right = [_top(nodes, a)], [_top(nodes, b)]
     common = 0
     while left and right:
@@ -195,7 +195,7 @@ def diff_sequences(nodes: Nodes, a: Tree, b: Tree) -> Iterator[Replaced]:
 
 
 def _equal_nodes(nodes: Nodes, a: Tree, b: Tree, gap: Replaced, level: int) -> list[tuple[int, int, int]]:
-    """Nodes of a level, and between those of the levels below, that both sequences have in a gap: both offsets, and the count."""
+    """The nodes of a level, and between them those of lower levels, that both sequences have in a gap: both offsets, and the count."""
     if level < 0 or gap.old_start == gap.old_end or gap.new_start == gap.new_end:
         return []
     old, new = _nodes_within(nodes, a, level, gap.old_start, gap.old_end), _nodes_within(nodes, b, level, gap.new_start, gap.new_end)
@@ -210,7 +210,7 @@ def _equal_nodes(nodes: Nodes, a: Tree, b: Tree, gap: Replaced, level: int) -> l
 
 
 def _nodes_within(nodes: Nodes, tree: Tree, level: int, start: int, end: int) -> list[tuple[bytes, int, int]]:
-    """Address, first offset and count of the nodes of a level that lie within [start, end), or none if they are too many."""
+    """Address, first offset and count of the nodes of a level that lie within [start, end); an empty list if there are too many."""
     found: list[tuple[bytes, int, int]] = []
     for first, node in nodes_from(nodes, tree.shape, top_of(nodes, tree), level + 1, start, end):
         if first >= end:
@@ -243,7 +243,7 @@ def _diff_gap(nodes: Nodes, a: Tree, b: Tree, gap: Replaced) -> Iterator[Replace
 
 
 def diff_lists(old: Sequence[Hashable], new: Sequence[Hashable]) -> Iterator[Replaced]:
-    """The replaced runs of two short sequences. Beyond some hundred elements, those that occur once on both sides anchor it."""
+    """The replaced runs of two short sequences. Beyond some hundred elements, those that occur once on both sides are aligned first."""
     anchors = align_unique(old, new) if len(old) > _ALIGN_FULLY or len(new) > _ALIGN_FULLY else []
     i = j = 0
     for old_at, new_at in [*anchors, (len(old), len(new))]:
@@ -275,9 +275,9 @@ def _match(old: Sequence[Hashable], new: Sequence[Hashable], gap: Replaced) -> I
 
 
 def _in_place(a: Sequence[Hashable], b: Sequence[Hashable], shift: int = 0) -> tuple[int, list[tuple[int, int, int]]]:
-    """How many items stay if each has its index in both, moved by ``shift``; and the runs of them: both offsets, and the length.
+    """How many items are equal at the same index, moved by ``shift``; and their runs: both offsets, and the length.
 
-    Where equal items make several alignments as good, this is the one that says of each change where it was made.
+    If equal items allow several alignments of the same length, this one shows each change at the index where it was made.
     """
     runs: list[tuple[int, int, int]] = []
     count = 0
@@ -313,7 +313,7 @@ def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> 
         return
     a, b = container_of(composer.nodes, old), container_of(composer.nodes, new)
     if a is None or b is None or a.tree.shape is not b.tree.shape or _name(a) != _name(b):
-        # The container around it may have grown or shrunk, and given it another form.
+        # The container around the value may have grown or shrunk, which changes the form of the cell.
         if not composer.same(old, new):
             yield CellChange(path, "changed", old, new)
         return
@@ -326,11 +326,11 @@ def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> 
         yield first
         yield from parts
     elif a.head is not None and b.head is not None and not composer.same(a.head.notes, b.head.notes):
-        yield CellChange(path, "changed", old, new)  # in nothing but, say, the set of fields that were given
+        yield CellChange(path, "changed", old, new)  # they differ only in notes, such as the set of fields that were given
 
 
 def _have_other_attributes(composer: Composer, a: Head | None, b: Head | None) -> bool:
-    """Whether the attributes of two containers differ: they have no paths, so the difference is one of the whole value."""
+    """Whether the attributes of two containers differ. Attributes have no paths, so the change is one of the whole value."""
     if a is None or b is None or a.notes == b.notes:
         return False
     x, y = (_attributes(composer, head) for head in (a, b))
@@ -342,7 +342,7 @@ _NAMES: Final = frozenset(map(pack_text, ("more", "unset", "extra", "set", "vers
 
 
 def _attributes(composer: Composer, head: Head) -> dict[bytes, bytes]:
-    """The cells of the notes that say more than which fields there are."""
+    """The cells of the notes, without those that only name fields."""
     notes = None if head.notes is None else container_of(composer.nodes, head.notes)
     if notes is None:
         return {}
@@ -354,7 +354,7 @@ def _name(container: Container) -> bytes | None:
 
 
 def _diff_containers(composer: Composer, a: Container, b: Container, path: StatePath) -> Iterator[CellChange] | None:
-    """The changes within two lists, or two dicts; None if they are too many to be told apart."""
+    """The changes within two lists or two dicts; None if the values must be shown as one change."""
     if a.tree.shape is not Shape.SEQUENCE:
         return _diff_entries(composer, a, b, path)
     parts = list(diff_sequences(composer.nodes, a.tree, b.tree))
@@ -408,7 +408,7 @@ def _diff_entries(composer: Composer, a: Container, b: Container, path: StatePat
 
 
 def _order_of_added(nodes: Nodes, a: Container, b: Container, removed: set[bytes], added: set[bytes]) -> list[bytes] | None:
-    """The added keys in their order if all of them come last and no other key moved; None if not, or if only a full read would tell.
+    """The added keys in their order, if all of them come last and no other key moved; None if not, or if only a full read could tell.
 
     Cost: the nodes of the order that differ.
     """

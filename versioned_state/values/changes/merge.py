@@ -1,15 +1,15 @@
-"""Two changes of one value put together, by path, to any depth. Pure: cells in, a cell out. Layer: values.
+"""The three-way merge of a value, by path, to any depth. Pure: cells in, a cell out. Layer: values.
 
-A three-way merge: a change of one side alone is taken, and a value that both changed is taken apart further.
+A change that only one side made is taken; a value that both sides changed is merged by its parts.
 
 ::
 
     base  {"a": 1, "log": [x]}  ──┬── ours    {"a": 2, "log": [x]}     ──┬──  {"a": 2, "log": [x, y]}
                                   └── theirs  {"a": 1, "log": [x, y]}  ──┘
 
-Dicts are merged by key, lists by aligned elements, sets by element, texts by line. A value that cannot be taken apart goes to the
-``Decider``, which knows the policies; without an answer it is a conflict. Policies apart, the result does not depend on which side is
-ours, and holds nothing that no side had.
+Dicts are merged by key, lists by aligned elements, sets by element, texts by line. The ``Decider``, which knows the policies, decides about
+a value without parts; if it does not decide, the value is a conflict. Apart from policies, the result does not depend on which side is
+ours, and contains only elements that one of the sides has.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SETS: Final = {Code.SET: Code.SET, Code.SET_TREE: Code.SET, Code.FROZENSET: Cod
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The cells at one path on the three sides; None for nothing."""
+    """The cells at one path on the three sides; None if a side has nothing there."""
 
     base: bytes | None
     ours: bytes | None
@@ -52,7 +52,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision of a policy or a person: the cell at a path, or None for nothing there."""
+    """A decision of a policy or a person: the cell at a path, or None to remove the value."""
 
     cell: bytes | None
 
@@ -61,27 +61,27 @@ class Decider(Protocol):
     """Decides about paths that both sides changed."""
 
     def decide(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
-        """The decision about a whole value, made before its parts are merged; None: merge the parts."""
+        """The decision about a whole value, before its parts are merged; None to merge the parts."""
         ...
 
     def side(self, path: StatePath) -> Side | None:
-        """The side that stands at a conflict at this path; None: it stays a conflict."""
+        """The side to take for a conflict at this path; None if it stays a conflict."""
         ...
 
     def insert(self, path: StatePath, ours: list[bytes], theirs: list[bytes]) -> list[bytes] | None:
-        """The elements that stand in a gap of a list into which both sides put elements; None: merge them."""
+        """The elements for a gap of a list into which both sides inserted; None to merge the insertions."""
         ...
 
     def once(self, path: StatePath) -> bool:
-        """Whether an element that is put into a list stands in it once, whoever put it there, and wherever."""
+        """Whether an inserted element is in the merged list only once, even if both sides inserted it, or at different places."""
         ...
 
     def recount(self, path: StatePath) -> bool:
-        """Whether the same change on both sides, at this path or below, may count twice."""
+        """Whether the same change on both sides, at this path or below, may be counted twice."""
         ...
 
     def conflict(self, path: StatePath, sides: Sides) -> bytes | None:
-        """Take note of a conflict; the cell that stands there in the result."""
+        """Record a conflict. Returns the cell that the result has at its path."""
         ...
 
 
@@ -99,10 +99,10 @@ class Merger:
         self._decider = decider
 
     def roots(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath], *, on_top: bool = False) -> Tree:
-        """The root of a state merged from three. Cost: the keys that theirs changed, and below them the parts that both changed.
+        """Merge three roots of a state. Cost: the keys that theirs changed, and below them the parts that both changed.
 
         Args:
-            on_top: whether the result follows theirs on the line of a branch, as ours on top of its new head does, and not ours.
+            on_top: whether the result follows theirs on the line of the branch: our changes are merged onto its new head.
         """
         changed = self._changed(base, ours, theirs)
         changes = self._entries((each for each in changed if not is_internal(each[0])), path_of)
@@ -110,7 +110,7 @@ class Merger:
             if key in OF_A_LINE:
                 if on_top:
                     changes[key] = t
-            elif is_internal(key):  # no policy and no person decides about these
+            elif is_internal(key):  # policies and resolutions do not apply to the engine's keys
                 changes[key] = merge_series(self._nodes, b, o, t)
         return edit_map(self._nodes, ours, changes) if changes else ours
 
@@ -118,13 +118,13 @@ class Merger:
         return self._entries(self._changed(base, ours, theirs), path_of)
 
     def _changed(self, base: Tree, ours: Tree, theirs: Tree) -> list[_Entry]:
-        """The keys that theirs changed, each with its cells in the base, ours and theirs."""
+        """The keys that theirs changed, with their cells in the base, ours and theirs."""
         changed = list(diff_maps(self._nodes, base, theirs))
         fetch_paths(self._nodes, ours.top, (key for key, _, _ in changed))
         return [(key, b, find(self._nodes, ours, key), t) for key, b, t in changed]
 
     def _entries(self, changed: Iterable[_Entry], path_of: Callable[[bytes], StatePath]) -> dict[bytes, bytes | None]:
-        """The changes of our map, by key, from the keys that theirs changed."""
+        """The changes to make to our map, by key, given the keys that theirs changed."""
         changes = {}
         for key, b, o, t in changed:
             merged = self._place(Sides(b, o, t), partial(path_of, key), LIMITS[Shape.MAP])
@@ -133,7 +133,7 @@ class Merger:
         return changes
 
     def _place(self, sides: Sides, path: Callable[[], StatePath], limit: int) -> bytes | None:
-        """The cell of one place, of which theirs differs from the base."""
+        """The merged cell of a value that theirs changed."""
         b, o, t = sides.base, sides.ours, sides.theirs
         if o == b:
             return t
@@ -149,7 +149,7 @@ class Merger:
         return self._decider.conflict(where, sides)
 
     def _insert(self, path: StatePath, ours: list[Any], theirs: list[Any]) -> list[Any] | None:
-        """The elements that stand in a gap into which both sides put elements; None: that is a conflict."""
+        """The elements for a gap into which both sides inserted; None if that is a conflict."""
         decided = self._decider.insert(path, ours, theirs)
         merged = _join_inserts(ours, theirs) if decided is None else decided
         if merged is not None:
@@ -160,7 +160,7 @@ class Merger:
     # Values that have parts
 
     def _parts(self, b: bytes | None, o: bytes, t: bytes, path: StatePath, limit: int) -> bytes | None:
-        """Two cells merged by their parts, or None if they cannot be taken apart. Without a base, both began with nothing."""
+        """Merge two cells by their parts; None if they have no common parts. Without a base, both sides added the value."""
         kinds = {self._kind(cell) for cell in (b, o, t) if cell is not None}
         if len(kinds) != 1:
             return None
@@ -178,7 +178,7 @@ class Merger:
         return None
 
     def _kind(self, cell: bytes) -> Shape | Code | None:
-        """The kind of a value, if two of that kind are merged by their parts."""
+        """The kind of a value, if two values of that kind can be merged by their parts."""
         cell = self._unpacked(cell)
         code = code_of(cell)
         if code in _SETS:
@@ -191,7 +191,7 @@ class Merger:
         return None if container is None else container.tree.shape
 
     def _typed(self, b: bytes | None, o: bytes, t: bytes, path: StatePath, limit: int) -> bytes | None:
-        """Two typed values of one name: data by its parts if it has parts, and notes by name."""
+        """Merge two typed values of one name: the data by its parts if it has parts, and the notes by name."""
         sides = [None if cell is None else typed_parts(self._nodes, cell) for cell in (b, o, t)]
         base, ours, theirs = sides
         if ours is None or theirs is None or len({side[0].name for side in sides if side is not None}) != 1:
@@ -214,7 +214,7 @@ class Merger:
         return notes if type(notes) is dict else {}
 
     def _open(self, *cells: bytes) -> tuple[list[Container], bool]:
-        """Containers of one kind in one form, and whether that is the form of large containers."""
+        """Bring containers of one kind into one form. Returns them, and whether it is the form of large containers."""
         large = any(code_of(cell) in (Code.LIST_TREE, Code.DICT_TREE) for cell in cells)
         containers = [found for cell in cells if (found := self._composer.container(cell, large=large)) is not None]
         assert len(containers) == len(cells)
@@ -245,14 +245,14 @@ class Merger:
         return self._composer.dict_of({key: merged[key] for key in order}, limit)
 
     def _can_be_keys(self, tree: Tree, changes: dict[bytes, bytes | None]) -> bool:
-        """Whether one dict can hold these keys. Cost: nothing, unless keys were added that are not strings."""
+        """Whether one dict can hold these keys. Costs nothing unless keys were added that are not strings."""
         added = [key for key, cell in changes.items() if cell is not None and key[:1] == b"x"]
         return not added or self._are_apart(key[1:] for key, _ in iter_items(self._nodes, tree, rank(self._nodes, tree, b"x")))
 
     def _order(
         self, base: Container, ours: Container, theirs: Container, tree: Tree, changes: dict[bytes, bytes | None]
     ) -> list[bytes] | Tree | None:
-        """The order of the merged keys. Cost: nothing if one side left the order as it was; else that of reading all keys."""
+        """The order of the merged keys. Costs nothing if one side did not change the order; else reads all keys."""
         tops = [side.order.top if isinstance(side.order, Tree) else side.order for side in (base, ours, theirs)]
         if tops == [None, None, None]:
             return None
@@ -275,7 +275,7 @@ class Merger:
 
         def place(index: int, mine: bytes | None, other: bytes | None) -> bytes | None:
             old = next(iter_cells(nodes, base, index, index + 1))
-            # By the base's index: ours and theirs may have several elements, or none, for one of it.
+            # The path has the index in the base: ours and theirs may have several elements, or none, for one element of the base.
             return self._place(Sides(old, mine, other), lambda: path.index(index), LIMITS[Shape.SEQUENCE])
 
         merged = _join(mine, other, place, partial(self._insert, path))
@@ -299,7 +299,7 @@ class Merger:
         return len({self._composer.decoder.decode(cell) for cell in odd}) == len(odd)
 
     def _elements(self, cell: bytes) -> set[bytes]:
-        """The cells of a set's elements, in the form that they have in a large set."""
+        """The cells of a set's elements, in the form for a large set."""
         cell = self._unpacked(cell)
         tree = tree_of(cell)
         if tree is not None:
@@ -320,7 +320,7 @@ class Merger:
 
 
 def merge_notes(base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any] | None:
-    """The notes of a typed value merged: sets of names by name. None if both sides changed one of another kind."""
+    """Merge the notes of a typed value: sets of names by name. None if both sides changed a note of another kind."""
     merged: dict[str, Any] = {}
     for key in sorted({**base, **ours, **theirs}):
         b, o, t = base.get(key), ours.get(key), theirs.get(key)
@@ -350,13 +350,13 @@ class _Script:
     inserted: dict[int, list[Any]] = field(default_factory=dict)
 
     def replacements(self) -> list[tuple[int, int, list[Any]]]:
-        """In order: which elements [start, end) are replaced by what."""
+        """In order: the elements [start, end), and the elements that replace them."""
         edits = [(index, index + 1, [] if cell is None else [cell]) for index, cell in self.changed.items()]
         edits += [(gap, gap, cells) for gap, cells in self.inserted.items() if cells]
         return sorted(edits, key=lambda edit: edit[:2])
 
     def once(self, base: Sequence[Any]) -> _Script:
-        """The same, but each inserted element is there once: not at all if the base keeps it, else at the first position."""
+        """The script with each inserted element once: not at all if the base keeps it, else at its first position."""
         seen = {part for index, part in enumerate(base) if index not in self.changed}
         script = _Script()
         for start, end, parts in self.replacements():
@@ -369,7 +369,7 @@ class _Script:
         return script
 
     def apply(self, base: Sequence[Any]) -> list[Any]:
-        """The base with all that done."""
+        """Apply the changes to the base."""
         result: list[Any] = []
         position = 0
         for start, end, cells in self.replacements():
@@ -380,7 +380,7 @@ class _Script:
 
 
 def _script(parts: Iterable[Replaced], new: Callable[[int, int], list[Any]]) -> _Script:
-    """A diff element by element: of a run that was replaced, the first ones are changes, and the rest was put in or taken out."""
+    """A diff element by element: the first elements of a replaced run are changes, the rest are insertions or removals."""
     script = _Script()
     for part in parts:
         cells = new(part.new_start, part.new_end)
@@ -400,17 +400,17 @@ def _join(
     place: Callable[[int, Any, Any], Any],
     insert: Callable[[list[Any], list[Any]], list[Any] | None],
 ) -> _Script | None:
-    """Both scripts in one; None if both insert into one gap and neither a policy nor the elements say in which order.
+    """Combine two scripts; None if both insert into one gap, and neither a policy nor the elements determine the order.
 
     Args:
         place: decides about an element that both sides changed or removed.
-        insert: the elements that stand in a gap into which both sides put some; None: that is a conflict.
+        insert: gives the elements for a gap into which both sides inserted; None if that is a conflict.
     """
     joined = _Script(inserted={**theirs.inserted, **ours.inserted})
     for mine, other in ((ours, theirs), (theirs, ours)):
         for gap in other.inserted:
             if mine.changed.get(gap - 1, b"") is None and mine.changed.get(gap, b"") is None:
-                return None  # it stood between elements that the other side removed: its position would be a guess
+                return None  # the other side removed the elements around the insertion: its position would be a guess
     for gap in ours.inserted.keys() & theirs.inserted.keys():
         merged = insert(ours.inserted[gap], theirs.inserted[gap])
         if merged is None:
@@ -423,7 +423,7 @@ def _join(
 
 
 def _join_inserts(ours: list[Any], theirs: list[Any]) -> list[Any] | None:
-    """Both insertions in one, with equal elements at the start and at the end once; None if both have others between these."""
+    """Combine two insertions, with equal elements at the start and at the end once; None if both have other elements between them."""
     least = min(len(ours), len(theirs))
     start = next((i for i in range(least) if ours[i] != theirs[i]), least)
     end = next((i for i in range(least - start) if ours[-1 - i] != theirs[-1 - i]), least - start)
@@ -432,9 +432,9 @@ def _join_inserts(ours: list[Any], theirs: list[Any]) -> list[Any] | None:
 
 
 def merge_orders(base: list[bytes], ours: list[bytes], theirs: list[bytes]) -> list[bytes]:
-    """The keys of a dict in an order that keeps what each side did to it, and does not depend on which side is which.
+    """The keys of a dict in an order that keeps the moves of both sides, and does not depend on which side is which.
 
-    A key that one side moved is where that side has it; keys that both put into one gap come in the order of their bytes.
+    A key that one side moved has the position of that side. Keys that both sides inserted into one gap come in the order of their bytes.
     """
     if theirs in (base, ours):
         return ours

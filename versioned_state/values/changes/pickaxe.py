@@ -1,4 +1,4 @@
-"""Whether a text or value occurs more or less often in one state than in another: only the differing nodes are read. Layer: values."""
+"""Tells whether a text or value occurs more or less often in one state than in another, by the nodes that differ. Layer: values."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Needle:
     """A text or values to search for.
 
     Attributes:
-        text: a text within strings, be they values or keys; None: none.
-        values: values that are equal as a whole, in type too: 1 is not 1.0, nor True.
+        text: a text within strings, both values and keys; None if there is none.
+        values: whole values, compared by type too: 1 is neither 1.0 nor True.
     """
 
     text: str | None = None
@@ -138,5 +138,5 @@ class NeedleCounter:
                 self._parts.hits += count > 0
 
     def _may_hold(self, cell: bytes) -> bool:
-        # An inline value has the same bytes there as alone.
+        # A value that is inline in a cell has the same bytes as its own cell.
         return (self._text is not None and self._text in cell) or any(inline in cell for inline in self._inline)

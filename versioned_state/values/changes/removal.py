@@ -1,7 +1,7 @@
 """A state's tree without the values at some paths. Layer: values.
 
-Only the nodes on the way are read and written, and values stay in the form that they would have if they had never held it: the tree
-is the one that a state without it has. Nothing is unpickled, and no other value is decoded.
+Only the nodes on the path are read and written. The result is canonical: it is the tree that a state without these values has. Nothing is
+unpickled, and no other value is decoded.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _CELLS_KEPT: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Something to remove: the root keys in a range, or the part of one root key's value that steps lead to.
+    """A target to remove: the root keys in a range, or a part of one root key's value.
 
-    ``name`` is how it was given; ``word`` the key or name that it ends with.
+    ``name`` is the target as the caller wrote it; ``word`` is its last key or name.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Target:
 
     @property
     def is_range(self) -> bool:
-        """Whether more than one root key may be meant."""
+        """Whether the target may be several root keys."""
         return self.end != self.start + b"\0"
 
 
@@ -75,16 +75,16 @@ def target_of(path: str | StatePath) -> Target:
 
 
 def target_of_prefix(prefix: str) -> Target:
-    """All keys of the state that begin so."""
+    """The target for all keys of the state that begin with a prefix."""
     start = user_key(prefix)
     return Target(f"keys that begin with {prefix!r}", prefix, start, start + b"\xff")
 
 
 class Remover:
-    """Takes targets out of trees. Not for two threads at once.
+    """Removes targets from trees. Not for two threads at once.
 
     Args:
-        nodes: where trees are read, and new nodes staged.
+        nodes: reads the trees, and stages the new nodes.
     """
 
     def __init__(self, nodes: Nodes, targets: Iterable[Target]) -> None:
@@ -94,7 +94,7 @@ class Remover:
         self._kept: OrderedDict[tuple[bytes, Target], bytes | None] = OrderedDict()
 
     def without(self, tree: Tree) -> Tree:
-        """The root without the targets; the very same if it has none of them. Cost: one path for each, and their size."""
+        """The root without the targets; the same root if it has none of them. Cost: one path for each target, and their size."""
         for target in self._targets:
             changes: dict[bytes, bytes | None] = {}
             for key, cell in self._under(tree, target):
@@ -107,7 +107,7 @@ class Remover:
         return tree
 
     def paths_in(self, tree: Tree) -> Iterator[str]:
-        """The targets that a root has, as paths."""
+        """The names of the targets that a root has."""
         for target in self._targets:
             for key, cell in self._under(tree, target):
                 if not target.steps or self._known(cell, target) is not None:
@@ -184,7 +184,7 @@ class Remover:
         return tree_cell(Code.TUPLE_TREE, tree)
 
     def _element(self, tree: Tree, steps: tuple[Step, ...]) -> tuple[int, list[bytes]] | None:
-        """The index at the first step, and the cells to put there: none, or the element without the part at the other steps."""
+        """The index of the first step, and the cells to put there: none, or the element without the part that the other steps lead to."""
         index = offset_of(steps[0], tree.count)
         if index is None:
             return None

@@ -1,4 +1,4 @@
-"""Puts a cell in the place of another one at a path: the cells around it are composed anew. Layer: values."""
+"""Replaces the cell at a path, and composes the cells around it again. Layer: values."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from versioned_state.values.trees.tree import Tree, find, iter_cells, iter_items
 
 
 def replace_in_root(composer: Composer, root: Tree, path: StatePath, cell: bytes) -> Tree:
-    """The root with another cell at a path that it has, through lists and dicts. Cost: one path down each tree on the way.
+    """Replace the cell at a path through lists and dicts. Returns the new root. Cost: one path down each tree on the way.
 
     Raises:
-        UnknownPathError: it has nothing there.
+        UnknownPathError: the root has nothing at the path.
     """
     root_key, rest = root_key_of(path)
     old = find(composer.nodes, root, root_key)

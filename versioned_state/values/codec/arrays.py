@@ -1,6 +1,6 @@
 """numpy arrays and scalars as data: dtype, shape and raw bytes in C order, without pickle. Layer: values.
 
-numpy is never imported for its own sake: a value can only be an array where its owner has imported it. Reading an array does.
+Writing never imports numpy: a value can only be an array if its owner has imported numpy. Reading an array imports it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_data(value: Any) -> bool:
 
 
 def dtype_data(dtype: np.dtype[Any]) -> Any:
-    """A dtype as data. Raises ``NotDataError`` for one that has objects in it, or that data would not give back."""
+    """A dtype as data. Raises ``NotDataError`` for a dtype with objects in it, or one that would not be read back the same."""
     import numpy as np
 
     if dtype.hasobject:
@@ -58,7 +58,7 @@ def dtype_data(dtype: np.dtype[Any]) -> Any:
 
 
 def _is_same(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
-    """Whether two dtypes are equal, aligned alike, and of one class of records: equality says neither of the last two."""
+    """Whether two dtypes are equal, with the same alignment and the same class of records, which ``==`` does not compare."""
     fields_a, fields_b = (list((dtype.fields or {}).values()) for dtype in (a, b))
     return (
         a == b
@@ -75,13 +75,13 @@ def _has_metadata(dtype: np.dtype[Any]) -> bool:
 
 
 def raw_view(array: np.ndarray[Any, Any]) -> memoryview:
-    """The bytes of an array in C order; a copy is made only if it is not contiguous."""
+    """The bytes of an array in C order. Copies the array only if it is not contiguous."""
     import numpy as np
 
     if not array.size:
         return memoryview(b"")
     if array.dtype.fields and not array.flags.c_contiguous:
-        # Copied field by field: the bytes between the fields would be whatever was in memory, and differ each time.
+        # Copy field by field: the padding between fields has arbitrary bytes, which would differ each time.
         packed = np.zeros(array.shape, array.dtype)
         packed[...] = array
         array = packed
@@ -96,7 +96,7 @@ def buffer_of(value: Any) -> tuple[Any, memoryview]:
 
 
 def read_array(descr: Any, shape: list[int], data: bytes | bytearray) -> Any:
-    """The array, writable. Raises ``ValueError`` where shape, dtype and bytes do not fit each other."""
+    """The array, writable. Raises ``ValueError`` if shape, dtype and bytes do not match."""
     import numpy as np
 
     dtype = _read_dtype(descr)
@@ -120,12 +120,12 @@ def _read_dtype(descr: Any) -> np.dtype[Any]:
 
 
 def read_scalar(descr: Any, data: bytes) -> Any:
-    """The scalar. Raises ``ValueError`` where dtype and bytes do not fit each other."""
+    """The scalar. Raises ``ValueError`` if dtype and bytes do not match."""
     import numpy as np
 
     dtype = _read_dtype(descr)
     if dtype.kind in "SU" and len(data) == dtype.itemsize:
-        # As an element of an array they would lose the NULs at their end.
+        # numpy would strip the NULs at their end if they were elements of an array.
         return np.bytes_(data) if dtype.kind == "S" else np.str_(data.decode(_UTF_32[dtype.str[0]], "surrogatepass"))
     # A record is a view of its bytes, through which it can be changed in place.
     return np.frombuffer(bytearray(data) if dtype.kind == "V" else data, dtype)[0]

@@ -1,7 +1,7 @@
-"""How exceptions are pickled: by class, args and attributes, and made again without the ``__init__`` of their class. Layer: values.
+"""The pickling of exceptions: by class, args and attributes, and restored without the ``__init__`` of their class. Layer: values.
 
-Pickle's own way calls the class with ``args``, which fails if its ``__init__`` takes anything else: the exception would be stored, and not
-be read again. Traceback and context are left out; notes and the cause are kept.
+Pickle itself calls the class with ``args``. That fails if its ``__init__`` takes other arguments: the exception would be stored, and could
+not be read. Traceback and context are left out; notes and the cause are kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def reduce_exception(value: Any) -> Any:
 
 
 def restore_exception(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
-    """The exception again. Stored pickles call this function by its name, so name and parameters must stay."""
+    """Make the exception again. Stored pickles call this function by its name, so its name and parameters must not change."""
     base: Any = _builtin_base(cls)
     value: BaseException = base.__new__(cls, *args)
     # The builtin's own __init__ sets attributes that only it can set, such as UnicodeDecodeError.start.
@@ -43,5 +43,5 @@ def restore_exception(cls: type[BaseException], args: tuple[Any, ...], attribute
 
 
 def _builtin_base(cls: type[BaseException]) -> type[BaseException]:
-    """The class of Python's own that an exception's class derives from."""
+    """The built-in class that an exception's class derives from."""
     return next(each for each in cls.__mro__ if each.__module__ == "builtins")

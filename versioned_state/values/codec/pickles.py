@@ -1,6 +1,6 @@
 """Objects: values that are not data are pickled if the policy allows it. Layer: values.
 
-Unpickling runs code of whoever wrote the bytes. ``PicklePolicy`` says when that is done; nothing else in the library unpickles.
+Unpickling runs code chosen by the writer of the bytes. ``PicklePolicy`` decides when it is allowed; only this module unpickles.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Pickled:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """A description of a stored object, made without unpickling it. Stands for the object wherever values are only looked at.
+    """A description of a stored object, made without unpickling it. It is shown in place of the object.
 
     Attributes:
         type_name: the qualified name of its type when it was stored.
         size: bytes of its pickle and buffers.
-        imports: the names that unpickling it would import, where the pickle was at hand.
+        imports: the names that unpickling it would import, if the pickle was read.
     """
 
     type_name: str
@@ -57,7 +57,7 @@ class PicklePolicy:
     Args:
         mode: ``"own"`` if the store is private, ``"allow"`` always, ``"refuse"`` never.
         private: whether only this user can write to the store.
-        key: with a key, each pickle carries a MAC, bound to this use, and one without is refused; ``mode`` is then moot.
+        key: with a key, each pickle carries a MAC that is bound to this use, and a pickle without one is refused; ``mode`` is then ignored.
     """
 
     __slots__ = ("key", "mode", "private")
@@ -147,7 +147,7 @@ def dump(value: Any) -> Pickled:
 
 
 def dump_whole(value: Any, keep: Callable[[pickle.PickleBuffer], bool] | None = None) -> bytes:
-    """The same with all buffers in band, but for those that ``keep`` keeps."""
+    """As ``dump``, with all buffers in band except those that ``keep`` takes."""
     file = BytesIO()
     _pickler_class()(file, protocol=5, buffer_callback=keep).dump(value)
     return file.getvalue()
@@ -158,7 +158,7 @@ def _pickler_class() -> Any:
     import cloudpickle  # 30 ms, and most states are data
 
     class ObjectPickler(cloudpickle.Pickler):  # type: ignore[misc]
-        """cloudpickle, which refuses open files and views of memory, and pickles exceptions so that they can be read."""
+        """A pickler of cloudpickle that refuses open files and views of memory, and pickles exceptions so that they can be read."""
 
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, io.IOBase) and not isinstance(value, io.StringIO | io.BytesIO):

@@ -1,8 +1,7 @@
 """Data types as bytes and back, exactly: the extension codes of the format, and the types without parts. Layer: values.
 
 MessagePack writes None, bool, int to 64 bits, float, str, list and dict; ``is_plain`` finds by exact type the values that it may write.
-All else is an extension of ours. MessagePack's own bin type is never written for a value, so a leaf in which no extension
-was met holds JSON types only.
+Every other type is an extension. MessagePack's bin type is never written for a value, so a leaf without an extension holds JSON types only.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _ZONE_KEY: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 
 
 class TooDeepError(Exception):
-    """More than ``MAX_DEPTH`` containers: the value contains itself, or is too deep."""
+    """More than ``MAX_DEPTH`` nested containers: the value contains itself, or is too deep."""
 
 
 class NotDataError(Exception):
@@ -45,7 +44,7 @@ _only_str = _STR.issuperset
 def is_plain(value: Any, depth: int = 0) -> bool:
     """Whether a value consists of exact JSON types, string keys included. Raises ``TooDeepError``.
 
-    Cost: some 20 ns a scalar, since whole containers of scalars are checked in C.
+    Cost: about 20 ns a scalar, since whole containers of scalars are checked in C.
     """
     cls = type(value)
     if cls in _SCALARS:
@@ -64,7 +63,7 @@ def is_plain(value: Any, depth: int = 0) -> bool:
 
 
 def _are_plain(parts: Iterable[Any], depth: int) -> bool:
-    """The same for values at a depth that are not all scalars."""
+    """``is_plain`` for each of the values of a container at this depth, some of which are not scalars."""
     for part in parts:
         cls = type(part)
         if cls in _SCALARS:
@@ -125,7 +124,7 @@ def _write_tzinfo(value: dt.tzinfo | None) -> bytes:
 
 
 def _write_datetime(v: dt.datetime) -> bytes:
-    # Messages have one each. Packed at once, behind the header of an array that has the time zone too.
+    # Most messages have a datetime, so it is packed in one call, after the header of an array that holds the time zone too.
     ints: bytes = pack([v.year, v.month, v.day, v.hour, v.minute, v.second, v.microsecond, v.fold])
     return extension(Code.DATETIME, array_header(9) + ints[1:] + _write_tzinfo(v.tzinfo))
 
@@ -210,13 +209,13 @@ def _read_path(parts: list[Any]) -> Any:
     try:
         return _PATHS[name](text)
     except NotImplementedError:
-        # The path of another system than this one: its pure form has all of it.
+        # A path of another operating system: its pure form holds all of it.
         return (PureWindowsPath if name == "WindowsPath" else PurePosixPath)(text)
 
 
 def _read_zoneinfo(payload: bytes) -> dt.tzinfo:
     key = payload.decode()
-    if not _ZONE_KEY.fullmatch(key):  # before it can become the path of a file
+    if not _ZONE_KEY.fullmatch(key):  # checked before zoneinfo uses it as the path of a file
         raise ValueError(f"not the key of a time zone: {key!r}")
     try:
         return ZoneInfo(key)

@@ -1,6 +1,6 @@
 """Cells to Python values. Layer: values.
 
-Everything that a value needs is fetched first, one call of the store a level, and decoded as it comes.
+First every object that a value needs is fetched, in one call of the store for each level; then the value is decoded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Decoder:
     Args:
         nodes: reads the objects that cells refer to.
         policy: whether objects are unpickled, and classes imported; without one, each object is shown as ``ObjectInfo``.
-        classes: the classes that typed values may be made of without a policy that says more; of others they are ``Tagged``.
+        classes: the classes whose typed values become instances, unless the policy allows more. Values of other classes are ``Tagged``.
     """
 
     def __init__(self, nodes: Nodes, policy: PicklePolicy | None = None, *, classes: Classes = "registered") -> None:
@@ -73,27 +73,27 @@ class Decoder:
         return self._run((cell,), lambda: self._read(cell))
 
     def decode_many(self, cells: Sequence[bytes]) -> list[Any]:
-        """The values of some cells, whose objects are read together. Raises the same."""
+        """The values of some cells, whose objects are read together. Raises as ``decode``."""
         if (plain := self.plain_values(cells)) is not None:
             return plain
         return self._run(cells, lambda: [self._read(cell) for cell in cells])  # type: ignore[no-any-return]
 
     def plain_values(self, cells: Sequence[bytes]) -> list[Any] | None:
-        """The values of cells that have nothing but JSON types in them, by one call of MessagePack; None if any has more, or is damaged.
+        """The values of cells that hold only JSON types, by one call of MessagePack; None if a cell holds more, or is damaged.
 
-        Cost: a quarter of what ``decode_many`` takes for small dicts.
+        Cost: a quarter of the time of ``decode_many`` for small dicts.
         """
         packed = b"".join((array_header(len(cells)), *cells))
         try:
             values: list[Any] = msgpack.unpackb(packed, ext_hook=_refuse, max_ext_len=0, max_bin_len=0)
-            # A store that this decoder may unpickle from is trusted with its depth; encoding checks it again.
+            # If this decoder may unpickle from the store, it also trusts the store's nesting depth; encoding checks the depth again.
             is_safe = len(values) == len(cells) and (self._trusts or is_plain(values))
         except (_ExtensionMetError, TooDeepError, RecursionError, *MALFORMED):
             return None
         return values if is_safe else None
 
     def check(self, cells: bytes | memoryview, *, code: int | None = None) -> None:
-        """Decode packed cells and follow no reference; raises what ``decode`` would raise for them.
+        """Decode packed cells without following references, and raise the errors that ``decode`` would raise for them.
 
         Args:
             cells: a cell, or the leaf of a tree without its kind.
@@ -123,7 +123,7 @@ class Decoder:
             self._references = 0
 
     def decode_key(self, order_key: bytes) -> Any:
-        """The key of a dict that has this order key. Raises the same."""
+        """The key of a dict that has this order key. Raises as ``decode``."""
         return order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else self.decode(order_key[1:])
 
     def entry_path(self, path: StatePath, order_key: bytes) -> StatePath:
@@ -162,10 +162,10 @@ class Decoder:
             self._check(value)
         return value
 
-    # Fetching: the same walk as decoding, which collects references instead of following them
+    # Fetching: the walk of decoding, but it collects references instead of following them
 
     def _fetch(self, cells: Sequence[bytes]) -> None:
-        """Read everything that some cells refer to, level by level."""
+        """Read all objects that some cells refer to, level by level."""
         for cell in cells:
             if code_of(cell) in _REFERRING:
                 self._fetching = True
@@ -195,11 +195,11 @@ class Decoder:
             self._exotic = False
             values = self._unpack(memoryview(raw)[1:], is_array=kind == Kind.SEQUENCE_LEAF)
             if not self._trusts or b"\xff" in raw:
-                # The walk would take a tenth of the time that a long list takes. A store that this decoder may unpickle from is trusted
-                # with its depth too; encoding checks it again. A timestamp has this byte, and text never does.
+                # The check would take a tenth of the time that a long list takes. If this decoder may unpickle from the store, it also
+                # trusts the store's nesting depth; encoding checks the depth again. A timestamp has this byte, and text never does.
                 self._check(values)
             if self._references == before and kind == Kind.SEQUENCE_LEAF:
-                # Nothing in it refers to anything: the decoded values stand, for the first use of the leaf.
+                # The leaf has no references: keep the decoded values for its first use.
                 self._leaves[address] = (values, not self._exotic)
         elif kind != Kind.CHUNK:
             raise CorruptObjectError(address.hex(), f"a part of a value has kind {kind}")
@@ -216,12 +216,12 @@ class Decoder:
     # Decoding
 
     def _unpack(self, data: bytes | bytearray | memoryview, *, is_array: bool = False) -> Any:
-        """The value of a cell; with ``is_array``, the values of cells that stand in an array."""
+        """The value of a cell; with ``is_array``, the values of an array of cells."""
         depth, heads = self._depth, self._typed.heads
         try:
             value = self._unpack_as(data, "strict")
         except UnicodeDecodeError:
-            # A lone surrogate somewhere: decoding all text so would cost half again.
+            # There is a lone surrogate somewhere. Allowing surrogates in all texts would make decoding half again as slow.
             self._depth, self._typed.heads = depth, heads
             value = self._unpack_as(data, "surrogatepass")
         if is_array and (type(value) is not list or (value and type(value[0]) is Head)):
@@ -279,7 +279,7 @@ class Decoder:
         raise ValueError(f"unknown extension {code}")
 
     def _spend(self, tree: Tree) -> None:
-        """Count the elements of a tree, before memory is taken for them. Raises ``LimitExceededError``."""
+        """Count the elements of a tree before memory is allocated for them. Raises ``LimitExceededError``."""
         if tree.shape is Shape.BLOB:
             self._bytes_left -= tree.count
         else:
@@ -321,7 +321,7 @@ class Decoder:
         return values
 
     def _tops(self, tree: Tree) -> Iterator[tuple[bytes | None, Node | None]]:
-        """The leaves of a tree, in order: by address, or the inlined leaf itself. Its inner nodes are checked on the way."""
+        """The leaves of a tree, in order: each by its address, or the inlined leaf itself. Checks the inner nodes on the way."""
         pending: list[tuple[Node | bytes, Node | None, int]] = [(tree.top, None, 0)]
         while pending:
             top, parent, index = pending.pop()
@@ -349,7 +349,7 @@ class Decoder:
         order_keys = list(cells) if order is None else self._order_keys(order)
         entries = {}
         for order_key in order_keys:
-            # By the order key's bytes, not by the key: one that holds a NaN does not equal itself once it was decoded.
+            # Look up by the bytes of the order key, not by the key: a decoded key with a NaN in it does not equal itself.
             key = order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else self._unpack(order_key[1:])
             entries[key] = read(cells[order_key])
         if not len(cells) == len(entries) == tree.count:
@@ -398,7 +398,7 @@ class Decoder:
 def check_nesting(value: Any, depth: int = 0) -> None:
     """Raise ``LimitExceededError`` for containers nested deeper than any that is written, ``ValueError`` for a MessagePack timestamp.
 
-    Cost: some 20 ns a scalar.
+    Cost: about 20 ns a scalar.
     """
     cls = type(value)
     if cls is dict:
@@ -417,7 +417,7 @@ def check_nesting(value: Any, depth: int = 0) -> None:
 
 
 class _ExtensionMetError(Exception):
-    """A cell has something in it that is not of JSON types."""
+    """A cell holds a value that is not of a JSON type."""
 
 
 def _refuse(_code: int, _payload: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""Cells to live values, each with the baseline that later changes are detected by. Layer: values."""
+"""Cells to live values, each with the baseline for detecting later changes. Layer: values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LiveDecoder(Decoder):
 
     Args:
         fingerprinter: makes the fingerprints of baselines.
-        older: takes note of instances in an older form; their encoder writes them as they were.
+        older: records instances that were stored in an older form; the encoder writes them as they were stored.
     """
 
     def __init__(self, nodes: Nodes, policy: PicklePolicy, fingerprinter: Fingerprinter, older: OlderForms | None = None) -> None:
@@ -36,7 +36,7 @@ class LiveDecoder(Decoder):
         self._typed.older = older
 
     def decode_live(self, cell: bytes) -> tuple[Any, Baseline | None]:
-        """The value, and the baseline that ``Encoder.encode`` gives for it. Raises the same as ``decode``."""
+        """The value, and the baseline that ``Encoder.encode`` gives for it. Raises as ``decode``."""
         result: tuple[Any, Baseline | None] = self._run((cell,), lambda: self._live(cell))
         return result
 
@@ -65,7 +65,7 @@ class LiveDecoder(Decoder):
         if code == Code.OBJECT:
             if len(cell) <= ELEMENT_INLINE and layout_of(type(value)) is None:
                 return value, None
-            # One that is an object only because something in it is at two places has no other fingerprint.
+            # A value that is stored as an object only because it holds a shared part has no other fingerprint.
             return value, Whole(type(value), cell, self._fingerprinter.of_object(value), is_object=True)
         return value, Whole(type(value), cell, self._fingerprinter.of([value])[0])
 
@@ -77,10 +77,10 @@ class LiveDecoder(Decoder):
         name, notes = self._unpack(name_cell), None if notes_cell is None else self._unpack(notes_cell)
         value, same = self._typed.make(name, data, notes)
         if type(value) is not Tagged and layout_of(type(value)) is None:
-            # Its class has begun to say how it is pickled: it becomes an object when it changes.
+            # The class has customised its pickling since: the value becomes an object when it changes.
             return value, Whole(type(value), cell, self._fingerprinter.of_object(value), is_object=True)
         if not same or inner is None:
-            # The data that it would be stored with now; if that is another, its own baseline is not about it.
+            # The data that would be stored now. If it is another object, its baseline does not apply.
             record = take_apart(value)
             assert record is not None
             _, data, notes = record
@@ -89,7 +89,7 @@ class LiveDecoder(Decoder):
         return value, Typed(type(value), cell, inner, *fingerprints)
 
     def _blob_of(self, cell: bytes) -> Blob:
-        """The tree and the chunks of a blob that was fetched."""
+        """The tree and the chunks of a fetched blob."""
         tree = read_tree(Shape.BLOB, unpack_payload(cell))
         chunks = [Address(chunk) for chunk in self._chunks(tree)]
         return Blob(tree, chunks, [len(self._raws[chunk]) - 1 for chunk in chunks])
@@ -116,7 +116,7 @@ class LiveDecoder(Decoder):
         return entries, Entries(dict, cell, tree, order, keys, self._fingerprinter.of(keys)[0], groups)
 
     def _list_live(self, tree: Tree) -> tuple[list[Any], Groups]:
-        """The same, with the groups to compare them with: leaves of JSON types are their own fingerprint."""
+        """The elements, with the groups to compare them with: a leaf of JSON types is its own fingerprint."""
         values: list[Any] = []
         groups = Groups()
         plain: list[bytes] = []
@@ -141,7 +141,7 @@ class LiveDecoder(Decoder):
             node = inlined if address is None else read_node(tree.shape, self._raws[address])
             assert node is not None
             children: dict[int, Baseline] = {}
-            if leaf is not None:  # it refers to nothing, so nothing in it has a baseline of its own
+            if leaf is not None:  # the leaf has no references, so no element has a baseline of its own
                 part = leaf[0]
             else:
                 part = []

@@ -1,4 +1,4 @@
-"""Stored values that are not built in: objects, typed values, numpy. Layer: values."""
+"""Reading stored values that are not of built-in types: objects, typed values, numpy. Layer: values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_object(parts: list[Any], policy: PicklePolicy | None) -> Any:
 
 
 def read_typed(layout: Layout | None, name: str, data: Any, notes: Notes) -> tuple[Any, bool]:
-    """A typed value, and whether it would be stored just as it was; ``Tagged`` if it has no layout here, or one that does not fit."""
+    """A typed value, and whether it would be stored in the same form again; ``Tagged`` if there is no layout that fits."""
     if layout is None:
         return Tagged(name, data, notes), True
     try:
@@ -46,7 +46,7 @@ def read_typed(layout: Layout | None, name: str, data: Any, notes: Notes) -> tup
     except Exception as error:
         raise StateError(
             f"a value of the type {name!r} could not be read: {type(error).__name__}: {error}",
-            hint="the conversion that this type was registered with must read all that was ever stored under its name",
+            hint="the registered conversion of this type must be able to read every version that was stored under its name",
         ) from error
 
 

@@ -1,6 +1,6 @@
-"""Typed values, made while the bytes around them are unpacked. Layer: values.
+"""Makes typed values from unpacked bytes. Layer: values.
 
-MessagePack gives a typed value as a list of a head and the data. A walk over them makes the value, once all bytes around it are unpacked.
+MessagePack unpacks a typed value as a list of a head and the data. After all bytes are unpacked, a walk turns these lists into values.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _only_scalars = _SCALARS.issuperset
 
 
 class Head(NamedTuple):
-    """The name and notes of a typed value, in front of its data."""
+    """The name and notes of a typed value, which precede its data."""
 
     name: Any
     notes: Any
 
 
 class TypedReader:
-    """Makes typed values of one read. Not for two threads at once.
+    """Makes the typed values of one read. Not for two threads at once.
 
     Attributes:
-        heads: how many heads were met whose values are not made yet.
-        older: takes note of values that were stored in an older form, for those who write them again.
+        heads: how many heads were read whose values are not made yet.
+        older: records values that were stored in an older form, for those who write them again.
     """
 
     def __init__(self, classes: Classes) -> None:
@@ -51,13 +51,13 @@ class TypedReader:
         self._members: dict[tuple[str, str], Enum] = {}
 
     def clear(self) -> None:
-        """Forget what was found for this read: a class may be defined anew."""
+        """Forget the layouts of this read: a class may be defined again before the next one."""
         self._layouts.clear()
         self._known.clear()
         self._members.clear()
 
     def known_head(self, payload: bytes) -> Any:
-        """A head that was met before, or None."""
+        """A head that was read before, or None."""
         head = self._known.get(payload)
         if head is not None:
             self.heads += 1
@@ -75,7 +75,7 @@ class TypedReader:
         return head
 
     def resolved(self, value: Any, depth: int = 0) -> Any:
-        """A value with the typed values in it made, wherever there is a head."""
+        """The value in which every list that begins with a head is replaced by its typed value."""
         cls = type(value)
         if depth > MAX_NESTING:
             raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
@@ -105,7 +105,7 @@ class TypedReader:
     def value(self, name: Any, data: Any, notes: Any) -> Any:
         if data is PENDING:
             return PENDING
-        if type(data) is str and type(name) is str and notes is None:  # most often the member of an Enum
+        if type(data) is str and type(name) is str and notes is None:  # most often a member of an Enum
             member = self._members.get((name, data))
             if member is not None:
                 return member
@@ -117,7 +117,7 @@ class TypedReader:
         return value
 
     def make(self, name: Any, data: Any, notes: Any) -> tuple[Any, bool]:
-        """The value of a record, and whether it would be stored just as it was."""
+        """The value of a record, and whether it would be stored in the same form again."""
         if type(name) is not str or not name or (notes is not None and type(notes) is not dict):
             raise ValueError("a typed value without a name, or with notes of another kind")
         layout = self._layouts.get(name, _UNKNOWN)
@@ -126,6 +126,6 @@ class TypedReader:
         return read_typed(cast("Layout | None", layout), name, data, notes)
 
     def note_older(self, value: Any, stored: Tagged) -> None:
-        """Take note of a value that was just made of an older form."""
+        """Record a value that was just made from an older form."""
         if self.older is not None:
             self.older.add(value, stored)

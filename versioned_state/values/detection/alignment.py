@@ -1,4 +1,4 @@
-"""The longest rising part of pairs of places, by which two rows of things are aligned. Layer: values."""
+"""The longest increasing run of pairs of positions, which aligns two sequences. Layer: values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 
 def rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """A longest part of some pairs, which are in the order of their first numbers, in which the second ones rise too."""
+    """A longest subsequence of some pairs in which the second numbers increase. The pairs are in the order of their first numbers."""
     ends: list[int] = []
     last: list[int] = []
     back: list[int] = []

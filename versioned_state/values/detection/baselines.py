@@ -1,8 +1,8 @@
-"""Baselines: a live value as it was last committed, by its cell, and enough to see at once whether it has changed. Layer: values.
+"""Baselines: a live value as it was last committed: its cell, and fingerprints that tell whether it has changed since. Layer: values.
 
 A baseline mirrors the tree: a large list or dict has fingerprints over its small elements and baselines of its large ones, so a change
-deep inside is found, and encoded again, at the cost of what lies around it. A small value has no baseline of its own; it shares a
-fingerprint with its neighbours. A baseline never changes: an update gives a new one.
+deep inside is found and encoded again at the cost of its surroundings. A small value has no baseline of its own; it shares a fingerprint
+with its neighbours. A baseline never changes: an update returns a new one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Baseline:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that the baseline takes, about, those beneath it included. Cost: O(1)."""
+        """Approximate bytes of memory of the baseline and those beneath it. Cost: O(1)."""
         return _BYTES + len(self.cell)
 
 
 @dataclass(slots=True)
 class Pinned(Baseline):
-    """A large immutable value, known by identity, and its chunks, which another value in its place may share."""
+    """A large immutable value, recognised by identity, and its chunks, which a value that replaces it may share."""
 
     value: Any
     blob: Blob
@@ -72,7 +72,7 @@ class Typed(Baseline):
 class Elements(Baseline):
     """A list that is a tree.
 
-    ``firsts`` has the identity of the first element of each group, a hint of where the group is now. What it hints at is compared.
+    ``firsts`` has the identity of the first element of each group: a hint to the present position of the group, which is then compared.
     """
 
     tree: Tree

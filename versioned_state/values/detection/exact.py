@@ -1,9 +1,9 @@
 """Bytes that tell two runs of values apart, for fingerprints; nothing reads them back. Layer: values.
 
-Each value counts as it is stored. Data counts by value, whatever is shared, and an instance of an ordinary class by its identity too.
-An object is stored by cloudpickle with a memo, so which of its mutable parts are one counts too; that two equal strings are one does not,
-as no reader could tell. Functions and classes count by name if they are stored by name, and else as a whole: those of a script, a notebook
-or a function.
+A value counts as it is stored. Data counts by value alone, and an instance of an ordinary class by its identity too. cloudpickle stores an
+object with a memo, so it also counts which of its mutable parts are the same object; for equal strings that does not count, as no reader
+could tell. A function or class counts by name if it is stored by name. Otherwise it counts as a whole: one of a script, a notebook or a
+function.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _MANY: Final = 128
 """Parts of an object from which it is pickled as a whole first, and looked up: asking about each part takes 90 ns."""
 
 _KEPT: Final = 1024
-"""Digests that are kept, at some 200 bytes each."""
+"""Digests that are kept, at about 200 bytes each."""
 
 _MEMBERS_KEPT: Final = 4096
 """Members of Enums, and time zones, whose bytes are kept."""
 
-_SEED: Final = int.from_bytes(os.urandom(8), "big")  # so that no user can shape two objects of one digest
+_SEED: Final = int.from_bytes(os.urandom(8), "big")  # so that no user can craft two objects with the same digest
 
 
 _MARK: Final = os.urandom(8)
@@ -65,22 +65,22 @@ class ExactPacker:
     """Packs runs of values of any type. Not for two threads at once.
 
     Args:
-        identities: instances of ordinary classes count by identity. Without, equal ones count as the same.
+        identities: count instances of ordinary classes by identity. If not, equal instances count as the same.
     """
 
     def __init__(self, *, identities: bool = True) -> None:
         self._identities = identities
         self._members: dict[int, bytes] = {}
-        self._met: dict[int, tuple[int, Any]] = {}  # instances that have an identity, which stand in a run once
+        self._met: dict[int, tuple[int, Any]] = {}  # the instances that have an identity: a run has each of them once
         self._stand_in = _make_stand_in({}, {}, self._members, self._met, identities=identities)
         self._queues: dict[type, _Queue | None] = {}
         self._waiting: list[_Queue] = []
         self._places: dict[int, int] = {}
-        self._gathered: list[Any] = []  # so that no id is used twice: a value that is made for packing could go before the run is packed
+        self._gathered: list[Any] = []  # keeps the values that are made for packing alive until the run is packed, so that no id is reused
         self._pack = msgpack.Packer(strict_types=True, buf_size=PACKER_BYTES, default=self._make_gather()).pack
 
     def pack(self, run: list[Any]) -> bytes | None:
-        """The bytes of a run; None if it has values that MessagePack cannot tell apart, or write. Cost: some 250 ns an instance.
+        """The bytes of a run; None if it has values that MessagePack cannot write or tell apart. Cost: about 250 ns an instance.
 
         A run that holds no binary value and one that does never have the same bytes.
         """
@@ -102,7 +102,7 @@ class ExactPacker:
                 self._waiting.clear()
 
     def _as_one(self, run: list[Any]) -> list[Any]:
-        """A run of instances of one class as few lists; any other run itself."""
+        """A run of instances of one class as a few lists; any other run unchanged."""
         types = set(map(type, run))
         if len(types) == 1:
             layout = layout_of(types.pop())
@@ -112,7 +112,7 @@ class ExactPacker:
         return run
 
     def _make_gather(self) -> StandIn:
-        """The hook of MessagePack. An instance inside another waits for others of its class; a mark stands for it."""
+        """Make the hook of MessagePack. It queues an instance inside another one, and packs a mark in its place."""
         members, queues, waiting, stand_in = self._members, self._queues, self._waiting, self._stand_in
         places, gathered = self._places, self._gathered
 
@@ -127,7 +127,7 @@ class ExactPacker:
             if queue is None:
                 return stand_in(value)
             place = places.get(id(value))
-            if place is not None:  # the same one again, or a value that contains itself
+            if place is not None:  # an instance that was packed already, or a value that contains itself
                 return [_MARK, place]
             places[id(value)] = len(places)
             gathered.append(value)
@@ -139,7 +139,7 @@ class ExactPacker:
         return gather
 
     def _pack_waiting(self) -> bytes:
-        """The bytes of the instances inside others, level by level."""
+        """Pack the queued instances, level by level."""
         parts: list[bytes] = []
         while self._waiting:
             level = [(queue, queue.values) for queue in self._waiting]
@@ -150,7 +150,7 @@ class ExactPacker:
         return b"".join(parts)
 
     def pickle(self, run: list[Any]) -> memoryview | None:
-        """The bytes of any run; None if it cannot be packed. Cost: some 2 us an instance."""
+        """The bytes of any run; None if it cannot be packed. Cost: about 2 us an instance."""
         file = BytesIO()
         pickler = _RunPickler(file, self._stand_in)
         pickler.fast = True
@@ -171,7 +171,7 @@ class ExactPacker:
 
 
 class _Queue:
-    """Instances of one class that wait to be packed."""
+    """The queued instances of one class."""
 
     __slots__ = ("layout", "mark", "values")
 
@@ -195,15 +195,15 @@ def _make_stand_in(
     *,
     identities: bool,
 ) -> StandIn:
-    """A function that gives the list that stands for a value of another type than JSON's.
+    """Make the function that returns a list to pack in place of a value that is not of a JSON type.
 
     Args:
         known: digests of large objects.
-        stand_ins: the function for each type, filled as types are met.
+        stand_ins: the function for each type; a new type is added when it first occurs.
         members: the bytes of members of Enums, and of time zones, by the id of each.
-        met: the instances that have an identity, by id, that the run had so far, each with its number.
+        met: by id, the instances in the run so far that have an identity, each with its number.
     """
-    kept: list[Any] = []  # the members, so that no id is used twice
+    kept: list[Any] = []  # keeps the members alive, so that no id is reused
 
     def stand_in(value: Any) -> list[Any] | bytes:
         member = members.get(id(value))
@@ -215,7 +215,7 @@ def _make_stand_in(
             how = _find_stand_in(cls, known, met, identities=identities)
             stand_ins[cls] = how
         packed = how(value)
-        if type(packed) is bytes and len(kept) < _MEMBERS_KEPT:  # of the member of an Enum, or of a time zone
+        if type(packed) is bytes and len(kept) < _MEMBERS_KEPT:  # for a member of an Enum, or for a time zone
             kept.append(value)
             members[id(value)] = packed
         return packed
@@ -256,7 +256,7 @@ def _find_stand_in(cls: type, known: dict[bytes, bytes], met: dict[int, tuple[in
 
 
 def _once(of_typed: StandIn, met: dict[int, tuple[int, Any]], *, identities: bool) -> StandIn:
-    """The same for instances that have an identity: one stands in a run once, as a web of instances has any number of ways to each."""
+    """The same for instances that have an identity. A run packs each of them once, since many paths may lead to one instance."""
 
     def of_one(value: Any) -> list[Any] | bytes:
         again = met.get(id(value))
@@ -272,7 +272,7 @@ def _stand_in_of_scalar(cls: type, of_object: StandIn) -> StandIn:
     if cls is dt.datetime:
         return _stand_in_of_datetime(of_object)
     write = WRITERS[cls]
-    is_shared = cls is dt.timezone or cls is ZoneInfo  # many values refer to the same few: their bytes are kept
+    is_shared = cls is dt.timezone or cls is ZoneInfo  # many values share a few of them, so their bytes are kept
 
     def of_scalar(value: Any) -> list[Any] | bytes:
         try:
@@ -284,7 +284,7 @@ def _stand_in_of_scalar(cls: type, of_object: StandIn) -> StandIn:
 
 
 def _stand_in_of_datetime(of_object: StandIn) -> StandIn:
-    """A datetime by the bytes that its own type keeps, at a third of the cost of its cell: most messages have one."""
+    """Pack a datetime by the bytes of its own pickle state, at a third of the cost of its cell: most messages have one."""
 
     def of_datetime(value: Any) -> list[Any] | bytes:
         zone = value.tzinfo
@@ -296,7 +296,7 @@ def _stand_in_of_datetime(of_object: StandIn) -> StandIn:
 
 
 def _is_pickled_by_itself(value: Any, code: _Code) -> bool:
-    """Whether the pickle of a value says all about it: code that is stored by name, and what numpy has without objects."""
+    """Whether pickle alone describes a value fully: code that is stored by name, and values of numpy without objects."""
     cls = type(value)
     if cls is FunctionType or issubclass(cls, type):
         return code.is_by_name(value)
@@ -304,9 +304,9 @@ def _is_pickled_by_itself(value: Any, code: _Code) -> bool:
 
 
 def holds_binary(values: Any, met: dict[int, Any] | None = None) -> bool:
-    """Whether some values hold one that MessagePack writes without asking. Cost: a look at each part that is not a JSON scalar.
+    """Whether some values hold a binary value, which MessagePack packs without calling its hook. Cost: each part that is not a JSON scalar.
 
-    ``met``: the instances that have an identity that the walk has met so far.
+    ``met``: the instances with an identity that the walk has passed.
     """
     met = {} if met is None else met
     types = set(map(type, values))
@@ -318,7 +318,7 @@ def holds_binary(values: Any, met: dict[int, Any] | None = None) -> bool:
 
 
 def _inside(value: Any, met: dict[int, Any]) -> tuple[Any, ...]:
-    """The collections of the parts of a value; none of an instance that has an identity and was met."""
+    """The collections of the parts of a value; none for an instance with an identity that the walk has passed."""
     cls = type(value)
     if cls is dict:
         return value, value.values()
@@ -338,7 +338,7 @@ def _inside(value: Any, met: dict[int, Any]) -> tuple[Any, ...]:
 
 
 class _RunPickler(pickle.Pickler):
-    """In fast mode, without its memo. ``reducer_override`` gets everything except exact built-in containers and scalars."""
+    """A pickler in fast mode, without a memo. ``reducer_override`` gets every value except exact built-in containers and scalars."""
 
     def __init__(self, file: BytesIO, stand_in: StandIn) -> None:
         super().__init__(file, 5)
@@ -367,7 +367,7 @@ def _pack_object(value: Any, known: dict[bytes, bytes], code: _Code) -> bytes:
         pickler.dump(value)
     except Exception:  # noqa: BLE001 - the same
         return _pack_code(value)
-    # Equal bytes mean equal parts. Different bytes may differ in the identity of equal strings alone.
+    # Equal bytes mean equal parts. Different bytes may differ only in the identity of equal strings.
     whole = xxh3_128_digest(file.getbuffer(), _SEED)
     if whole not in known:
         if len(known) >= _KEPT:
@@ -377,7 +377,7 @@ def _pack_object(value: Any, known: dict[bytes, bytes], code: _Code) -> bytes:
 
 
 class _Object:
-    """Stands for an object."""
+    """Marks the place of an object."""
 
 
 class _LargeError(Exception):
@@ -385,7 +385,7 @@ class _LargeError(Exception):
 
 
 class _CodeError(Exception):
-    """There is a function or class inside that is stored as a whole."""
+    """The value holds a function or class that is stored as a whole."""
 
 
 def _pack_code(value: Any) -> bytes:
@@ -402,7 +402,7 @@ def _pack_parts(value: Any, code: _Code, most: int | None) -> memoryview:
 
 
 class _WholePickler(pickle.Pickler):
-    """Pickles an object as cloudpickle does if it does not interfere."""
+    """Pickles an object as cloudpickle does for a value without code."""
 
     code: _Code
 
@@ -412,11 +412,11 @@ class _WholePickler(pickle.Pickler):
 
 
 class _PartsPickler(pickle.Pickler):
-    """In fast mode, with a memo of mutable parts only. Raises ``_LargeError`` for an object of more than about ``most`` of them."""
+    """A pickler in fast mode, with a memo of mutable parts only. Raises ``_LargeError`` if there are more than about ``most`` of them."""
 
     code: _Code
     most: int
-    seen: dict[int, tuple[int, Any]]  # the values too, as one made for pickling would lend its id to the next
+    seen: dict[int, tuple[int, Any]]  # with the values, so that no id of a value that was made for pickling is reused
 
     def persistent_id(self, value: Any) -> int | None:
         cls = type(value)
@@ -442,13 +442,13 @@ class _PartsPickler(pickle.Pickler):
 
 
 class _Code:
-    """Tells how functions and classes are stored, and remembers it for as long as one run is packed."""
+    """Tells how functions and classes are stored, and remembers the answers while one run is packed."""
 
     def __init__(self) -> None:
         self._by_name: dict[int, bool] = {}
 
     def is_by_name(self, value: Any) -> bool:
-        """Whether cloudpickle surely stores a function or class by its name. Where that is not sure, False is right, and costs more."""
+        """Whether cloudpickle certainly stores a function or class by its name. False is always correct, but costs more."""
         found = self._by_name.get(id(value))
         if found is None:
             found = self._by_name[id(value)] = _is_by_name(value)

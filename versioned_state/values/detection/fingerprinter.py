@@ -1,4 +1,4 @@
-"""Whether live values are unchanged since they were committed, at packing speed. Layer: values."""
+"""``Fingerprinter``, which tells whether live values are unchanged since they were committed, at packing speed. Layer: values."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _BY_PICKLE: Final = -(1 << 64) - 1
 
 
 class Fingerprinter:
-    """Makes and compares fingerprints, of JSON types by MessagePack, of others by an ``ExactPacker``. Not for two threads at once."""
+    """Makes and compares fingerprints: of JSON types by MessagePack, of other types by an ``ExactPacker``. Not for two threads at once."""
 
     def __init__(self) -> None:
         self.renew_buffers()
         self._exact = ExactPacker()
         self._content: ExactPacker | None = None
-        self._compared: tuple[Groups, int, bytes] | None = None  # the last group of JSON types that was as before, packed
-        self._found: tuple[Elements, Any, list[Run]] | None = None  # the last list that changed within a dict, while that is encoded
+        self._compared: tuple[Groups, int, bytes] | None = None  # the last unchanged group of JSON types, packed
+        self._found: tuple[Elements, Any, list[Run]] | None = None  # the last changed list within a dict, while that dict is encoded
         self._keeps_found = False
 
     def renew_buffers(self) -> None:
-        """Let go of the packer's buffer, which is as large as the largest run that it has packed."""
+        """Release the packer's buffer, which is as large as the largest run that it has packed."""
         # strict_types: a subclass must not pass as its base. No default: any type that is not JSON's raises.
         self._pack = msgpack.Packer(strict_types=True, buf_size=PACKER_BYTES).pack
 
@@ -68,7 +68,7 @@ class Fingerprinter:
         return _BY_PICKLE - hash_bytes(pickled), len(pickled)
 
     def same(self, fingerprint: Fingerprint, run: list[Any]) -> bool:
-        """Whether a run is surely unchanged since it got this fingerprint."""
+        """Whether a run is certainly unchanged since this fingerprint was made."""
         if fingerprint is None:
             return False
         if type(fingerprint) is tuple:
@@ -85,7 +85,7 @@ class Fingerprinter:
         return pickled is not None and _BY_PICKLE - hash_bytes(pickled) == fingerprint
 
     def content(self, value: Any) -> Any:
-        """A hash that equals that of another value only if both have the same content, whatever in them is one; None if there is none."""
+        """A hash of the content of a value, which ignores whether parts are the same object; None if there is none."""
         if self._content is None:
             self._content = ExactPacker(identities=False)
         run = [value]
@@ -108,7 +108,7 @@ class Fingerprinter:
         return None if data is None else self.of([data])[0], 0 if notes is None else self.of([notes])[0]
 
     def is_unchanged_record(self, data: Any, notes: Notes, base: Typed) -> bool:
-        """Whether the data and the notes of a typed value are surely unchanged since its baseline."""
+        """Whether the data and the notes of a typed value are certainly unchanged since its baseline."""
         if notes is None:
             if base.notes_fingerprint != 0:
                 return False
@@ -117,7 +117,7 @@ class Fingerprinter:
         return self.same(base.fingerprint, [data]) if base.inner is None else self.is_unchanged(data, base.inner)
 
     def _pack_as_leaves(self, leaves: tuple[bytes, ...], run: list[Any]) -> bytes | None:
-        """The packed run if these leaves still hold the same, else None."""
+        """The packed run if it has the content of these leaves, else None."""
         return self._pack_as(map(_elements_of, leaves), run)
 
     def _pack_as(self, parts: Iterable[bytes], run: list[Any]) -> bytes | None:
@@ -129,9 +129,9 @@ class Fingerprinter:
         return packed if packed == array_header(len(run)) + b"".join(parts) else None
 
     def same_cells(self, cells: list[bytes], run: list[Any]) -> bool:
-        """Whether a run surely has these cells, each of which was that of a value of JSON types or of one that cannot change.
+        """Whether a run certainly has these cells. Each cell must be that of a value of JSON types, or of a value that cannot change.
 
-        Cost: packing it once. No cell begins another: if all of them together are the same, so is each.
+        Cost: packing the run once. No cell is a prefix of another, so equal bytes of the run mean that each cell is equal.
         """
         return self._pack_as(cells, run) is not None
 
@@ -143,7 +143,7 @@ class Fingerprinter:
         Args:
             sizes: the length of each value's cell, or less.
             children: the baselines of the large values, by index.
-            plain: the others are known to be of JSON types.
+            plain: whether the other values are known to be of JSON types.
         """
         groups = Groups()
         start = weight = 0
@@ -178,8 +178,8 @@ class Fingerprinter:
         If the length changed and there are no ``firsts``, all between the first and the last change is one run.
 
         Args:
-            prefix, suffix: how many elements from either end may count as the same; without them, all.
-            firsts: the identity that the first element of each group had: it says where a group may have moved.
+            prefix, suffix: how many elements from either end may count as unchanged; by default all.
+            firsts: the identity that the first element of each group had: it shows where a group may have moved.
         """
         sizes, count, length = groups.sizes, len(groups.sizes), len(elements)
         shift = length - groups.total
@@ -191,7 +191,7 @@ class Fingerprinter:
             first += 1
         if first == count and shift == 0:
             return []
-        differs = first < count and position + sizes[first] <= most  # the group ``first`` at this position
+        differs = first < count and position + sizes[first] <= most  # whether the group ``first`` differs at this position
         last, old_end = count, groups.total
         least = max(position, 0 if suffix is None else length - suffix)
         while last > first:
@@ -214,14 +214,14 @@ class Fingerprinter:
         return runs if firsts is None or len(runs) < _MANY_GROUPS else self._find_moved(groups, elements, gap, firsts)
 
     def find_list_runs(self, value: list[Any], base: Elements) -> list[Run]:
-        """The runs of a list that may have changed. Cost: nothing if it is within a dict, whose runs were looked for just before."""
+        """The runs of a list that may have changed. Costs nothing if a search in the dict around the list has found them just before."""
         found, self._found = self._found, None
         if found is not None and found[0] is base and found[1] is value:
             return found[2]
         return self.find_runs(base.groups, value, firsts=base.firsts)
 
     def keep_found(self, *, keep: bool) -> None:
-        """Whether the runs of a list that changed are kept for ``find_list_runs``: only while no value can change."""
+        """Set whether the runs of a changed list are kept for ``find_list_runs``; only while no value can change."""
         self._found, self._keeps_found = None, keep
 
     def _find_moved(self, groups: Groups, elements: list[Any], gap: Run, firsts: list[int]) -> list[Run]:
@@ -271,7 +271,7 @@ class Fingerprinter:
         return True
 
     def extended(self, groups: Groups, group: int, cells: list[bytes]) -> tuple[int, int] | None:
-        """The fingerprint and size of a group with the elements of these cells behind it, if the group was the last to be compared.
+        """The fingerprint and size of a group with the elements of these cells appended, if the group was the last to be compared.
 
         All are of JSON types. Cost: hashing them; nothing is packed again.
         """
@@ -285,8 +285,8 @@ class Fingerprinter:
     # Values with a baseline of their own
 
     def is_unchanged(self, value: Any, base: Baseline) -> bool:
-        """Whether a value is surely unchanged since its baseline. Cost: packing it once."""
-        cls: type = type(value)  # of its own, so that the check narrows nothing
+        """Whether a value is certainly unchanged since its baseline. Cost: packing it once."""
+        cls: type = type(value)  # a variable, so that mypy does not narrow the type of ``value``
         if cls is not base.type:
             return False
         if type(base) is Pinned:
@@ -313,7 +313,7 @@ class Fingerprinter:
         assert isinstance(base, Buffer)
         try:
             form, view = arrays.buffer_of(value)
-        except NotDataError:  # an array that is stored in another way than the one before it
+        except NotDataError:  # an array that is stored in another way than before
             return False
         return form == base.form and len(view) == base.size and [hash_bytes(view[a:b]) for a, b in binary_spans(len(view))] == base.hashes
 
@@ -326,5 +326,5 @@ def _is_plain(run: list[Any]) -> bool:
 
 
 def _elements_of(leaf: bytes) -> bytes:
-    """The cells of a leaf, behind its kind and the header of its array."""
+    """The cells of a leaf, after its kind and the header of its array."""
     return leaf[{0xDC: 4, 0xDD: 6}.get(leaf[1], 2) :]

@@ -1,7 +1,7 @@
 """Fingerprints over the parts of a large list or dict, in groups. Layer: values.
 
-A *fingerprint* is the hash of a run of values packed in one call, in memory only. It never calls a changed run unchanged; if it calls one
-changed, or cannot tell, the run is encoded again.
+A *fingerprint* is the hash of a run of values packed in one call; it is kept in memory only. A changed run always has another fingerprint.
+An unchanged run may have another one too, or none: then the run is encoded again.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ always encoded again."""
 UNKNOWN: Final[Fingerprint] = ()
 """No run has this fingerprint. It stands for one that could not be taken where None says that none is needed."""
 
-# Whoever shapes the values (a user of the agent) must not be able to shape two with one fingerprint.
+# A person who supplies values, such as a user of the agent, must not be able to craft two with one fingerprint.
 _SEED: Final = int.from_bytes(os.urandom(8), "big")
 
 
 hash_bytes: Final[Callable[[bytes | memoryview], int]] = partial(xxh3_64_intdigest, seed=_SEED)
-"""A hash of bytes, at some 10 GB/s. It means nothing in another process."""
+"""A hash of bytes, at about 10 GB/s. It has no meaning in another process."""
 
 
 def is_plain_fingerprint(fingerprint: Fingerprint) -> bool:
@@ -62,12 +62,12 @@ class Groups:
 
     Attributes:
         sizes: elements in each group.
-        weights: packed bytes of each group; 0 if it has a child.
-        children: the baseline of a group that is one large element, which is compared by that; else None.
-        least: bytes that the cells of each group have together, at least; 0 if it has a child.
+        weights: packed bytes of each group; 0 if the group has a child.
+        children: the baseline of a group that is one large element, for comparing it; else None.
+        least: the least number of bytes that the cells of each group have together; 0 if the group has a child.
         total: elements in all groups.
-        packed: bytes that the cells of all groups have together, at least: a value that holds them is that long.
-        held_bytes: of memory that the groups and their children take, about.
+        packed: the least number of bytes that the cells of all groups have together.
+        held_bytes: approximate bytes of memory that the groups and their children take.
     """
 
     __slots__ = ("children", "fingerprints", "held_bytes", "least", "packed", "sizes", "total", "weights")
@@ -123,7 +123,7 @@ class Groups:
         return new
 
     def hashed(self, group: int, fingerprint: int, weight: int) -> None:
-        """Let a hash take the place of the leaves that stood for a group, which was just compared with them."""
+        """Replace the leaves that serve as the fingerprint of a group by a hash. The group was just found equal to them."""
         self.packed -= self._packed_of(group)
         self.fingerprints[group] = fingerprint
         self.weights[group] = weight
@@ -139,7 +139,7 @@ class Groups:
         return self.packed - sum(self._packed_of(group) for run in runs for group in range(run.first, run.last))
 
     def _packed_of(self, group: int) -> int:
-        # Six bytes are the longest header and a kind, which leaves that stand for a fingerprint have each.
+        # Each leaf that serves as a fingerprint has a kind and a header, six bytes at most.
         fingerprint = self.fingerprints[group]
         if type(fingerprint) is tuple:
             headers = 6 * len(fingerprint)

@@ -1,7 +1,7 @@
 """Cells composed of other cells, in canonical form. Layer: values.
 
-The form of a cell follows from its value and from its place: 300 bytes are inline in a list, and a blob in a dict. A merge, a patch or a
-removal puts cells together that come from several places; each is brought into the form of its new place here. Nothing is unpickled.
+The form of a cell depends on its value and on its place: 300 bytes are inline in a list, and a blob in a dict. A merge, a patch or a
+removal combines cells from several places, and this module converts each to the form for its new place. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class Composer:
     """Composes cells, and stages the objects that they refer to.
 
     Args:
-        nodes: where new objects are staged.
-        policy: whether values given to ``encode`` may be pickled; without one, none is.
+        nodes: stages new objects.
+        policy: whether values given to ``encode`` may be pickled; without a policy, none may.
     """
 
     def __init__(self, nodes: Nodes, policy: PicklePolicy | None = None) -> None:
         self.nodes = nodes
         self._policy = policy
 
-    # Made when they are first needed: an append to a large list needs neither, and making them takes longer than all else here.
+    # Made when they are first needed: an append to a large list needs neither, and making them would take most of its time.
 
     @cached_property
     def decoder(self) -> Decoder:
@@ -71,7 +71,7 @@ class Composer:
         return Encoder(self.nodes, self._policy)
 
     def inline(self, cell: bytes) -> bytes | None:
-        """The value of a cell with everything in it; None if that is longer than ``ELEMENT_INLINE``. Cost: reads no more than that."""
+        """The self-contained cell of a cell's value; None if it is longer than ``ELEMENT_INLINE``. Reads at most that many bytes."""
         code = code_of(cell)
         whole: bytes | None = cell
         if code == Code.TYPED:
@@ -89,11 +89,11 @@ class Composer:
         return whole if whole is not None and len(whole) <= ELEMENT_INLINE else None
 
     def encode(self, value: Any, limit: int, path: str = "a value") -> bytes:
-        """The cell of a value where up to ``limit`` bytes are inline; ``path`` is for the error if it cannot be stored."""
+        """The cell of a value for a place that takes up to ``limit`` inline bytes; an error names the ``path``."""
         return self._encoder.encode_at(value, limit, path)
 
     def same(self, a: bytes | None, b: bytes | None) -> bool:
-        """Whether two cells are of one value, even if they are in different forms."""
+        """Whether two cells have the same value, even if they are in different forms."""
         if a == b or a is None or b is None:
             return a == b
         if not (is_reference(a) or is_reference(b)):
@@ -102,7 +102,7 @@ class Composer:
         return whole is not None and whole == self.inline(b)
 
     def fit(self, cell: bytes, limit: int) -> bytes:
-        """The form of a cell's value where up to ``limit`` bytes are inline."""
+        """Convert a cell to the form for a place that takes up to ``limit`` inline bytes."""
         if code_of(cell) == Code.OBJECT:
             return self._object(cell, limit) or cell
         whole = self.inline(cell)
@@ -144,7 +144,7 @@ class Composer:
     # Containers from their parts
 
     def container(self, cell: bytes, *, large: bool) -> Container | None:
-        """As ``container_of``; ``large`` brings the parts of a small container into the form that they have in a large one."""
+        """As ``container_of``; ``large`` converts the parts of a small container to their form in a large one."""
         found = container_of(self.nodes, cell)
         if found is None or not large or is_large(self.nodes, cell):
             return found
@@ -153,7 +153,7 @@ class Composer:
         return replace(found, tree=Tree(found.tree.shape, len(cells), Node(0, cells, None, leaf.keys)))
 
     def typed_of(self, head: Head, data: bytes, limit: int) -> bytes:
-        """The cell of a typed value, from its head and the cell of its data, in whatever form each is."""
+        """The cell of a typed value, from its head and the cell of its data, both in any form."""
         whole = self.inline(typed_cell(head.name, head.notes, data))
         if whole is not None:
             return self.fit(whole, limit)
@@ -169,7 +169,7 @@ class Composer:
         return None if whole_notes is None else typed_cell(name, whole_notes, whole)
 
     def list_of(self, cells: list[bytes], limit: int) -> bytes:
-        """The cell of a list of these elements, in whatever form each is."""
+        """The cell of a list of these elements, in any form."""
         whole = self._joined(cells)
         if whole is not None:
             return self.fit(whole, limit)
@@ -185,7 +185,7 @@ class Composer:
         return tree_cell(Code.LIST_TREE, tree) if whole is None else self.fit(whole, limit)
 
     def dict_of(self, entries: dict[bytes, bytes], limit: int) -> bytes:
-        """The cell of a dict of these entries (by order key, in their order), in whatever form each value is."""
+        """The cell of a dict of these entries (by order key, in their order), with values in any form."""
         whole = self._joined(entries.values(), keys=entries)
         if whole is not None:
             return self.fit(whole, limit)
@@ -203,7 +203,7 @@ class Composer:
         return tree_cell(Code.DICT_TREE, tree, *([] if order is None else tree_parts(order)))
 
     def _whole_dict(self, tree: Tree, order: list[bytes] | Tree | None) -> bytes | None:
-        """A dict that is small by now, wholly inline. Cost: reads at most ``ELEMENT_INLINE`` bytes of it."""
+        """The inline cell of a dict that has become small. Reads at most ``ELEMENT_INLINE`` bytes of it."""
         entries: dict[bytes, bytes] = {}
         size = 0
         for _, leaf in nodes_from(self.nodes, Shape.MAP, self.nodes.get(Shape.MAP, tree.top), 0, 0):
@@ -216,7 +216,7 @@ class Composer:
         return self._joined(map(entries.__getitem__, keys), keys=keys)
 
     def set_of(self, code: Code, cells: Iterable[bytes], limit: int) -> bytes:
-        """The cell of a set (``Code.SET``) or frozenset of these elements, in whatever form each is."""
+        """The cell of a set (``Code.SET``) or frozenset of these elements, in any form."""
         elements = list(cells)
         wholes = [self.inline(cell) for cell in elements]
         if all(whole is not None for whole in wholes):
@@ -229,10 +229,10 @@ class Composer:
         return splice(self.nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)])
 
     def _joined(self, cells: Iterable[bytes], *, keys: Iterable[bytes] | None = None) -> bytes | None:
-        """A list of these or, with order keys, a dict, wholly inline; None if that is too long."""
+        """The inline cell of a list of these cells or, with order keys, of a dict; None if it is too long."""
         parts: list[bytes] = []
         size = count = 0
-        # A key is as it is: a typed value has a form of its own there.
+        # Keys stay as they are: a typed value has a different form as a key.
         for key, cell in zip(repeat(b"") if keys is None else map(key_cell, keys), cells, strict=False):
             whole = self.inline(cell)
             if whole is None or (size := size + len(key) + len(whole)) > ELEMENT_INLINE:

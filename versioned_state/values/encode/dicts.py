@@ -26,7 +26,7 @@ def encode_dict(encoder: Encoder, value: dict[Any, Any]) -> tuple[bytes, Baselin
     key_cells = [encoder.key(key) for key in keys]
     order_keys = [order_key(key, cell) for key, cell in zip(keys, key_cells, strict=True)]
     if len(set(order_keys)) < len(keys) or max(map(len, order_keys)) > MAX_KEY:
-        # Several NaNs, which are keys of their own to a dict and the same to a map, or keys too long for a node: packed as a whole.
+        # Several NaNs, which are different keys in a dict and the same key in a map, or keys too long for a node: packed as a whole.
         return encoder.packed(encoder.inline(value))
     cells, children, plain = entry_cells_of(encoder, values, ENTRY_INLINE)
     tree = edit_map(encoder.nodes, empty(Shape.MAP), dict(zip(order_keys, cells, strict=True)))
@@ -101,10 +101,10 @@ def _is_sorted(order_keys: Iterable[bytes]) -> bool:
 
 
 def _common_ends(old: list[Any], new: list[Any]) -> tuple[int, int]:
-    """How many keys are surely the same from the start, and from the end of the rest."""
+    """How many keys are certainly the same at the start, and at the end of the rest."""
 
     def same(a: Any, b: Any) -> bool:
-        # Equal is not enough: 1, True and 1.0 are equal, and so are 0.0 and -0.0.
+        # Equality is not enough: 1, True and 1.0 are equal, and so are 0.0 and -0.0.
         return (a is b and type(a) in _ATOMS) or (type(a) is str is type(b) and a == b)
 
     least = min(len(old), len(new))

@@ -1,6 +1,6 @@
 """Python values to cells: small ones packed, large ones as trees, changed ones at the cost of the change. Layer: values.
 
-A cell is a function of the value alone, so encoding with a baseline gives the very bytes that encoding without one gives.
+A cell is a function of the value alone, so encoding with a baseline gives the same bytes as encoding without one.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Encoder(InlineEncoder):
     """Encodes values into one writer's nodes. Not for two threads at once.
 
     Args:
-        nodes: where new objects are staged.
-        policy: whether values that are not data may be pickled; without one, none is.
+        nodes: stages new objects.
+        policy: whether values that are not data may be pickled; without a policy, none may.
     """
 
     def __init__(self, nodes: Nodes, policy: PicklePolicy | None = None) -> None:
@@ -66,7 +66,7 @@ class Encoder(InlineEncoder):
         The baseline of a small value is None.
 
         Args:
-            base: what the value was when it was last encoded, if that is known. The cost is then that of the change.
+            base: the baseline from the last encoding of the value, if there is one. The cost is then that of the change.
             limit: bytes up to which the value is inline.
 
         Raises:
@@ -80,16 +80,16 @@ class Encoder(InlineEncoder):
         try:
             return self.update(value, base, limit)
         except (TooDeepError, RecursionError, NotStorableError, RestartError):
-            pass  # again, to find the path, or with a part as an object since something in it is at two places
+            pass  # encode again: to find the path, or to store a part as an object because it shares something
         finally:
             fingerprinter.keep_found(keep=False)
-            self._root = None  # the value may be let go of
+            self._root = None  # do not keep the value alive
             if self._pickled:
                 self._pickled.clear()
         return self.guarded(partial(self.update, value, base, limit), value, path if callable(path) else partial(_show, path))
 
     def encode_small(self, value: Any) -> bytes | None:
-        """The cell of a small value of JSON types, as most values of a state are, at half the cost of ``encode``. None for any other."""
+        """The cell of a small value of JSON types, as most values of a state are, at half the cost of ``encode``; None for others."""
         cls = type(value)
         try:
             if cls is str:
@@ -103,13 +103,13 @@ class Encoder(InlineEncoder):
         return cell if len(cell) <= ENTRY_INLINE else None
 
     def encode_at(self, value: Any, limit: int, path: str = "a value") -> bytes:
-        """The cell of a value where up to ``limit`` bytes are inline. Raises the same as ``encode``."""
+        """The cell of a value for a place that takes up to ``limit`` inline bytes. Raises as ``encode``."""
         return self.guarded(partial(self.update, value, None, limit), value, partial(_show, path))[0]
 
     # One part of a value, small or large
 
     def update(self, value: Any, base: Baseline | None, limit: int) -> tuple[bytes, Baseline | None]:
-        """The cell of a part where up to ``limit`` bytes are inline, and its baseline; for ``guarded``."""
+        """The cell and the baseline of a part, for a place that takes up to ``limit`` inline bytes; for ``guarded``."""
         cls = type(value)
         if cls in _SCALARS:
             cell = self.inline(value)
@@ -125,7 +125,7 @@ class Encoder(InlineEncoder):
             if self.as_objects and id(value) in self.as_objects:
                 return self._update_object(value, base, limit)
             if type(base) is Elements or type(base) is Entries:
-                # Before anything else: most values have not changed, and most that have are surely still large.
+                # First, because most values have not changed, and most changed values are still large.
                 runs = find_list_runs(self, value, base) if isinstance(base, Elements) else find_dict_runs(self, value, base)
                 if not runs:
                     return base.cell, base
@@ -133,10 +133,10 @@ class Encoder(InlineEncoder):
                     return self._large(value, cls, base, runs)
             elif isinstance(base, Pinned | Whole) and self.fingerprinter.is_unchanged(value, base):
                 return base.cell, base
-            # A value that was large is looked at before all of it is packed.
+            # A value that was large is probably still large: check before packing all of it.
             is_large = exceeds if base is not None else is_surely_large
             if not is_large(value, ELEMENT_INLINE):
-                self.depth -= 1  # it counts itself there
+                self.depth -= 1  # the inline encoder counts the value again
                 cell = self.inline(value)
                 self.depth += 1
                 if len(cell) <= limit:
@@ -170,13 +170,13 @@ class Encoder(InlineEncoder):
         return cell, Whole(type(value), cell, self.fingerprinter.of([value])[0])
 
     def packed(self, cell: bytes) -> tuple[bytes, None]:
-        """The cell of a value that is too large for its parent and has no parts that could change apart."""
+        """The cell of a value that is too large for its parent and is always encoded as a whole."""
         return tree_cell(Code.PACKED, write_bytes(self.nodes, cell)), None
 
     # Values of a type that is not built in
 
     def _update_other(self, value: Any, base: Baseline | None, limit: int) -> tuple[bytes, Baseline | None]:
-        if isinstance(base, Whole) and base.is_object:  # first of all: it may contain itself
+        if isinstance(base, Whole) and base.is_object:  # first, because the value may contain itself
             if self.fingerprinter.is_unchanged(value, base):
                 return base.cell, base
             self.meet_identity()
@@ -203,7 +203,7 @@ class Encoder(InlineEncoder):
                 return base.cell, base
             if base.inner is not None:
                 cell, inner = self.update(data, base.inner, ENTRY_INLINE)
-        if type(inner) is not Elements and type(inner) is not Entries:  # which are of data that is surely large
+        if type(inner) is not Elements and type(inner) is not Entries:  # these baselines exist only for large data
             if not is_surely_large(data, ELEMENT_INLINE):
                 cell = self.typed_cell(value, record)
                 if fits(cell, limit):
@@ -216,7 +216,7 @@ class Encoder(InlineEncoder):
         return cell, Typed(type(value), cell, inner, *self.fingerprinter.of_record(data if inner is None else None, notes))
 
     def _update_object(self, value: Any, base: Baseline | None, limit: int) -> tuple[bytes, Baseline | None]:
-        """The same for a part that is stored as an object, since something in it is at two places."""
+        """``update`` for a part that is stored as an object because something in it is shared."""
         if isinstance(base, Whole) and base.is_object and self.fingerprinter.is_unchanged(value, base):
             return base.cell, base
         cell, whole = self._large_object(value, limit)

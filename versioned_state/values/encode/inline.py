@@ -1,4 +1,4 @@
-"""Values packed with everything in them, without trees and without a store. Layer: values."""
+"""Values as self-contained cells, without trees and without a store. Layer: values."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ _DEEP: Final = 24
 
 
 class RestartError(Exception):
-    """Parts were found that must be stored as objects, maybe around the part that is being encoded: begin again."""
+    """Some parts must be stored as objects, perhaps including the one that is being encoded: encode again from the start."""
 
 
 class InlineEncoder:
-    """Packs values with everything in them, however large. Not for two threads at once.
+    """Packs values into self-contained cells of any size. Not for two threads at once.
 
     Args:
-        policy: whether values that are not data may be pickled; without one, none is.
+        policy: whether values that are not data may be pickled; without a policy, none may.
     """
 
     def __init__(self, policy: PicklePolicy | None = None) -> None:
@@ -68,14 +68,14 @@ class InlineEncoder:
         self.pack = msgpack.Packer(strict_types=True, buf_size=PACKER_BYTES).pack
         self.depth = 0
         self.older: OlderForms | None = None
-        self.as_objects: dict[int, Any] = {}  # the parts by id that are stored as objects, since something in them is at two places
+        self.as_objects: dict[int, Any] = {}  # by id, the parts that are stored as objects because something in them is shared
         self._root: Any = None  # the value that is being encoded
-        self._looked = False  # for parts to be stored as objects
+        self._looked = False  # whether the parts to store as objects were searched for
         self.is_plain: Callable[..., bool] = is_plain
         self._pickled: dict[int, tuple[Any, pickles.Pickled]] = {}
 
     def encode_inline(self, value: Any, path: str = "a value") -> bytes:
-        """The cell of a value with everything in it.
+        """The self-contained cell of a value.
 
         Raises:
             UnserializableValueError: a value inside cannot be pickled; the error names its path and type.
@@ -86,7 +86,7 @@ class InlineEncoder:
         return cell if cell is not None else self.guarded(lambda: self.inline(value), value, lambda: path)
 
     def guarded(self, encode: Callable[[], T], value: Any, path: Callable[[], str]) -> T:
-        """The result of ``encode``, which raises the errors of ``encode_inline``. ``path`` is asked for if one is raised."""
+        """The result of ``encode``. Raises the errors of ``encode_inline``; ``path`` is called only for an error."""
         try:
             return self._attempt(encode, value, path)
         finally:
@@ -113,7 +113,7 @@ class InlineEncoder:
                 raise UnserializableValueError(where, pickles.type_name_of(error.value), str(error.cause)) from error.cause
 
     def begin(self, value: Any) -> None:
-        """Begin a value anew."""
+        """Start to encode a value."""
         self.depth = 0
         self._root = value
         self._looked = False
@@ -122,7 +122,7 @@ class InlineEncoder:
             self.is_plain = is_plain
 
     def _find_objects(self) -> bool:
-        """Find the parts of the value that must be stored as objects. Returns whether there are any that were not known."""
+        """Find the parts of the value that must be stored as objects. Returns whether new ones were found."""
         return self._add_objects(find_shared(self._root))
 
     def _add_objects(self, found: dict[int, Any]) -> bool:
@@ -133,19 +133,19 @@ class InlineEncoder:
         return bool(new)
 
     def meet_identity(self) -> None:
-        """Find, at the first instance with an identity, what must be stored as one thing. Raises ``RestartError`` if there is any."""
+        """At the first instance with an identity, find the parts to store as objects. Raises ``RestartError`` if there are any."""
         if not self._looked:
             self._looked = True
             if self._find_objects():
                 raise RestartError
 
     def inline(self, value: Any) -> bytes:
-        """The same, for a part of the value that ``guarded`` was called for."""
+        """``encode_inline`` for a part of the value that ``guarded`` was called for."""
         if self.is_plain(value, self.depth):
             try:
                 packed: bytes = self.pack(value)
             except (OverflowError, UnicodeEncodeError):
-                pass  # an int beyond 64 bits, or a lone surrogate, somewhere inside: part by part
+                pass  # an int beyond 64 bits, or a lone surrogate, somewhere inside: pack part by part
             else:
                 return packed
         cls = type(value)
@@ -209,7 +209,7 @@ class InlineEncoder:
     # Types that are not built in: typed values, numpy, objects
 
     def record(self, value: Any) -> tuple[str, Any, Notes] | None:
-        """The name, data and notes of a typed value; None for any other, and for one that is not plain data."""
+        """The name, data and notes of a typed value; None for any other value, and for a value that is not plain data."""
         layout = layout_of(type(value))
         if layout is not None and (layout.has_identity or self.depth >= _DEEP):
             self.meet_identity()
@@ -247,7 +247,7 @@ class InlineEncoder:
         return extension(Code.OBJECT, array(parts))
 
     def pickled(self, value: Any) -> pickles.Pickled:
-        """The pickle of an object, made once a call: the pickle of an object too large for its parent is asked for again."""
+        """The pickle of an object. It is kept for the call, since a large object needs its pickle twice."""
         if not self.policy.allowed:
             raise NotStorableError(value, PickleRefusedError("", policy=self.policy.mode))
         known = self._pickled.get(id(value))
@@ -264,7 +264,7 @@ class InlineEncoder:
 
 
 def plain_cell(value: Any) -> bytes | None:
-    """The inline cell of a value of JSON types, at a fraction of what an encoder takes; None for any other."""
+    """The inline cell of a value of JSON types, at a fraction of the cost of an encoder; None for any other value."""
     try:
         packed: bytes | None = pack(value) if is_plain(value) else None
     except (TooDeepError, RecursionError, OverflowError, UnicodeEncodeError):
@@ -284,5 +284,5 @@ def head_of(name: str) -> bytes:
 
 
 def _is_plain_scalar(value: Any, _depth: int = 0) -> bool:
-    """Stands in for ``is_plain``, which would never return from a value that contains itself."""
+    """Replaces ``is_plain``, which would never return for a value that contains itself."""
     return type(value) in _SMALL

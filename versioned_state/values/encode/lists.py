@@ -59,7 +59,7 @@ def cells_of(encoder: Encoder, values: list[Any]) -> Cells:
     pack, is_plain, depth = encoder.pack, encoder.is_plain, encoder.depth
     for index, value in enumerate(values):
         try:
-            # Most elements are small JSON values. A large one is packed in vain here, once, at the speed of a copy.
+            # Most elements are small JSON values. Packing a large one here is wasted, but costs no more than a copy.
             if is_plain(value, depth) and len(cell := pack(value)) <= ELEMENT_INLINE:
                 cells.append(cell)
                 continue
@@ -75,7 +75,7 @@ def cells_of(encoder: Encoder, values: list[Any]) -> Cells:
 
 
 def entry_cells_of(encoder: Encoder, values: list[Any], limit: int) -> Cells:
-    """The same for the values of a dict."""
+    """The cells of values of a dict."""
     cells = []
     children = {}
     for index, value in enumerate(values):
@@ -101,7 +101,7 @@ def update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], groups
         cells, children, plain = entry_cells_of(encoder, changed, limit)
     first, start = run.first, run.new_start
     if not children and first > floor and len(changed) < GROUP_SIZE:
-        # A list that grows a little at a time puts it into the group before, or there would be a group for each commit.
+        # New elements at the end join the last group; otherwise each commit would add a group.
         size, weight = groups.sizes[first - 1], groups.weights[first - 1]
         if groups.children[first - 1] is None and size + len(changed) <= GROUP_SIZE and weight < GROUP_BYTES:
             first, start = first - 1, start - size
@@ -120,6 +120,6 @@ def update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], groups
 
 
 def last_first(runs: list[Run]) -> Iterator[tuple[Run, int]]:
-    """Runs from the last to the first, so that replacing one leaves the others in place; each with the end of the one before it."""
+    """Runs from the last to the first, so that replacing one does not move the others; each with the end of the run before it."""
     for index in range(len(runs) - 1, -1, -1):
         yield runs[index], runs[index - 1].last if index else 0

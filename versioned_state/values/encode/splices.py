@@ -26,10 +26,10 @@ def elements_of(nodes: Nodes, cell: bytes | None) -> Tree | None:
 def splice_list(
     composer: Composer, cell: bytes | None, replacements: list[Replacement], elements: Tree | None = None
 ) -> tuple[bytes, Tree | None]:
-    """The cell that a list has in a state after these replacements, which are in order and do not overlap; and its elements, if known.
+    """The cell of a list in a state after these replacements, which are in order and do not overlap; and its elements, if known.
 
-    It is the cell of the list that has these elements, however it came about. Cost: the touched leaves and a path to each; a list of up
-    to ``ELEMENT_INLINE`` bytes is written whole.
+    The cell depends on the elements alone, not on the edits. Cost: the touched leaves and a path to each; a list of up to
+    ``ELEMENT_INLINE`` bytes is written whole.
 
     Args:
         cell: that of a list; None for an empty list that is not stored.

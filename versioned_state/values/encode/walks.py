@@ -1,4 +1,4 @@
-"""Questions that are answered by walking a value: is it large, and at which path is an object? Layer: values."""
+"""Walks over a value: whether it is large, and the path of an object in it. Layer: values."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _only_counted = (_SIZED | CONTAINERS).issuperset
 
 
 def exceeds(value: Any, limit: int) -> bool:
-    """Whether the packed form is surely longer than ``limit``. Cost: looks at no more than about ``limit`` parts."""
+    """Whether the packed form is certainly longer than ``limit``. Cost: at most about ``limit`` parts."""
     return _left(value, limit, 0) < 0
 
 
 def is_surely_large(value: Any, limit: int) -> bool:
-    """The same at a glance, for the many values that turn out small when they are packed: a short list of records is not walked."""
+    """A quick version of ``exceeds`` for values that are probably small: it does not walk a short list of records."""
     cls = type(value)
     if (cls is list or cls is dict) and len(value) <= _GLANCE:
         parts = value if cls is list else value.values()
@@ -36,7 +36,7 @@ def is_surely_large(value: Any, limit: int) -> bool:
 
 
 def _left(value: Any, budget: int, depth: int) -> int:
-    """At most these bytes of ``budget`` are left. A part counts a byte, or its length if it has one; a key counts one."""
+    """An upper bound for the rest of ``budget``. Each part counts one byte, or its length if it has one; each key counts one byte."""
     cls = type(value)
     if cls in _SIZED:
         return budget - 1 - len(value)
@@ -82,7 +82,7 @@ def find_inside(value: Any, target: Any) -> str | None:
     """The path of an object inside a value, as a string that continues the value's own path; None if it is not found."""
     stack: list[tuple[Any, StatePath]] = [(value, StatePath())]
     seen: set[int] = set()
-    kept: list[Any] = []  # the data of typed values, so that no id is used twice
+    kept: list[Any] = []  # keeps the data of typed values alive, so that no id is reused
     while stack:
         current, path = stack.pop()
         if current is target:

@@ -15,7 +15,7 @@ from versioned_state.cli.render.text import of_size, plural
 from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.progress import progress_bar
 from versioned_state.cli.shared.settings import Settings, json_option, verb
-from versioned_state.repository.maintenance.purge import PurgeReport
+from versioned_state.repository.maintenance.purge.purge import PurgeReport
 
 
 @verb("purge", "Erase a path from all of history.", example="vstate purge users.alice --prefix user/alice/")

@@ -29,9 +29,9 @@ from versioned_state.objects.keys import GC, KEEPERS, NOTES, OBJECTS, SHALLOW, S
 from versioned_state.repository.arguments import DEFAULT_EXPIRE, age
 from versioned_state.repository.history.keepers import KeeperSet
 from versioned_state.repository.history.shallow import all_cuts
-from versioned_state.repository.maintenance.gc_marking import Marking, Progress
-from versioned_state.repository.maintenance.gc_marks import clear_marks, load_marks, save_marks
-from versioned_state.repository.maintenance.keeper_table import drop_older, drop_pages, new_salt, read_table, write_pages
+from versioned_state.repository.maintenance.gc.keeper_table import drop_older, drop_pages, new_salt, read_table, write_pages
+from versioned_state.repository.maintenance.gc.marking import Marking, Progress
+from versioned_state.repository.maintenance.gc.marks import clear_marks, load_marks, save_marks
 from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.lock_record import remove_unused_locks

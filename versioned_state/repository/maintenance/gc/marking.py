@@ -13,7 +13,7 @@ from versioned_state.repository.history import reach as reach_module
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.keepers import EVERYONE, KeeperSet
 from versioned_state.repository.history.reach import UNREAD, Reference, Role, followed, segments_of
-from versioned_state.repository.maintenance.gc_marks import Pending
+from versioned_state.repository.maintenance.gc.marks import Pending
 from versioned_state.repository.refs.ref import Ref, iter_refs
 from versioned_state.storage.wrappers.cache import uncached
 

@@ -1,4 +1,4 @@
-"""Where some words are left in a store: in commits, names of refs, policies, effects and notes. Layer: repository."""
+"""Finds some words in a store: in commits, names of refs, merge policies, effects and notes. Layer: repository."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
-    """The commits whose message, author, meta or tag has one of the words, by id; and refs, policies, effects and notes that have one.
+    """The ids of commits whose message, author, meta or tag contains one of the words; and the refs, policies, effects and notes that do.
 
     Words of one character are left out.
     """
@@ -44,7 +44,7 @@ def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
 
 
 def _in_refs(database: Database, wanted: Sequence[str], heads: set[Commit]) -> Iterator[str]:
-    """The refs that have one of the words; the heads of all are added to ``heads``."""
+    """The refs whose name or annotation contains one of the words. Adds the heads of all refs to ``heads``."""
     for kind in _KINDS:
         for ref in iter_refs(database.store, kind, deleted=True):
             if ref.head is None and _has(ref.name, wanted):
@@ -53,8 +53,8 @@ def _in_refs(database: Database, wanted: Sequence[str], heads: set[Commit]) -> I
     for kind, refs in (("branch", branches), ("tag", tags)):
         for name, head in refs.items():
             heads.add(head)
-            said = tags.annotation(name) if kind == "tag" else None
-            if _has("\0".join((name, *(() if said is None else (said.message, said.author or "")))), wanted):
+            annotation = tags.annotation(name) if kind == "tag" else None
+            if _has("\0".join((name, *(() if annotation is None else (annotation.message, annotation.author or "")))), wanted):
                 yield f"{kind} {name}"
 
 

@@ -32,8 +32,8 @@ from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.keepers import groups_of
 from versioned_state.repository.history.reach import BATCH, UNREAD, Reference, Role, followed, segments_of
-from versioned_state.repository.maintenance.gc import Collector, GcReport
-from versioned_state.repository.maintenance.keeper_table import KeeperTable, read_table
+from versioned_state.repository.maintenance.gc.collector import Collector, GcReport
+from versioned_state.repository.maintenance.gc.keeper_table import KeeperTable, read_table
 from versioned_state.repository.refs.gc_fence import GcRecord
 from versioned_state.repository.refs.ref import Ref, keys_of, literal_in, match_refs, parse_ref
 from versioned_state.storage import Disk

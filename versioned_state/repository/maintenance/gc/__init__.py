@@ -1,0 +1,1 @@
+"""Garbage collection: marking, deleting, and the table of keepers that a gc leaves. Layer: repository."""
