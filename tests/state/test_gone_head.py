@@ -162,6 +162,41 @@ def test_it_can_be_put_elsewhere(call):
     assert exact(dict(state)) == exact(dict(state.checkout("HEAD")))
 
 
+@pytest.mark.parametrize("how", ["reset away", "purged"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda state: state.fork("side"),
+        lambda state: state.switch("side", create=True),
+        lambda state: state.squash("HEAD~2"),
+    ],
+)
+def test_a_call_that_needs_the_head_says_that_the_branch_has_moved(how, call):
+    """The store needs no repair, as it would if an object were missing."""
+    state = Versioned()
+    for n in range(4):
+        state["n"], state["secret"] = n, n * 2
+        state.commit()
+    other = Repository(state.repository.store)
+    if how == "purged":
+        other.purge("secret")
+    else:
+        Versioned(other).reset("HEAD~2")
+        other.gc(expire=NOW)
+    head = state.head
+    with pytest.raises(BranchMovedError, match="nothing was changed") as caught:
+        call(state)
+    assert (caught.value.expected, caught.value.actual) == (head.id, other.commit("main").id)
+    assert "refresh()" in caught.value.hint
+    assert state.head == head
+    assert list(other.branches) == ["main"]
+    state.refresh()
+    state["n"] = "new"
+    state.commit()
+    state.fork("side")
+    assert other.fsck().ok
+
+
 def test_what_conflicts_can_be_settled():
     store, state = small()
     other = Versioned(Repository(store))

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from versioned_state.errors import BranchMovedError, StateError, UnknownOutcomeError
+from versioned_state.errors import BranchMovedError, MissingObjectError, StateError, UnknownOutcomeError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import NOTHING, Ref
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.in_doubt import HandlePosition, MoveInDoubt
 from versioned_state.state.worktree.entries import Staged
+
+
+def raise_if_moved(handle: BranchHandle, error: MissingObjectError) -> None:
+    """Raise ``BranchMovedError`` if the branch is no longer at the handle's head: gc or a purge may have collected that.
+
+    The store then needs no repair, as a ``MissingObjectError`` says; the handle needs the new head.
+    """
+    actual = handle.commit_of(handle.read_ref())
+    if actual != handle.head:
+        raise BranchMovedError(handle.branch, expected=handle.head.id, actual=actual.id) from error
 
 
 def switch(handle: BranchHandle, branch: str, *, create: bool) -> None:
@@ -21,7 +31,11 @@ def switch(handle: BranchHandle, branch: str, *, create: bool) -> None:
     elif handle.ref.head is None:
         head = handle.head  # our branch has no commit to point to: like ours, the new one begins with its first commit
     else:
-        ref, head = handle.repository.branches.begin(branch, handle.head, origin=handle.branch)
+        try:
+            ref, head = handle.repository.branches.begin(branch, handle.head, origin=handle.branch)
+        except MissingObjectError as error:
+            raise_if_moved(handle, error)
+            raise
     handle.move_to(HandlePosition(branch, ref, head))
     handle.ttl = None  # it was that of the other branch
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from versioned_state.errors import MissingObjectError
 from versioned_state.repository.arguments import count
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.branch import moving, operations
@@ -27,7 +28,11 @@ class BranchOperations(BranchHistory):
         """Run a call that may meet conflicts, so that the ``merge`` of the error can run it again with resolutions."""
         checked = check_policies(policies) if policies else {}
         call = Resolvable(self, run, checked, remains)
-        commit = run(Resolving(checked, (), call.again, remains))
+        try:
+            commit = run(Resolving(checked, (), call.again, remains))
+        except MissingObjectError as error:
+            moving.raise_if_moved(self._handle, error)
+            raise
         self._handle.tell_hooks()
         return commit
 
@@ -142,7 +147,11 @@ class BranchOperations(BranchHistory):
         self._transactions.refuse("squash")
         self._handle.resolve_doubt()
         description = operations.Description(message, author)
-        head = operations.squash(self._handle, self._resolve(since), self._resolve(until), description)
+        try:
+            head = operations.squash(self._handle, self._resolve(since), self._resolve(until), description)
+        except MissingObjectError as error:
+            moving.raise_if_moved(self._handle, error)
+            raise
         self._handle.tell_hooks()
         return head
 
