@@ -1,4 +1,4 @@
-"""A runner over any function that speaks the shape of chat completions.
+"""A runner over any function that answers like a chat-completions API.
 
     python examples/chat_completions.py
 

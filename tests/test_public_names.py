@@ -104,6 +104,8 @@ def test_a_public_name_loads_its_module_when_it_is_used():
     assert versioned_state.errors is errors
     assert set(versioned_state.__all__) <= set(dir(versioned_state))
     assert set(storage.__all__) <= set(dir(storage))
+    assert not {"TYPE_CHECKING", "annotations", "lazy_names"} & {*dir(versioned_state), *dir(storage)}
+    assert {"open", "errors"} <= set(dir(versioned_state))
     with pytest.raises(AttributeError, match="module 'versioned_state' has no attribute 'nothing'"):
         versioned_state.nothing  # noqa: B018
 

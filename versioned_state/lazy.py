@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 
@@ -26,6 +27,7 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
         return value
 
     def names() -> list[str]:
-        return sorted({*namespace, *homes})
+        own = {name for name, value in namespace.items() if name.startswith("_") or isinstance(value, ModuleType)}
+        return sorted(own.union(homes, namespace.get("__all__", ())))  # without what the package itself imports
 
     return get, names

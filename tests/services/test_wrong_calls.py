@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.event_loop import in_event_loop
 from versioned_state.errors import InvalidArgumentError, StateError, UnknownRevisionError
+from versioned_state.services import RemoteStateService
 from versioned_state.services.agent_state import InMemoryStateService, StateService
 from versioned_state.services.memory import InMemoryMemoryService, MemoryService
 from versioned_state.services.sandbox import SandboxService
@@ -67,6 +68,39 @@ async def test_a_message_of_chat_completions_says_how_to_convert_it() -> None:
         with pytest.raises(InvalidArgumentError) as caught:
             await histories.append_message(Session(id="s", user_id="u"), {"role": "robot"})
         assert not caught.value.hint
+
+
+@in_event_loop
+async def test_a_text_is_not_a_message() -> None:
+    async with InMemoryMemoryService() as memories:
+        query: Any = "cat"
+        with pytest.raises(
+            InvalidArgumentError, match=r"^the message is not valid: Input should be .*; nothing was read or changed"
+        ) as caught:
+            await memories.search_memory("u", query)
+        assert "Message(role=" in caught.value.hint
+
+
+@pytest.mark.parametrize("service", [StateService, SessionHistoryService, MemoryService])
+def test_an_abstract_service_says_which_ones_can_be_made(service: Any) -> None:
+    with pytest.raises(TypeError, match=rf"{service.__name__}\.over\(store_or_url\).*InMemory{service.__name__}\(\)"):
+        service()
+
+    class Adapter(service):  # type: ignore[misc]
+        """Lacks what it has to implement."""
+
+    with pytest.raises(TypeError, match="health"):
+        Adapter()
+
+
+@in_event_loop
+async def test_a_service_shows_its_place_and_no_password() -> None:
+    service = StateService.over("redis://user:secret@host/0")
+    assert repr(service) == "<VersionedStateService over redis://user:***@host/0, not started>"
+    async with InMemoryStateService() as states:
+        assert repr(states).startswith("<InMemoryStateService over <Repository over <Memory")
+        assert not repr(states).endswith("not started>")
+    assert repr(RemoteStateService("http://127.0.0.1:8420", "secret")) == "<RemoteStateService at http://127.0.0.1:8420>"
 
 
 @in_event_loop

@@ -13,7 +13,7 @@ import pytest
 
 import versioned_state
 from versioned_state import Disk, Live, Memory, Repository, Versioned, task
-from versioned_state.errors import InvalidArgumentError, StateError, UnknownRevisionError, UnmergedBranchError
+from versioned_state.errors import InvalidArgumentError, StateError, UnknownRevisionError, UnmergedBranchError, UnserializableValueError
 
 
 @task
@@ -40,6 +40,11 @@ MISTAKES: dict[str, tuple[Callable[[Versioned], object], type[Exception], str]] 
     "a state for another process": (pickle.dumps, TypeError, "a Versioned cannot be copied or pickled"),
     "a copy of a Live": (lambda _: copy.copy(Live()), TypeError, "a Live cannot be copied or pickled"),
     "a namespace in a state": (lambda s: (s.update(me=s.namespace("me")), s.commit()), StateError, "me of type .*Namespace"),
+    "an object in meta": (
+        lambda s: s.commit("x", meta={"a": object()}, allow_empty=True),
+        UnserializableValueError,
+        "meta.a of type .*meta takes numbers",
+    ),
     "an argument too few": (lambda s: book(state=s), TypeError, r"book\(\): missing a required argument: 'city'"),
     "too many undos": (lambda s: s.undo(9), UnknownRevisionError, "there are not 9 moves to undo"),
     "a redo of nothing": (lambda s: s.redo(), UnknownRevisionError, "^there is nothing to redo$"),

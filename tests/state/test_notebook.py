@@ -162,6 +162,19 @@ def test_completion_offers_nothing_that_is_not_for_users():
 
 
 @pytest.mark.parametrize("make", [Versioned, Live, lambda: Versioned().namespace("n")])
+def test_completion_offers_keys(make: Callable[[], Any]):
+    state = make()
+    state.update({f"{n:04}": n for n in range(1200)}, theme="dark")
+    assert state._ipython_key_completions_() == [f"{n:04}" for n in range(1000)]
+    if isinstance(state, Versioned):
+        commit = state.commit()
+        state.repository.tags.create("v1")
+        assert state.checkout(commit)._ipython_key_completions_() == [f"{n:04}" for n in range(1000)]
+        assert state.repository.branches._ipython_key_completions_() == ["main"]
+        assert state.repository.tags._ipython_key_completions_() == ["v1"]
+
+
+@pytest.mark.parametrize("make", [Versioned, Live, lambda: Versioned().namespace("n")])
 def test_a_value_assigned_to_an_attribute_is_not_lost(make):
     state = make()
     with pytest.raises(AttributeError, match=r"state\['messages'\]"):

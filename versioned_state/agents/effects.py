@@ -1,4 +1,4 @@
-"""Effects: calls into the outside world, each carried out once, also after a crash. Layer: agents.
+"""Effects: calls into the outside world, each carried out once, even after a crash. Layer: agents.
 
 The repository's ledger (``repository/ledger``) remembers them; this module decides what to do about an effect that the ledger has.
 """
@@ -52,7 +52,7 @@ def effect(
     not_done_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     **kwargs: Any,
 ) -> T:
-    """Call a function that acts on the outside world, once for each key, also after a crash; its result.
+    """Call a function that acts on the outside world, once for each key, even after a crash; its result.
 
     The ledger of the store records the key before the call, and the result after it. A later call with the same key, by whichever process,
     branch or version of the state, returns a copy of the recorded result and does not call the function; other arguments change nothing.

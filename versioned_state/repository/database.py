@@ -413,7 +413,9 @@ class Database:
         try:
             return InlineEncoder().encode_inline(dict(meta), "meta")
         except PickleRefusedError as error:
-            raise UnserializableValueError(error.path, error.type_name, "meta takes data only") from None
+            failed = UnserializableValueError(error.path, error.type_name, "meta takes data only")
+            failed.hint = "meta takes numbers, texts, times, lists, dicts and other data"
+            raise failed from None
 
 
 @dataclass(frozen=True, slots=True)

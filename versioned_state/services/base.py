@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 
 class ServiceWithLifecycleManager(ABC):
     """A service with a beginning and an end. ``async with service:`` starts it, and stops it at the end of the block."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        if cls.__abstractmethods__ and "over" in vars(cls):  # not an adapter that lacks a method: Python names that
+            name = cls.__name__
+            raise TypeError(f"{name} is abstract: {name}.over(store_or_url) makes one over a store, InMemory{name}() one in memory")
+        return super().__new__(cls)
 
     @abstractmethod
     async def start(self) -> None:

@@ -29,7 +29,7 @@ from versioned_state.services.calls.telemetry import measure_calls
 from versioned_state.services.calls.turn import Steps
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Cache, KVStore, Memory, open_store
-from versioned_state.storage.url import is_remote
+from versioned_state.storage.url import is_remote, redact
 from versioned_state.storage.wrappers.cache import CACHE_BYTES
 
 T = TypeVar("T")
@@ -99,6 +99,11 @@ class StoreService(ServiceWithLifecycleManager):
         self._in_memory = store is None or isinstance(store, Memory)
         if store is None:
             self._place = Repository(Memory())
+
+    def __repr__(self) -> str:
+        place = self._place
+        shown = redact(os.fspath(place)) if isinstance(place, str | os.PathLike) else repr(place)
+        return f"<{type(self).__name__} over {shown}{'' if self._started else ', not started'}>"
 
     @classmethod
     def over(cls, store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> Self:

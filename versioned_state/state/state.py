@@ -179,6 +179,10 @@ class State(MutableMapping[str, Any]):
             raise AttributeError(f"a state keeps values under keys: write state[{name!r}] = ...", name=name, obj=self)
         super().__setattr__(name, value)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        """The keys that a notebook offers behind ``state["``, at most a thousand."""
+        return list(self.iter_keys(limit=1000))
+
     def __reduce_ex__(self, protocol: object, /) -> NoReturn:
         # Of copy and pickle: a state is a connection to a store, with locks.
         raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: copy() gives its values as a dict")

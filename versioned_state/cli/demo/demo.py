@@ -35,8 +35,9 @@ from versioned_state.storage import Counting, Disk
 
 _CODE: Final = """\
 state = Versioned(Disk({folder!r}))
-state["messages"].append(answer)            # plain lists and dicts, changed in place:
-state["budget"]["spent"] += 98              # nothing to declare, nothing to assign back
+# Plain lists and dicts, changed in place; nothing is assigned back.
+state["messages"].append(answer)
+state["budget"]["spent"] += 98
 state.commit("Book the train", author="planner", meta={{"tool": "book"}})"""
 
 _START: Final = datetime(2026, 6, 1, 9, 0, tzinfo=UTC)

@@ -75,6 +75,10 @@ class Refs(Mapping[str, Commit]):
     def __iter__(self) -> Iterator[str]:
         return (ref.name for ref in iter_refs(self._database.store, self._kind))
 
+    def _ipython_key_completions_(self) -> list[str]:
+        """The names that a notebook offers behind ``branches["``, at most a thousand."""
+        return list(islice(self, 1000))
+
     def __len__(self) -> int:
         return sum(1 for _ in self)
 

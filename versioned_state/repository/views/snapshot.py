@@ -87,6 +87,10 @@ class Snapshot(Mapping[str, Any]):
         """The keys, in order. No value is read."""
         return self.iter_keys()
 
+    def _ipython_key_completions_(self) -> list[str]:
+        """The keys that a notebook offers behind ``snapshot["``, at most a thousand."""
+        return list(self.iter_keys(limit=1000))
+
     def iter_keys(
         self, prefix: str = "", *, start: str | None = None, end: str | None = None, reverse: bool = False, limit: int | None = None
     ) -> Iterator[str]:

@@ -104,6 +104,9 @@ class RemoteService(ServiceWithLifecycleManager):
         self._lanes: Lanes | None = None
         self._stopped = False
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self._url}>"
+
     # Beginning and end
 
     async def start(self) -> None:

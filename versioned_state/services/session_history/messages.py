@@ -50,13 +50,17 @@ def _message(given: object) -> tuple[Message, dict[str, Any]]:
 
 def _invalid(what: str, error: ValidationError) -> InvalidArgumentError:
     found = [
-        f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}"
+        ": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"])))
         for each in error.errors(include_url=False, include_input=False, include_context=False)
     ]
     shown = "; ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-    plain = any(each["loc"] == ("content",) and each["type"] == "list_type" for each in error.errors(include_url=False))
-    hint = "Message.from_openai_message(message) takes a message of chat completions, whose content is a text" if plain else ""
-    return InvalidArgumentError(f"{what} is not valid: {shown}", remains="nothing was appended", hint=hint)
+    hint = ""
+    for each in error.errors(include_url=False):
+        if not each["loc"]:
+            hint = 'for example Message(role="user", content=[TextContent(text="hello")])'
+        elif each["loc"] == ("content",) and each["type"] == "list_type":
+            hint = "Message.from_openai_message(message) takes a message of chat completions, whose content is a text"
+    return InvalidArgumentError(f"{what} is not valid: {shown}", remains="nothing was read or changed", hint=hint)
 
 
 def data_of(model: BaseModel) -> dict[str, Any]:
