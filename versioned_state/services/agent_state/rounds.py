@@ -89,7 +89,8 @@ class Rounds:
 
     def at(self, number: int, height: int) -> Rounds:
         """The rounds with another one, which becomes the current round, at a height above all others."""
-        rest = self.without(number)
+        latest = self.latest
+        rest = self if latest is None or number > latest else self.without(number)  # a copy less, as for most
         runs = rest.runs
         if runs:
             *others, last = runs
@@ -116,7 +117,7 @@ class Rounds:
         value = [self.current, self.session_id, *_flat(runs), *((older.count, older.greatest) if older.count else ())]
         cell = plain_cell(value)
         cells[ROUNDS] = cell if cell is not None and len(cell) <= ENTRY_INLINE else Encoder(nodes).encode_at(value, ENTRY_INLINE)
-        return replace(self, runs=runs, older=older), cells
+        return self if runs is self.runs and older is self.older else replace(self, runs=runs, older=older), cells
 
 
 _FEW: Final = 2

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from versioned_state.agents.modules.containers import copied
@@ -322,9 +323,8 @@ class VersionedStateService(StoreService, StateService):
     # Sessions
 
     def _session_of(self, user_id: str, session_id: str | None) -> tuple[str, Session]:
-        user, session = as_id("user_id", user_id), _session(session_id)
-        branch = self.branch(user, session)
-        return branch, Session(user, session, id_of(branch.rpartition("/")[2]) == session)
+        branch = self.branch(user_id, session_id)
+        return branch, _session_on(branch, as_id("user_id", user_id), _session(session_id))
 
     def _check_state(self, state: object) -> None:
         """Raise ``InvalidArgumentError`` or ``QuotaExceededError`` for a state that cannot be saved."""
@@ -392,6 +392,12 @@ class RedisStateService(VersionedStateService):
 
 def _session(session_id: object) -> str:
     return as_id("session_id", session_id) if session_id else DEFAULT_SESSION
+
+
+@lru_cache(maxsize=1024)
+def _session_on(branch: str, user_id: str, session_id: str) -> Session:
+    """The session on a branch. A service asks for the same ones again and again."""
+    return Session(user_id, session_id, id_of(branch.rpartition("/")[2]) == session_id)
 
 
 def _check_read(round_id: object) -> None:

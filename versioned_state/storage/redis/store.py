@@ -88,11 +88,10 @@ for _ = 1, deletes do
   redis.call('HDEL', hash, field)
   if hash == entries then redis.call('ZREM', names, field) end
 end
-if puts > 0 then redis.call('SETNX', KEYS[3], ARGV[1]) end
+if puts > 0 and objects == 0 then redis.call('SETNX', KEYS[3], ARGV[1]) end
 for _ = 1, puts do
-  local field, value = take(), take()
-  redis.call('HSET', entries, field, value)
-  redis.call('ZADD', names, 0, field)
+  local field = take()
+  if redis.call('HSET', entries, field, take()) == 1 then redis.call('ZADD', names, 0, field) end
 end
 return 1
 """

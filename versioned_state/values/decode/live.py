@@ -12,7 +12,7 @@ from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Typed, Whole
 from versioned_state.values.detection.fingerprinter import Fingerprinter
-from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Groups, hash_bytes
+from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Group, Groups, hash_bytes
 from versioned_state.values.trees.blob import Blob, binary_spans
 from versioned_state.values.trees.nodes import Nodes, Shape, read_node
 from versioned_state.values.trees.references import order_of, read_tree, unpack_payload
@@ -132,11 +132,11 @@ class LiveDecoder(Decoder):
                 if len(values) > tree.count:
                     break
                 if size >= GROUP_SIZE or weight >= GROUP_BYTES:
-                    groups.add(size, tuple(plain), weight)
+                    groups.add(Group(size, tuple(plain), weight))
                     plain, size, weight = [], 0, 0
                 continue
             if plain:
-                groups.add(size, tuple(plain), weight)
+                groups.add(Group(size, tuple(plain), weight))
                 plain, size, weight = [], 0, 0
             node = inlined if address is None else read_node(tree.shape, self._raws[address])
             assert node is not None
@@ -153,7 +153,7 @@ class LiveDecoder(Decoder):
             values += part
             groups.extend(self._fingerprinter.group(part, list(map(len, node.items)), children))
         if plain:
-            groups.add(size, tuple(plain), weight)
+            groups.add(Group(size, tuple(plain), weight))
         if len(values) != tree.count:
             raise ValueError(f"{len(values)} elements where {tree.count} were counted")
         return values, groups

@@ -14,7 +14,7 @@ from versioned_state.values.codec.scalars import NotDataError, TooDeepError, is_
 from versioned_state.values.detection.alignment import rising
 from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Typed, Whole
 from versioned_state.values.detection.exact import ExactPacker, holds_binary
-from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Fingerprint, Groups, Run, hash_bytes
+from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Fingerprint, Group, Groups, Run, hash_bytes
 from versioned_state.values.trees.blob import binary_spans
 from versioned_state.values.typed.registry import take_apart
 from versioned_state.values.typed.tagged import Notes
@@ -36,7 +36,7 @@ class Fingerprinter:
         self.renew_buffers()
         self._exact = ExactPacker()
         self._content: ExactPacker | None = None
-        self._compared: tuple[Groups, int, bytes] | None = None  # the last unchanged group of JSON types, packed
+        self._compared: tuple[Group, bytes] | None = None  # the last unchanged group of JSON types, packed
         self._found: tuple[Elements, Any, list[Run]] | None = None  # the last changed list within a dict, while that dict is encoded
         self._keeps_found = False
 
@@ -150,7 +150,7 @@ class Fingerprinter:
         for index, size in enumerate(sizes):
             if index in children:
                 self._add(groups, values[start:index], sizes[start:index], plain=plain)
-                groups.add(1, None, 0, children[index])
+                groups.add(Group(1, None, 0, children[index]))
                 start, weight = index + 1, 0
                 continue
             weight += size
@@ -162,7 +162,7 @@ class Fingerprinter:
 
     def _add(self, groups: Groups, run: list[Any], sizes: list[int], *, plain: bool) -> None:
         if run:
-            groups.add(len(run), *self.of(run, plain=plain), least=sum(sizes))
+            groups.add(Group(len(run), *self.of(run, plain=plain), least=sum(sizes)))
 
     def find_runs(
         self,
@@ -181,24 +181,24 @@ class Fingerprinter:
             prefix, suffix: how many elements from either end may count as unchanged; by default all.
             firsts: the identity that the first element of each group had: it shows where a group may have moved.
         """
-        sizes, count, length = groups.sizes, len(groups.sizes), len(elements)
+        parts, count, length = groups.all, len(groups.all), len(elements)
         shift = length - groups.total
         first = position = 0
         most = length if prefix is None else prefix
         same = self._same_group
-        while first < count and position + sizes[first] <= most and same(groups, first, elements, position):
-            position += sizes[first]
+        while first < count and position + parts[first].size <= most and same(parts[first], elements, position):
+            position += parts[first].size
             first += 1
         if first == count and shift == 0:
             return []
-        differs = first < count and position + sizes[first] <= most  # whether the group ``first`` differs at this position
+        differs = first < count and position + parts[first].size <= most  # whether the group ``first`` differs at this position
         last, old_end = count, groups.total
         least = max(position, 0 if suffix is None else length - suffix)
         while last > first:
-            start = old_end - sizes[last - 1]
+            start = old_end - parts[last - 1].size
             if start + shift < least or (differs and last - 1 == first and start + shift == position):
                 break
-            if not same(groups, last - 1, elements, start + shift):
+            if not same(parts[last - 1], elements, start + shift):
                 break
             old_end = start
             last -= 1
@@ -207,8 +207,8 @@ class Fingerprinter:
             return [gap] if firsts is None or last - first < _MANY_GROUPS else self._find_moved(groups, elements, gap, firsts)
         runs = []
         for group in range(first, last):
-            end = position + sizes[group]
-            if group in (first, last - 1) or not same(groups, group, elements, position):
+            end = position + parts[group].size
+            if group in (first, last - 1) or not same(parts[group], elements, position):
                 runs.append(Run(group, group + 1, position, end, position, end))
             position = end
         return runs if firsts is None or len(runs) < _MANY_GROUPS else self._find_moved(groups, elements, gap, firsts)
@@ -231,12 +231,13 @@ class Fingerprinter:
         """
         places = {id(element): gap.new_end - 1 - back for back, element in enumerate(reversed(elements[gap.new_start : gap.new_end]))}
         moved = rising([(group, places[firsts[group]]) for group in range(gap.first, gap.last) if firsts[group] in places])
-        starts = dict(zip(range(gap.first, gap.last), accumulate(groups.sizes[gap.first : gap.last], initial=gap.old_start), strict=False))
+        sizes = [group.size for group in groups.all[gap.first : gap.last]]
+        starts = dict(zip(range(gap.first, gap.last), accumulate(sizes, initial=gap.old_start), strict=False))
         runs = []
         first, old, new = gap.first, gap.old_start, gap.new_start  # of the open run
         for group, at in moved:
-            size = groups.sizes[group]
-            if at < new or at + size > gap.new_end or not self._same_group(groups, group, elements, at):
+            size = groups.all[group].size
+            if at < new or at + size > gap.new_end or not self._same_group(groups.all[group], elements, at):
                 continue
             if first < group or new < at:
                 runs.append(Run(first, group, old, starts[group], new, at))
@@ -245,19 +246,18 @@ class Fingerprinter:
             runs.append(Run(first, gap.last, old, gap.old_end, new, gap.new_end))
         return runs
 
-    def _same_group(self, groups: Groups, group: int, elements: list[Any], start: int) -> bool:
-        child = groups.children[group]
-        if child is not None:
-            return self.is_unchanged(elements[start], child)
-        fingerprint = groups.fingerprints[group]
-        run = elements[start : start + groups.sizes[group]]
+    def _same_group(self, group: Group, elements: list[Any], start: int) -> bool:
+        if group.child is not None:
+            return self.is_unchanged(elements[start], group.child)
+        fingerprint = group.fingerprint
         if fingerprint is None:
             return False
+        run = elements[start : start + group.size]
         if type(fingerprint) is tuple:
             packed = self._pack_as_leaves(fingerprint, run)
             if packed is None:
                 return False
-            groups.hashed(group, hash_bytes(packed), len(packed))
+            group.fingerprint, group.weight = hash_bytes(packed), len(packed)
         elif fingerprint < 0:  # type: ignore[operator]
             return self.same(fingerprint, run)
         else:
@@ -267,20 +267,33 @@ class Fingerprinter:
                 return False
             if hash_bytes(packed) != fingerprint:
                 return False
-        self._compared = groups, group, packed
+        self._compared = group, packed
         return True
 
-    def extended(self, groups: Groups, group: int, cells: list[bytes]) -> tuple[int, int] | None:
-        """The fingerprint and size of a group with the elements of these cells appended, if the group was the last to be compared.
+    def extended(self, group: Group, cells: list[bytes]) -> Group | None:
+        """A group with the elements of these cells appended, if it was the last to be compared; else None.
 
         All are of JSON types. Cost: hashing them; nothing is packed again.
         """
         compared, self._compared = self._compared, None
-        if compared is None or compared[0] is not groups or compared[1] != group:
+        if compared is None or compared[0] is not group:
             return None
-        size = groups.sizes[group]
-        packed = array_header(size + len(cells)) + compared[2][len(array_header(size)) :] + b"".join(cells)
-        return hash_bytes(packed), len(packed)
+        size = group.size + len(cells)
+        packed = array_header(size) + compared[1][len(array_header(group.size)) :] + b"".join(cells)
+        return Group(size, hash_bytes(packed), len(packed))
+
+    def is_surely_longer(self, groups: Groups, runs: list[Run], limit: int) -> bool:
+        """Whether a value with these groups, of which only the runs may have changed, is surely longer than the limit if it is packed.
+
+        So it is if the others are, or if a list within it is, whose runs were looked for just before.
+        """
+        if groups.packed_without(runs) > limit:
+            return True
+        if self._found is None:
+            return False
+        base, _, found = self._found
+        children = (group.child for run in runs for group in groups.all[run.first : run.last])
+        return any(child is base for child in children) and base.groups.packed_without(found) > limit
 
     # Values with a baseline of their own
 

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest
@@ -57,99 +56,96 @@ class Run:
     new_end: int
 
 
-class Groups:
-    """Fingerprints over the elements of a list, or the values of a dict. Once built, only fingerprints that are leaves change.
+class Group:
+    """Elements of a list, or values of a dict, under one fingerprint; or one large element, which has a baseline for comparing it.
 
     Attributes:
-        sizes: elements in each group.
-        weights: packed bytes of each group; 0 if the group has a child.
-        children: the baseline of a group that is one large element, for comparing it; else None.
-        least: the least number of bytes that the cells of each group have together; 0 if the group has a child.
+        size: the number of elements.
+        weight: their packed bytes; 0 if the group has a child.
+        child: the baseline of the large element; else None.
+        least: the least number of bytes that the cells of the elements have together; 0 if the group has a child.
+        packed: such a number again, from the fingerprint if that tells.
+        held_bytes: approximate bytes of memory that the group and its child take.
+    """
+
+    __slots__ = ("child", "fingerprint", "held_bytes", "least", "packed", "size", "weight")
+
+    def __init__(self, size: int, fingerprint: Fingerprint, weight: int, child: Any = None, *, least: int = 0) -> None:
+        self.size = size
+        self.fingerprint = fingerprint
+        self.weight = weight
+        self.child = child
+        self.least = least
+        self.held_bytes = _HELD_BYTES if child is None else _HELD_BYTES + int(child.held_bytes)
+        # Each leaf that serves as a fingerprint has a kind and a header, six bytes at most.
+        if type(fingerprint) is tuple:
+            headers = 6 * len(fingerprint)
+        elif fingerprint is None or fingerprint < 0:  # type: ignore[operator]
+            self.packed = least
+            return
+        else:
+            headers = 5
+        self.packed = weight - headers if weight > headers else 0
+
+
+class Groups:
+    """Groups over the elements of a list, or the values of a dict. Once built, only fingerprints that are leaves change.
+
+    Attributes:
+        all: in the order of the elements.
         total: elements in all groups.
         packed: the least number of bytes that the cells of all groups have together.
         held_bytes: approximate bytes of memory that the groups and their children take.
     """
 
-    __slots__ = ("children", "fingerprints", "held_bytes", "least", "packed", "sizes", "total", "weights")
+    __slots__ = ("all", "held_bytes", "packed", "total")
 
     def __init__(self) -> None:
-        self.sizes: list[int] = []
-        self.fingerprints: list[Fingerprint] = []
-        self.weights: list[int] = []
-        self.least: list[int] = []
-        self.children: list[Any] = []
+        self.all: list[Group] = []
         self.total = 0
         self.packed = 0
         self.held_bytes = 0
 
-    @classmethod
-    def of_child(cls, child: Any) -> Groups:
-        """The one group of a large element with this baseline."""
-        groups = cls()
-        groups.add(1, None, 0, child)
-        return groups
-
-    def add(self, size: int, fingerprint: Fingerprint, weight: int, child: Any = None, *, least: int = 0) -> None:
-        self.sizes.append(size)
-        self.least.append(least)
-        self.fingerprints.append(fingerprint)
-        self.weights.append(weight)
-        self.children.append(child)
-        self.total += size
-        self.packed += self._packed_of(len(self.sizes) - 1)
-        self.held_bytes += _HELD_BYTES if child is None else _held_by(child)
+    def add(self, group: Group) -> None:
+        self.all.append(group)
+        self.total += group.size
+        self.packed += group.packed
+        self.held_bytes += group.held_bytes
 
     def extend(self, other: Groups) -> None:
-        self.sizes += other.sizes
-        self.fingerprints += other.fingerprints
-        self.weights += other.weights
-        self.least += other.least
-        self.children += other.children
+        self.all += other.all
         self.total += other.total
         self.packed += other.packed
         self.held_bytes += other.held_bytes
 
-    def replaced(self, first: int, last: int, other: Groups) -> Groups:
+    def replaced(self, first: int, last: int, others: list[Group]) -> Groups:
         """A copy in which the groups [first, last) are replaced by others."""
         new = Groups()
-        new.sizes = [*self.sizes[:first], *other.sizes, *self.sizes[last:]]
-        new.fingerprints = [*self.fingerprints[:first], *other.fingerprints, *self.fingerprints[last:]]
-        new.weights = [*self.weights[:first], *other.weights, *self.weights[last:]]
-        new.least = [*self.least[:first], *other.least, *self.least[last:]]
-        new.children = [*self.children[:first], *other.children, *self.children[last:]]
-        new.total = self.total + other.total - sum(self.sizes[first:last])
-        new.packed = self.packed + other.packed - sum(map(self._packed_of, range(first, last)))
-        new.held_bytes = self.held_bytes + other.held_bytes - sum(map(_held_by, self.children[first:last]))
+        new.all = [*self.all[:first], *others, *self.all[last:]]
+        new.total, new.packed, new.held_bytes = self.total, self.packed, self.held_bytes
+        for group in others:
+            new.total += group.size
+            new.packed += group.packed
+            new.held_bytes += group.held_bytes
+        for group in self.all[first:last]:
+            new.total -= group.size
+            new.packed -= group.packed
+            new.held_bytes -= group.held_bytes
         return new
-
-    def hashed(self, group: int, fingerprint: int, weight: int) -> None:
-        """Replace the leaves that serve as the fingerprint of a group by a hash. The group was just found equal to them."""
-        self.packed -= self._packed_of(group)
-        self.fingerprints[group] = fingerprint
-        self.weights[group] = weight
-        self.packed += self._packed_of(group)
 
     def firsts(self, values: list[Any]) -> list[int]:
         """The identity of the first of each group's values."""
-        starts = accumulate(self.sizes, initial=0)
-        return [id(values[start]) for start, _ in zip(starts, self.sizes, strict=False)]
+        firsts = []
+        start = 0
+        for group in self.all:
+            firsts.append(id(values[start]))
+            start += group.size
+        return firsts
 
     def packed_without(self, runs: list[Run]) -> int:
         """``packed`` without the groups in these runs. A value that holds the other groups is at least that long."""
-        return self.packed - sum(self._packed_of(group) for run in runs for group in range(run.first, run.last))
-
-    def _packed_of(self, group: int) -> int:
-        # Each leaf that serves as a fingerprint has a kind and a header, six bytes at most.
-        fingerprint = self.fingerprints[group]
-        if type(fingerprint) is tuple:
-            headers = 6 * len(fingerprint)
-        elif fingerprint is None or fingerprint < 0:  # type: ignore[operator]
-            return self.least[group]
-        else:
-            headers = 5
-        weight = self.weights[group]
-        return weight - headers if weight > headers else 0
-
-
-def _held_by(child: Any) -> int:
-    return _HELD_BYTES if child is None else _HELD_BYTES + int(child.held_bytes)
+        packed = self.packed
+        for run in runs:
+            for group in self.all[run.first : run.last]:
+                packed -= group.packed
+        return packed

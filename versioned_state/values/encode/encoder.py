@@ -129,7 +129,7 @@ class Encoder(InlineEncoder):
                 runs = find_list_runs(self, value, base) if isinstance(base, Elements) else find_dict_runs(self, value, base)
                 if not runs:
                     return base.cell, base
-                if base.groups.packed_without(runs) > ELEMENT_INLINE:
+                if self.fingerprinter.is_surely_longer(base.groups, runs, ELEMENT_INLINE):
                     return self._large(value, cls, base, runs)
             elif isinstance(base, Pinned | Whole) and self.fingerprinter.is_unchanged(value, base):
                 return base.cell, base

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from versioned_state.values.cells import ELEMENT_INLINE, Code
 from versioned_state.values.detection.baselines import Baseline, Elements
-from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Groups, Run, is_plain_fingerprint
+from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Group, Groups, Run, is_plain_fingerprint
 from versioned_state.values.trees.edit import Edit, splice, splice_cells
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.references import tree_cell
@@ -89,11 +89,11 @@ def entry_cells_of(encoder: Encoder, values: list[Any], limit: int) -> Cells:
 def update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], groups: Groups, limit: int) -> tuple[list[bytes], Groups]:
     """The new cells of a run of elements, and the groups with the run's replaced; groups before ``floor`` stay as they are."""
     changed = values[run.new_start : run.new_end]
-    child = groups.children[run.first] if run.last - run.first == 1 == len(changed) else None
+    child = groups.all[run.first].child if run.last - run.first == 1 == len(changed) else None
     if child is not None:
         cell, new_child = encoder.update(changed[0], child, limit)
         if new_child is not None:
-            return [cell], groups.replaced(run.first, run.last, Groups.of_child(new_child))
+            return [cell], groups.replaced(run.first, run.last, [Group(1, None, 0, new_child)])
         cells, children, plain = [cell], dict[int, Baseline](), False
     elif limit == ELEMENT_INLINE:
         cells, children, plain = cells_of(encoder, changed)
@@ -102,21 +102,19 @@ def update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], groups
     first, start = run.first, run.new_start
     if not children and first > floor and len(changed) < GROUP_SIZE:
         # New elements at the end join the last group; otherwise each commit would add a group.
-        size, weight = groups.sizes[first - 1], groups.weights[first - 1]
-        if groups.children[first - 1] is None and size + len(changed) <= GROUP_SIZE and weight < GROUP_BYTES:
-            first, start = first - 1, start - size
-            plain = plain and is_plain_fingerprint(groups.fingerprints[first])
+        before = groups.all[first - 1]
+        if before.child is None and before.size + len(changed) <= GROUP_SIZE and before.weight < GROUP_BYTES:
+            first, start = first - 1, start - before.size
+            plain = plain and is_plain_fingerprint(before.fingerprint)
     if first < run.first and run.first == run.last and plain:
-        extended = encoder.fingerprinter.extended(groups, first, cells)
+        extended = encoder.fingerprinter.extended(groups.all[first], cells)
         if extended is not None:
-            part = Groups()
-            part.add(run.new_end - start, *extended)
-            return cells, groups.replaced(first, run.last, part)
-    before = run.new_start - start
-    sizes = [groups.least[first] // before] * before if before else []
+            return cells, groups.replaced(first, run.last, [extended])
+    taken = run.new_start - start
+    sizes = [groups.all[first].least // taken] * taken if taken else []
     sizes += map(len, cells)
     part = encoder.fingerprinter.group(values[start : run.new_end], sizes, children, plain=plain)
-    return cells, groups.replaced(first, run.last, part)
+    return cells, groups.replaced(first, run.last, part.all)
 
 
 def last_first(runs: list[Run]) -> Iterator[tuple[Run, int]]:

@@ -139,10 +139,17 @@ class InnerChunker(_CountingChunker):
     __slots__ = ()
 
     def resume(self, items: list[bytes], keys: list[bytes] | None) -> bool:
-        return super().resume(items, None)
+        self.pending = len(items) if is_open(items) else 0
+        return self.pending > 0
 
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
         return super().feed(items, None)
 
     def ends(self, item: bytes) -> bool:
         return item[0] < _CHILDREN_BELOW
+
+
+def is_open(children: list[bytes]) -> bool:
+    """Whether an inner node of these children, the last node of its level, has no boundary at its end."""
+    count = len(children)
+    return count < NODE_LEAST or (count < NODE_GREATEST and children[-1][0] >= _CHILDREN_BELOW)

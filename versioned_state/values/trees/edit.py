@@ -19,6 +19,7 @@ from versioned_state.values.trees.chunker import (
     InnerChunker,
     MapLeafChunker,
     SequenceLeafChunker,
+    is_open,
 )
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, write_node
 from versioned_state.values.trees.prefetch import fetch_paths
@@ -144,7 +145,7 @@ def _with_last(nodes: Nodes, shape: Shape, parent: Node, child: Node) -> Node:
     assert parent.counts is not None
     keys = None if parent.keys is None or child.keys is None else [*parent.keys[:-1], child.keys[0]]
     node = Node(parent.level, [*parent.items[:-1], nodes.add(shape, child)], [*parent.counts[:-1], child.count], keys)
-    node.is_open, node.cuts = InnerChunker().resume(node.items, None), parent.cuts
+    node.is_open, node.cuts = is_open(node.items), parent.cuts
     return node
 
 
@@ -154,16 +155,16 @@ def _appended(shape: Shape, node: Node, items: list[bytes], counts: list[int] | 
     Cost: as of the new items; the old ones are not hashed again.
     """
     chunker = _chunker(shape, node.level)
-    is_open = chunker.resume(node.items, node.keys)
+    resumes = chunker.resume(node.items, node.keys)
     sizes = chunker.feed(items, keys)
-    if is_open:
+    if resumes:
         items = [*node.items, *items]
         counts = None if node.counts is None or counts is None else [*node.counts, *counts]
         keys = None if node.keys is None or keys is None else [*node.keys, *keys]
     row = _split(node.level, sizes, items, counts, keys, open_at_end=chunker.pending)
-    if is_open and row:
+    if resumes and row:
         row[0].cuts = node.cuts
-    return not is_open, row
+    return not resumes, row
 
 
 def _append_row(nodes: Nodes, shape: Shape, path: list[Node], row: list[Node]) -> list[Node]:
