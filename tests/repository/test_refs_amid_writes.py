@@ -65,3 +65,18 @@ def test_a_branch_whose_record_alone_is_gone_is_corrupt():
     store.delete_many([ref_key("branch", "trip")])
     with pytest.raises(CorruptRefError, match="its record is gone"):
         read_ref(store, "branch", "trip")
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_listing_by_the_last_change_does_not_leave_out_a_branch_whose_record_is_gone(reverse: bool):  # noqa: FBT001 - a parameter of the test
+    store = Memory()
+    repository = Repository(store)
+    for name in ("a", "b", "c"):
+        with Versioned(repository, branch=name) as state:
+            state["x"] = name
+            state.commit()
+    repository.purge(branches="c")
+    assert sorted(info.name for info in repository.branches.iter_info(by="changed", reverse=reverse)) == ["a", "b"], "c was erased"
+    store.delete_many([ref_key("branch", "b")])
+    with pytest.raises(CorruptRefError, match="'b'"):
+        list(repository.branches.iter_info(by="changed", reverse=reverse))

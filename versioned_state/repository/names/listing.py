@@ -215,7 +215,8 @@ class _Backwards(str):
 class _Heads:
     """Reads refs by their keys, with their heads: two calls of the store for a page, or one if the records were read already.
 
-    Leaves out those that are deleted or do not fit.
+    Leaves out those that are deleted or do not fit. Raises ``CorruptRefError`` for one that is not there, although the index or an earlier
+    page has it, and it was not erased.
 
     No ref is given twice: one that changes during a listing has two places in the index, one after the other.
     """
@@ -248,6 +249,9 @@ class _Heads:
         store, kind = self._database.store, self._listing.kind
         if stored is None:
             stored = store.get_many(keys) if keys else {}
+            for key in keys:
+                if key not in stored:
+                    self._database.ref(kind, key[self._start :])  # raises if it was created, and not erased
         while True:
             refs = [parse_ref(kind, key[self._start :], stored[key]) for key in keys if key in stored]
             refs = [ref for ref in refs if ref.head is not None]
