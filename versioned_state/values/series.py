@@ -1,15 +1,15 @@
-"""Series: dicts of the engine's own beside a state, one under each engine key, whose entries are added one by one. Layer: values.
+"""Series: dicts that the engine keeps in a state, each under an engine key, and extends entry by entry. Layer: values.
 
-A series is a map in the order of its names in three parts, whatever its size: a tree whose last leaf is complete; the entries behind it,
-which are one leaf more; and the newest of these, which lie in the cell of the series itself::
+A series is a map in the order of its names. It has three parts, whatever its size: a tree whose last leaf is complete; one more leaf with
+the entries after it; and the newest entries, which are in the cell of the series itself::
 
     complete   leaves that end at boundaries
-    last       groups of entries behind them, each of ``GROUP`` bytes or more
+    last       groups of entries after them, each of ``GROUP`` bytes or more
     newest     the entries of the group that is still smaller
 
-So an entry that comes last costs its own bytes, now and then a leaf, and a path only where it completes the leaf; and the parts follow from
-the entries alone, as the leaves of every tree do. An entry up to ``ELEMENT_INLINE`` bytes lies in its leaf, since it is written once
-and read with its neighbours. Names are unique for ever, so two states are merged by taking the entries of both.
+So an entry at the end costs its own bytes, sometimes a leaf, and a path only if it completes the leaf. The parts depend on the entries
+alone, as the leaves of every tree do. An entry of up to ``ELEMENT_INLINE`` bytes is in its leaf, since it is written once and read with its
+neighbours. Names are never used twice, so merging two states keeps the entries of both.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ EMPTY: Final = Parts(_NONE, _NONE, _NONE)
 
 
 def parts_of(cell: bytes | None) -> Parts:
-    """The parts of a series; of none, those of an empty one. Raises ``CorruptObjectError``."""
+    """The parts of a series; empty parts if there is no cell. Raises ``CorruptObjectError``."""
     if cell is None:
         return EMPTY
     with suppress(ValueError, TypeError, IndexError, msgpack.UnpackException):
@@ -84,7 +84,7 @@ def parts_of(cell: bytes | None) -> Parts:
 
 
 def extend_series(nodes: Nodes, parts: Parts, entries: Mapping[str, bytes]) -> Parts:
-    """A series with more entries. Cost: their bytes if they come last, now and then a leaf or a path; else the paths to them."""
+    """Add entries to a series. Cost: their bytes, and sometimes a leaf or a path, if they come last; else the paths to them."""
     cells = {order_key(name, b""): cell for name, cell in entries.items()}
     keys = sorted(cells)
     if not keys:
@@ -95,7 +95,7 @@ def extend_series(nodes: Nodes, parts: Parts, entries: Mapping[str, bytes]) -> P
 
 
 def _come_last(nodes: Nodes, parts: Parts, key: bytes) -> bool:
-    """Whether a key is behind all entries, as those of a series in order of time are."""
+    """Whether a key comes after all entries, as new keys of a series in order of time do."""
     newest = parts.newest.tree.top
     if isinstance(newest, Node) and newest.keys:
         return newest.keys[-1] < key
@@ -104,7 +104,7 @@ def _come_last(nodes: Nodes, parts: Parts, key: bytes) -> bool:
 
 
 def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -> Parts:
-    """A series with these entries behind all others."""
+    """Add entries that come after all others."""
     complete, last, newest = parts
     chunker = MapLeafChunker()
     chunker.pending = last.tree.count + newest.tree.count
@@ -114,7 +114,7 @@ def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -
     if not sizes and sum(map(len, keys)) + sum(map(len, items)) < GROUP:
         return Parts(complete, last, _part(Tree(Shape.MAP, len(keys), leaf)))
     if sizes:
-        keys, items = _behind(nodes, last, keys, items)
+        keys, items = _appended_to(nodes, last, keys, items)
         leaves = []
         for size in sizes:
             leaves.append(Node(0, items[:size], None, keys[:size]))
@@ -122,7 +122,7 @@ def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -
         complete, last = _stored(nodes, append_leaves(nodes, complete.tree, leaves)), _NONE
     grouped = _groups(keys, items)
     if grouped:
-        more_keys, more_items = _behind(nodes, last, keys[:grouped], items[:grouped])
+        more_keys, more_items = _appended_to(nodes, last, keys[:grouped], items[:grouped])
         last = _stored(nodes, Tree(Shape.MAP, len(more_keys), Node(0, more_items, None, more_keys)))
         keys, items = keys[grouped:], items[grouped:]
     return Parts(complete, last, _part(Tree(Shape.MAP, len(keys), Node(0, items, None, keys))) if keys else _NONE)
@@ -136,8 +136,8 @@ def _leaf_of(nodes: Nodes, part: Part) -> Node:
     return leaf
 
 
-def _behind(nodes: Nodes, part: Part, keys: list[bytes], items: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """The keys and items of a part of one leaf, and these behind them."""
+def _appended_to(nodes: Nodes, part: Part, keys: list[bytes], items: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """The keys and items of a part of one leaf, followed by these."""
     if not part.tree.count:
         return keys, items
     leaf = _leaf_of(nodes, part)
@@ -145,7 +145,7 @@ def _behind(nodes: Nodes, part: Part, keys: list[bytes], items: list[bytes]) -> 
 
 
 def _groups(keys: list[bytes], items: list[bytes]) -> int:
-    """The number of entries in complete groups, of those behind such a group."""
+    """How many of some entries, which follow a complete group, are in complete groups."""
     size = end = 0
     for index, (key, item) in enumerate(zip(keys, items, strict=True), 1):
         size += len(key) + len(item)
@@ -155,7 +155,7 @@ def _groups(keys: list[bytes], items: list[bytes]) -> int:
 
 
 def _stored(nodes: Nodes, tree: Tree) -> Part:
-    """A part whose top is an object of its own in any size: later commits, in which it does not change, have its address only."""
+    """A part whose top is an object of its own at any size: later commits that do not change the part store only its address."""
     if not tree.count:
         return _NONE
     return _part(Tree(tree.shape, tree.count, nodes.add(tree.shape, tree.top)) if isinstance(tree.top, Node) else tree)
@@ -163,7 +163,7 @@ def _stored(nodes: Nodes, tree: Tree) -> Part:
 
 def _whole(nodes: Nodes, parts: Parts) -> Tree:
     """All entries as one tree. Cost: a path."""
-    keys, items = _behind(nodes, parts.last, *_behind(nodes, parts.newest, [], []))
+    keys, items = _appended_to(nodes, parts.last, *_appended_to(nodes, parts.newest, [], []))
     tree = parts.complete.tree
     return splice(nodes, tree, [Edit(tree.count, tree.count, items, None, keys)]) if keys else tree
 
@@ -182,7 +182,7 @@ def _split(nodes: Nodes, tree: Tree) -> Parts:
 
 
 def merge_series(nodes: Nodes, base: bytes | None, ours: bytes | None, theirs: bytes | None) -> bytes | None:
-    """The series with the changes of both sides. Of two cells for one name the lesser stands, so it does not matter which side is ours."""
+    """Merge the changes of both sides. If a name has two cells, the smaller cell is kept, so it does not matter which side is ours."""
     if ours == base:
         return theirs
     was, own, other = (_whole(nodes, parts_of(cell)) for cell in (base, ours, theirs))

@@ -190,9 +190,9 @@ def parse_step(text: str, position: int, *, first: bool) -> tuple[Step, int]:
 
 
 def _identifier_end(text: str, start: int) -> int:
-    """The end of the longest identifier that begins at ``start``, which is ``start`` if none does."""
+    """The end of the longest identifier that begins at ``start``; ``start`` itself if there is none."""
     end = start
-    # A character may continue an identifier if it does so behind a letter.
+    # A character may continue an identifier if it may follow a letter.
     while end < len(text) and (text[end].isidentifier() if end == start else f"a{text[end]}".isidentifier()):
         end += 1
     return end

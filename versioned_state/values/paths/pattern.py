@@ -17,7 +17,7 @@ _DEEP: Final = "**"
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Which paths are meant. ``text`` is how it was written."""
+    """A pattern that matches paths. ``text`` is the pattern as its author wrote it."""
 
     text: str
     steps: tuple[Step | Literal["*", "**"], ...]
@@ -43,15 +43,15 @@ class Pattern:
         return cls(text, tuple(steps))
 
     def matches(self, path: StatePath) -> bool:
-        """Whether the whole of a path is meant."""
+        """Whether the pattern matches a whole path."""
         return len(self.steps) in self._reached(path)
 
     def may_match_below(self, path: StatePath) -> bool:
-        """Whether a path is meant, or one below it could be."""
+        """Whether the pattern matches a path, or could match one below it."""
         return bool(self._reached(path))
 
     def _reached(self, path: StatePath) -> set[int]:
-        """How many steps of the pattern may be used up at the end of the path."""
+        """The numbers of steps of the pattern that the path can use up."""
         reached = self._skip({0})
         for step in path.steps:
             after = set()
@@ -66,7 +66,7 @@ class Pattern:
         return reached
 
     def _skip(self, reached: set[int]) -> set[int]:
-        """With the steps added that are reached because ``**`` may stand for none."""
+        """Add the positions that are reached because ``**`` may match no step."""
         for index in sorted(reached):
             while index < len(self.steps) and self.steps[index] == _DEEP:
                 index += 1  # noqa: PLW2901 - a walk on from there

@@ -40,11 +40,11 @@ _BARREN: Final = 1 << 18
 
 
 class Part(NamedTuple):
-    """A part of a value: an element, an entry, or all of it.
+    """A part of a value: an element, an entry, or the whole value.
 
-    ``path`` leads to it or, if it is not ``named``, to the last part on the way that a path can name: no path leads into a key, into a
-    set, or to the attributes of a container. ``is_key``: it is in a key, and not in a value. ``is_data``: it is the
-    data of a typed value, such as its fields, and no value by itself.
+    ``path`` leads to the part or, if the part is not ``named``, to the nearest part around it that a path can name: no path leads into a
+    key, into a set, or to the attributes of a container. ``is_key``: the part is in a key, not in a value. ``is_data``: the part is the
+    data of a typed value, such as its fields, and not a value by itself.
     """
 
     path: StatePath
@@ -58,13 +58,13 @@ class Walk:
     """Walks over the parts of cells.
 
     Args:
-        nodes: where trees are read.
+        nodes: reads the trees.
         decoder: reads keys that are not strings.
-        wanted: whether an inline cell may hold what is searched for; other inline cells are passed over. Without it, none is.
+        wanted: whether an inline cell may hold a hit; other inline cells are skipped. By default none is skipped.
 
     Attributes:
-        hits: whoever searches counts here. A node below which nothing was counted is passed over when it is met again, so that a list
-            that repeats one node, a crafted one of 10**11 elements in six nodes too, costs what is stored of it.
+        hits: the caller counts its hits here. A node without hits is skipped when it occurs again, so a list that repeats one node, such as
+            a crafted one of 10**11 elements in six nodes, costs only its stored size.
     """
 
     def __init__(self, nodes: Nodes, decoder: Decoder, *, wanted: Callable[[bytes], bool] | None = None) -> None:
@@ -179,7 +179,7 @@ def text_bytes(nodes: Nodes, cell: bytes) -> bytes | bytearray:
 
 
 def iter_lines(nodes: Nodes, cell: bytes) -> Iterator[str]:
-    """A text line by line, without the line breaks; none is behind a final one. Cost: a few chunks of it at a time."""
+    """A text line by line, without the line breaks; no empty line follows a final line break. Reads a few chunks at a time."""
     tree = tree_of(cell, Code.TEXT)
     rest = bytearray()
     is_one_line = True

@@ -1,7 +1,7 @@
-"""Long texts and bytes as chunks: their boundaries, and how they are read back. Layer: values.
+"""Long texts and bytes as chunks: their boundaries, and reading them back. Layer: values.
 
-A chunk of bytes has a fixed size, since arrays and buffers change in place. A chunk of text ends at a line end that its own
-content chooses, so an edit in the middle moves no boundary but its own.
+A chunk of bytes has a fixed size, since arrays and buffers change in place. The content of a chunk of text decides at which line it ends,
+so an edit in the middle of a text moves no other boundary.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def text_spans(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def add_chunk(nodes: Nodes, part: bytes | memoryview, known: frozenset[Address] = frozenset()) -> Address:
-    """Stage a chunk, unless it is known to be stored; its address."""
+    """Stage a chunk, unless it is known to be stored. Returns its address."""
     raw = _CHUNK + part
     if known and (address := address_of(raw)) in known:
         return address
@@ -70,7 +70,7 @@ class Blob:
 
 
 def write_blob(nodes: Nodes, chunks: list[Address], sizes: list[int], old: Blob | None = None) -> Blob:
-    """The tree over these chunks. With ``old``, which it may resemble: the nodes above the chunks that differ."""
+    """The tree over these chunks. If a similar ``old`` blob is given, only the nodes above the chunks that differ are written."""
     if old is None or len(old.chunks) < 2 or len(chunks) < 2:
         return Blob(build(nodes, Shape.BLOB, 1, Edit(0, 0, list(chunks), sizes)), chunks, sizes)
     edits = _edits(old, chunks, sizes)
@@ -78,7 +78,7 @@ def write_blob(nodes: Nodes, chunks: list[Address], sizes: list[int], old: Blob 
 
 
 def _edits(old: Blob, chunks: list[Address], sizes: list[int]) -> list[Edit]:
-    """The edits from the chunks of a blob to these: each that differs if there are as many, else all from the first to the last."""
+    """The edits that turn the chunks of a blob into these: one for each difference if the numbers are equal, else one for all between."""
     least = min(len(old.chunks), len(chunks))
     first = next((i for i in range(least) if old.chunks[i] != chunks[i]), least)
     suffix = next((i for i in range(least - first) if old.chunks[-1 - i] != chunks[-1 - i]), least - first)
@@ -105,11 +105,11 @@ def write_bytes(nodes: Nodes, data: bytes | memoryview) -> Tree:
 
 
 def iter_blob(nodes: Nodes, tree: Tree) -> Iterator[bytes]:
-    """The chunks of a blob, in order; an inner node's are read in one call of the store.
+    """The chunks of a blob, in order. The chunks of an inner node are read in one call of the store.
 
     Raises:
-        LimitExceededError: the blob counts more than ``MAX_BLOB`` bytes.
-        CorruptObjectError: its chunks have more bytes than it counts.
+        LimitExceededError: the blob states more than ``MAX_BLOB`` bytes.
+        CorruptObjectError: its chunks have more bytes than it states.
     """
     if tree.count > MAX_BLOB:
         raise LimitExceededError(f"a stored value of {tree.count:,} bytes", limit=MAX_BLOB)
@@ -126,7 +126,7 @@ def iter_blob(nodes: Nodes, tree: Tree) -> Iterator[bytes]:
 
 
 def read_blob(nodes: Nodes, tree: Tree) -> bytearray:
-    """All of a blob. Cost: its size, twice over while a chunk is copied."""
+    """All bytes of a blob. Cost: its size."""
     data = bytearray()
     for chunk in iter_blob(nodes, tree):
         data += chunk

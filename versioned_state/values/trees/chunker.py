@@ -1,8 +1,8 @@
-"""Where the nodes of a tree end: by content alone, so that equal content has equal nodes whatever its history. Layer: values.
+"""Decides where the nodes of a tree end: by content alone, so that equal content has equal nodes whatever its history. Layer: values.
 
-Every rule has the same form: an item's own hash says whether a *boundary* may follow it; a node ends at the first boundary behind its least
-weight, or at its greatest weight. The least weight keeps nodes from shrinking to one item, and the tree finite, if one item is repeated
-endlessly. These numbers are part of the format.
+All rules have one form: the hash of an item says whether a *boundary* may follow it. A node ends at the first boundary after its least
+weight, or at its greatest weight. The least weight keeps nodes from shrinking to a single item if an item is repeated many times. The
+numbers are part of the format.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _CHILDREN_BELOW: Final = 256 // NODE_SCALE
 class Chunker(ABC):
     """Finds the boundaries of one level of a tree, fed from left to right.
 
-    ``feed`` returns how many items belong to each node that it completed, the first of them counting the items that
-    were pending; ``pending`` is how many wait for their boundary.
+    ``feed`` returns the number of items in each node that it completed; the first number includes the items that were pending.
+    ``pending`` is the number of items since the last boundary.
     """
 
     __slots__ = ("pending",)
@@ -49,11 +49,11 @@ class Chunker(ABC):
 
     @abstractmethod
     def resume(self, items: list[bytes], keys: list[bytes] | None) -> bool:
-        """Begin behind the items of the last node of a level, which has no boundary before its end. Returns whether that node is open."""
+        """Begin after the items of the last node of a level, which has no boundary before its end. Returns whether that node is open."""
 
     @abstractmethod
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
-        """Cost: a hash for each item at which a node may end. Most states and values are one node, and cost none."""
+        """Feed the next items. Cost: a hash for each item at which a node may end; most states and values are one node, and cost none."""
 
 
 class SequenceLeafChunker(Chunker):

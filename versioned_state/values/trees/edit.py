@@ -1,6 +1,6 @@
-"""Edits of trees: a new tree that shares with the old one each node that the edit did not touch. Layer: values.
+"""Edits of trees. An edit gives a new tree, which shares all untouched nodes with the old one. Layer: values.
 
-A tree is canonical: its nodes depend on the content and on nothing else, so a tree that was edited equals one that was built.
+A tree is canonical: its nodes depend on its content alone, so an edited tree equals one that was built from the same content.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Edit:
 
 
 def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tree:
-    """The tree with these edits of its elements, which are in order and do not overlap.
+    """Apply edits to the elements of a tree. The edits are in order and do not overlap.
 
-    Cost: the touched leaves, and one path to each. Built from an empty tree: everything, once.
+    Cost: the touched leaves, and one path to each; for an empty tree, all elements once.
 
     Args:
-        level: of the nodes that hold the edited items: 1 for a blob with several chunks.
+        level: the level of the nodes that hold the edited items: 1 for a blob with several chunks.
     """
     top = top_of(nodes, tree)
     if top.level == 0:
@@ -67,7 +67,7 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tr
 
 
 def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> Tree:
-    """The same for a tree of one leaf, as most states are: all of it is chunked anew. The leaf may be one that no chunker has seen."""
+    """``splice`` for a tree of one leaf, as most states are: chunks all of it again. The leaf may be one that no chunker has made."""
     items, keys = leaf.items.copy(), None if leaf.keys is None else leaf.keys.copy()
     for edit in reversed(edits):
         items[edit.start : edit.end] = edit.items
@@ -77,7 +77,7 @@ def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> T
 
 
 def _of_leaf(nodes: Nodes, shape: Shape, items: list[bytes], keys: list[bytes] | None, cuts: Cuts = NO_CUTS) -> Tree:
-    """The tree of these elements, which may be more than one leaf. ``cuts`` has known segments of the first one."""
+    """The tree of these elements, in one leaf or more. ``cuts`` has the known segments of the first leaf."""
     if not items:
         return empty(shape)
     if len(items) < NODE_LEAST if keys is not None else sum(map(len, items)) < LEAF_LEAST:
@@ -93,7 +93,8 @@ def _of_leaf(nodes: Nodes, shape: Shape, items: list[bytes], keys: list[bytes] |
 def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[Node] | None:
     """The new nodes of the top level after an edit within one leaf, as nearly all edits are; None if it touches more than one path.
 
-    The same as ``_rechunk`` at less cost: the touched nodes are chunked anew, and each must end in a boundary, or at the end of the tree.
+    Gives the result of ``_rechunk`` at less cost: the touched nodes are chunked again, and each must end in a boundary, or at the end of
+    the tree.
     """
     shape, node, start, end = tree.shape, top, edit.start, edit.end
     path = []
@@ -141,7 +142,7 @@ def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[No
 
 
 def _with_last(nodes: Nodes, shape: Shape, parent: Node, child: Node) -> Node:
-    """The last node of a level with another last child. It stays one node: a boundary can only be behind that child."""
+    """Replace the last child of the last node of a level. It stays one node: a boundary can only follow that child."""
     assert parent.counts is not None
     keys = None if parent.keys is None or child.keys is None else [*parent.keys[:-1], child.keys[0]]
     node = Node(parent.level, [*parent.items[:-1], nodes.add(shape, child)], [*parent.counts[:-1], child.count], keys)
@@ -150,9 +151,9 @@ def _with_last(nodes: Nodes, shape: Shape, parent: Node, child: Node) -> Node:
 
 
 def _appended(shape: Shape, node: Node, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> tuple[bool, list[Node]]:
-    """The last node of a level with more items behind it: whether it is complete, so that it stays, and the nodes behind or instead of it.
+    """Append items to the last node of a level. Returns whether the node was complete and stays, and the nodes after it or instead of it.
 
-    Cost: as of the new items; the old ones are not hashed again.
+    Cost: the new items; the old items are not hashed again.
     """
     chunker = _chunker(shape, node.level)
     resumes = chunker.resume(node.items, node.keys)
@@ -168,7 +169,7 @@ def _appended(shape: Shape, node: Node, items: list[bytes], counts: list[int] | 
 
 
 def _append_row(nodes: Nodes, shape: Shape, path: list[Node], row: list[Node]) -> list[Node]:
-    """The nodes of the top level of a tree with a row of nodes behind all others of their level.
+    """Append a row of nodes to their level. Returns the nodes of the top level.
 
     Args:
         path: the last node of each level above the row, from the top.
@@ -188,7 +189,7 @@ def _append_row(nodes: Nodes, shape: Shape, path: list[Node], row: list[Node]) -
 
 
 def append_leaves(nodes: Nodes, tree: Tree, leaves: list[Node]) -> Tree:
-    """A tree whose last leaf is complete, with more leaves behind it. Cost: one path, without its leaf, and the new leaves."""
+    """Append leaves to a tree whose last leaf is complete. Cost: one path without its leaf, and the new leaves."""
     if not tree.count:
         return grow(nodes, tree.shape, leaves)
     node = top_of(nodes, tree)
@@ -204,7 +205,7 @@ def append_leaves(nodes: Nodes, tree: Tree, leaves: list[Node]) -> Tree:
 def _split_at_boundaries(
     shape: Shape, level: int, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None, *, at_end: bool
 ) -> list[Node]:
-    """The nodes of these items; none if the last one does not end in a boundary and is not at the end of its level."""
+    """Split items into nodes; no nodes if the last one does not end in a boundary and is not at the end of its level."""
     if level and len(items) < NODE_LEAST:
         return [_open(Node(level, items, counts, keys))] if at_end else []  # too few for a boundary
     chunker = _chunker(shape, level)
@@ -217,7 +218,7 @@ def _split_at_boundaries(
 def _split(
     level: int, sizes: list[int], items: list[bytes], counts: list[int] | None, keys: list[bytes] | None, *, open_at_end: int
 ) -> list[Node]:
-    """Nodes of these many items each, and an open one of the items behind them."""
+    """Split items into nodes of the given sizes, and an open node of the remaining items."""
     if not sizes and open_at_end:
         return [_open(Node(level, items, counts, keys))]
     nodes = []
@@ -232,13 +233,13 @@ def _split(
 
 
 def _open(node: Node, cuts: Cuts = NO_CUTS) -> Node:
-    """Mark a node as one that has no boundary at its end."""
+    """Mark a node as open: it has no boundary at its end."""
     node.is_open, node.cuts = True, cuts
     return node
 
 
 def build(nodes: Nodes, shape: Shape, level: int, edit: Edit) -> Tree:
-    """The tree whose level holds just these items: a blob's chunks are level 1, since its leaves are the chunks."""
+    """Build a tree from the items of a level. The chunks of a blob are the items of level 1, since its leaves are the chunks."""
     if not edit.items:
         return empty(shape)
     above = Node(level, [], [] if level else None, [] if shape is Shape.MAP else None)
@@ -247,7 +248,7 @@ def build(nodes: Nodes, shape: Shape, level: int, edit: Edit) -> Tree:
 
 
 def grow(nodes: Nodes, shape: Shape, row: list[Node]) -> Tree:
-    """The tree whose nodes of some level, all of them, are this row."""
+    """Build a tree from all nodes of a level."""
     if not row:
         return empty(shape)
     if len(row) == 1:
@@ -276,9 +277,9 @@ def _with_top(nodes: Nodes, shape: Shape, count: int, top: Node) -> Tree:
 
 
 def _is_small(leaf: Node) -> bool:
-    """Whether a leaf is the root of a state that is inlined: the engine's own cells, which are bounded, do not count.
+    """Whether a leaf is small enough to be inlined as the root of a state. The engine's own cells, which are bounded, do not count.
 
-    Else each call of a task would write the root as an object of its own, for the sake of a few events.
+    Otherwise a few events would make each call of a task write the root as an object of its own.
     """
     if leaf.level or not leaf.keys:
         return False
@@ -292,7 +293,7 @@ def _is_small(leaf: Node) -> bool:
 
 @dataclass(slots=True)
 class _Run:
-    """Old nodes of one level, from offset ``start`` to ``end``, and the new nodes that stand in their place."""
+    """Old nodes of one level, from offset ``start`` to ``end``, and the new nodes that replace them."""
 
     start: int
     end: int
@@ -300,7 +301,7 @@ class _Run:
 
 
 def _as_edit(nodes: Nodes, shape: Shape, run: _Run) -> Edit:
-    """The edit that a run is one level up."""
+    """A run as an edit of the level above."""
     return Edit(
         run.start,
         run.end,
@@ -317,7 +318,7 @@ def _chunker(shape: Shape, level: int) -> Chunker:
 
 
 class _Gathered:
-    """Items in the order in which they are fed to a chunker, and the nodes that it makes of them."""
+    """Items in the order in which a chunker gets them, and the nodes that it makes of them."""
 
     def __init__(self, shape: Shape, level: int) -> None:
         self._chunker = _chunker(shape, level)
@@ -363,10 +364,10 @@ class _Gathered:
 
 
 def _rechunk(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits: list[Edit]) -> list[_Run]:
-    """Apply edits to one level: the runs of old nodes that they replace.
+    """Apply edits to one level. Returns the runs of old nodes that they replace.
 
-    A run begins at the node in which its first edit begins, since that node begins at a boundary whatever follows. It ends
-    where a new boundary falls on an old one with no edit in between: from there on, all boundaries stay.
+    A run begins at the node in which its first edit begins, since the boundary before that node does not depend on later items. It ends
+    where a new boundary coincides with an old one after its last edit: from there on, all boundaries stay.
     """
     runs = []
     i = 0
@@ -395,7 +396,7 @@ def _rechunk(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edit
 
 
 def _index_at(counts: list[int], offset: int) -> int:
-    """The index of the child that begins at an offset; there is one, since edits of a level fall between its items."""
+    """The index of the child that begins at an offset. There is one, because edits of a level begin and end between its items."""
     index = 0
     while offset > 0:
         offset -= counts[index]
@@ -418,7 +419,7 @@ def _node_at(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int) -> 
 
 
 def edit_map(nodes: Nodes, tree: Tree, changes: Mapping[bytes, bytes | None]) -> Tree:
-    """The map with these keys set to these cells, or removed if the cell is None; a cell that is there already is not an edit."""
+    """Set keys of a map to cells, or remove them if the cell is None. Setting a key to its present cell changes nothing."""
     if tree.count and len(changes) < NODE_GREATEST:
         top = top_of(nodes, tree)
         if not top.level:
@@ -442,7 +443,7 @@ def edit_map(nodes: Nodes, tree: Tree, changes: Mapping[bytes, bytes | None]) ->
 
 
 def _edit_map_leaf(nodes: Nodes, tree: Tree, leaf: Node, changes: Mapping[bytes, bytes | None]) -> Tree:
-    """The same for a few changes in a map of one leaf, as most states are."""
+    """``edit_map`` for a few changes in a map of one leaf, as most states are."""
     assert leaf.keys is not None
     items, keys = leaf.items.copy(), leaf.keys.copy()
     is_same = True
@@ -465,9 +466,9 @@ def _edit_map_leaf(nodes: Nodes, tree: Tree, leaf: Node, changes: Mapping[bytes,
 
 
 def splice_cells(nodes: Nodes, tree: Tree, replacements: list[tuple[int, int, list[bytes]]]) -> Tree:
-    """The sequence with the elements [start, end) of each triple replaced by its cells.
+    """Replace the elements [start, end) of each triple by its cells.
 
-    A cell that is there already is not an edit, so an element that was encoded again in vain touches no node.
+    Replacing an element by the same cell changes nothing, so an unchanged element that was encoded again touches no node.
     """
     edits = []
     for start, end, cells in replacements:

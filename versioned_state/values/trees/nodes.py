@@ -1,7 +1,7 @@
-"""The nodes that trees are made of: their bytes, and a cache of decoded ones. Layer: values.
+"""The nodes of trees: their bytes, and a cache of decoded nodes. Layer: values.
 
-A leaf of a sequence is the MessagePack array of its elements, a leaf of a map the MessagePack map of its entries, so either
-decodes in one call. An inner node names its children by address, with how many elements lie under each.
+A leaf of a sequence is a MessagePack array of its elements, and a leaf of a map a MessagePack map of its entries, so each decodes in one
+call. An inner node names its children by address, with the number of elements under each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Shape(Enum):
     MAP = "map"
     BLOB = "blob"
 
-    # Each member is the only one of its value. The hash of Enum is a Python call, and every node that is read asks for it.
+    # Each value has one member, so identity is enough. The hash of Enum is a Python call, and every read of a node would make it.
     __hash__ = object.__hash__
 
 
@@ -57,10 +57,10 @@ class Node:
     Attributes:
         level: 0 for a leaf.
         items: of a leaf, the cells of its elements or values (of a blob, its one chunk); above, the children's addresses.
-        counts: how many elements lie under each item, in bytes for a blob; None in a leaf, each of whose items is one element.
-        keys: of a map, the key of each item: in a leaf its own, above the first one under it. None otherwise.
-        is_open: whether a node, new or in segments, is the last one of its level and has no boundary at its end.
-        cuts: of an open node, the segments that are stored or staged, as far as they are known.
+        counts: the number of elements under each item, in bytes for a blob; None in a leaf, whose items are single elements.
+        keys: for a map, the key of each item: in a leaf its own, above the first one under it. None otherwise.
+        is_open: for a node that is new or in segments: whether it is the last of its level and has no boundary at its end.
+        cuts: for an open node, its known segments that are stored or staged.
     """
 
     __slots__ = ("count", "counts", "cuts", "is_open", "items", "keys", "level", "raw", "size")
@@ -78,7 +78,7 @@ class Node:
 
 
 def write_node(shape: Shape, node: Node) -> bytes:
-    """The raw bytes of a node, kind first; a node keeps them. A leaf of a blob is not written here: it is its chunk."""
+    """The raw bytes of a node, kind first. The node keeps them. A leaf of a blob is not written here: it is the chunk itself."""
     if node.raw is None:
         node.raw = _write(shape, node)
     return node.raw
@@ -101,7 +101,7 @@ def _write(shape: Shape, node: Node) -> bytes:
 
 
 def extended_leaf(leaf: Node, keys: list[bytes], items: list[bytes]) -> Node:
-    """A leaf of a map with more entries behind its own. Cost: the new ones; the bytes of the old ones are taken over."""
+    """Append entries to a leaf of a map. Cost: the new entries; the bytes of the old ones are reused."""
     own = leaf.keys or []
     node = Node(0, [*leaf.items, *items], None, [*own, *keys])
     parts = [_MAP_LEAF, map_header(node.count), write_node(Shape.MAP, leaf)[1 + len(map_header(len(own))) :]]
@@ -189,9 +189,9 @@ _all_bytes: Final = frozenset({bytes}).issuperset
 
 
 class NodeCache(OrderedDict[bytes, Node]):
-    """Decoded nodes by address, up to about ``max_bytes`` of memory, the one used last at the end.
+    """A least-recently-used cache of decoded nodes by address, up to about ``max_bytes`` of memory.
 
-    Several ``Nodes``, and threads, may share one, and a node may be in several: it is never changed.
+    Several ``Nodes`` and threads may share a cache, and a node may be in several caches: nodes are never changed.
     """
 
     DEFAULT_BYTES = 1 << 24
@@ -202,18 +202,18 @@ class NodeCache(OrderedDict[bytes, Node]):
         self.size = 0
 
     def keep(self, address: bytes, node: Node, raw_size: int) -> None:
-        """Add a node. The nodes used longest ago give way to it."""
+        """Add a node. Evicts the least recently used ones."""
         if address in self:
             return
-        if not node.size:  # another cache that it is in counts with its size
-            # The items have about the bytes of the raw form once more, which a node that was written keeps as well.
+        if not node.size:  # if another cache has the node, its size is known
+            # The items take about as many bytes as the raw form, which a written node keeps as well.
             node.size = raw_size * (1 if node.raw is None else 2) + _NODE_COST + _ITEM_COST * len(node.items)
         self[address] = node
         self.size += node.size
         while self.size > self.max_bytes:
             try:
                 _, old = self.popitem(last=False)
-            except KeyError:  # two threads added a node at once, and it was counted twice
+            except KeyError:  # two threads added a node at the same time, and it was counted twice
                 self.size = 0
                 return
             self.size -= old.size
@@ -223,23 +223,23 @@ class NodeCache(OrderedDict[bytes, Node]):
         self.size = 0
 
     def used(self, address: bytes) -> Node | None:
-        """The node at an address, which is the one used last from now on."""
+        """The node at an address, or None. Marks it as used."""
         node = self.get(address)
         if node is not None:
             try:  # noqa: SIM105 - suppress() takes longer than the rest of this
                 self.move_to_end(address)
             except KeyError:
-                pass  # another thread has just let go of it
+                pass  # another thread has just evicted it
         return node
 
     def trim(self, max_bytes: int) -> None:
-        """Let go of the nodes used longest ago, beyond so many bytes."""
+        """Evict the least recently used nodes until at most ``max_bytes`` are left."""
         while self.size > max_bytes and self:
             self.size -= self.popitem(last=False)[1].size
 
 
 def check_child(parent: Node, index: int, child: Node) -> None:
-    """Raise ``CorruptObjectError`` if a node is not the child that its parent counts on.
+    """Raise ``CorruptObjectError`` if a node is not the child that its parent describes.
 
     Without this, a few objects that name each other could pass for any number of entries.
     """
@@ -257,8 +257,8 @@ class Nodes:
     Cost of a cached node: one dict lookup. Not for two threads at once.
 
     Args:
-        cache: has what was read or staged here; a cache of its own by default.
-        shared: a cache with others, behind that one. It gets the nodes that were read, and those that ``share`` names.
+        cache: holds the nodes that were read or staged here; by default a new one.
+        shared: a second cache, which others use too. It gets the nodes that were read, and those that ``share`` names.
     """
 
     def __init__(
@@ -270,32 +270,32 @@ class Nodes:
         self._shared = shared
 
     def bind(self, staging: Staging) -> None:
-        """Go on with another overlay over the same store. Cached nodes stay: an address means the same everywhere."""
+        """Use another overlay over the same store from now on. Cached nodes stay valid: an address has one content everywhere."""
         self.reader = self._staging = staging
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that the decoded nodes and the staged objects take, about. Cost: O(1)."""
+        """Approximate bytes of memory of the decoded nodes and the staged objects. Cost: O(1)."""
         return self._cache.size + (0 if self._staging is None else self._staging.held_bytes)
 
     def trim(self, max_bytes: int) -> None:
-        """Keep decoded nodes of at most so many bytes, those that were used last. Cost: those that go."""
+        """Evict the least recently used nodes until at most ``max_bytes`` are left. Cost: the evicted nodes."""
         self._cache.trim(max_bytes)
 
     @property
     def staging(self) -> Staging:
-        """Where new objects go."""
+        """The staging for new objects."""
         assert self._staging is not None, "these nodes are for reading"
         return self._staging
 
     def keep_objects(self) -> None:
-        """Keep in memory whatever is read from now on."""
+        """Keep in memory all objects that are read from now on."""
         if not isinstance(self.reader, KeptObjects):
             self.reader = KeptObjects(self.reader)
-            self._cache, self._shared = NodeCache(), None  # a node of a shared cache would be let go of
+            self._cache, self._shared = NodeCache(), None  # a shared cache would evict nodes
 
     def get(self, shape: Shape, top: Node | bytes) -> Node:
-        """The node at an address; an inlined one is passed through."""
+        """The node at an address; an inlined node is returned as it is."""
         if type(top) is Node:
             return top
         assert isinstance(top, bytes)
@@ -312,7 +312,7 @@ class Nodes:
     def _from_shared(self, shape: Shape, address: bytes) -> Node | None:
         shared = self._shared
         node = None if shared is None else shared.used(address)
-        if node is None or (node.keys is None) is (shape is Shape.MAP):  # a map's node that a crafted list names is not one of a list
+        if node is None or (node.keys is None) is (shape is Shape.MAP):  # a crafted list may name a node of a map
             return None
         self._cache.keep(address, node, 0)
         return node
@@ -323,9 +323,9 @@ class Nodes:
             self._shared.keep(address, node, len(raw))
 
     def share(self, staged: Staging) -> None:
-        """Put the nodes of a staging that is in the store by now into the shared cache: the next reader is likely to want them.
+        """Put the nodes of a staging that is now in the store into the shared cache: the next reader is likely to need them.
 
-        Those of a large commit stay out: they would drive out what others use.
+        Leaves out the nodes of a large commit, which would evict the nodes that others use.
         """
         if self._shared is not None and len(staged) <= _MOST_SHARED:
             for address in staged.addresses():
@@ -333,13 +333,13 @@ class Nodes:
                     self._shared.keep(address, node, 0)
 
     def child(self, shape: Shape, parent: Node, index: int) -> Node:
-        """The child of an inner node, checked against the level, count and key that the node gives it."""
+        """The child of an inner node, checked against the level, count and key that the inner node states."""
         child = self.get(shape, parent.items[index])
         check_child(parent, index, child)
         return child
 
     def fetch(self, shape: Shape, *tops: Node | bytes) -> None:
-        """Read these nodes in one call of the store, for ``get`` to find them in the cache."""
+        """Read these nodes into the cache in one call of the store."""
         wanted = [
             Address(top) for top in tops if isinstance(top, bytes) and top not in self._cache and self._from_shared(shape, top) is None
         ]
@@ -348,7 +348,7 @@ class Nodes:
                 self._keep_read(address, read_node(shape, raw), raw)
 
     def add(self, shape: Shape, node: Node) -> Address:
-        """Stage a new node; its address. An open node of a sequence goes to the store in segments."""
+        """Stage a new node. Returns its address. An open node of a sequence is stored in segments."""
         raw = node.raw or write_node(shape, node)
         staging = self._staging
         assert staging is not None, "these nodes are for reading"
@@ -358,7 +358,7 @@ class Nodes:
             for segment, part in segments:
                 staging.add(part, segment)
         else:
-            node.cuts = NO_CUTS  # those of the node that it was before
+            node.cuts = NO_CUTS  # these were the cuts of the node before its edit
         address = staging.add(raw)
         self._cache.keep(address, node, len(raw))
         return address
@@ -368,5 +368,5 @@ class Nodes:
         return self.staging.add(raw)
 
     def keep(self, address: bytes, node: Node, raw: bytes) -> None:
-        """Have a node that was read in another way at hand for ``get``."""
+        """Put a node that was read in another way into the cache."""
         self._keep_read(address, node, raw)

@@ -1,6 +1,6 @@
-"""The nodes that a walk will need, read before it begins: one call of the store a level, instead of one a node. Layer: values.
+"""Reads the nodes that a walk will need before it begins: one call of the store a level, instead of one a node. Layer: values.
 
-Nothing depends on it but the number of calls: a walk reads nodes that it does not find in the cache.
+This only saves calls: a walk reads by itself the nodes that it does not find in the cache.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _MOST: Final = 256
 
 
 def fetch_difference(nodes: Nodes, shape: Shape, a: Node | bytes, b: Node | bytes) -> tuple[list[Node], list[Node]] | None:
-    """Have the nodes at hand that two trees do not share, by their tops. Cost: those nodes, one call a level.
+    """Read into the cache the nodes that two trees, given by their tops, do not share. Cost: those nodes, in one call for each level.
 
-    Returns their leaves, those of the first and those of the second; None if there are too many nodes to hold; not all were read then.
+    Returns the leaves of the first and those of the second tree; None if there are too many nodes to keep, of which some were read then.
     """
     nodes.fetch(shape, a, b)
     left, right = [nodes.get(shape, a)], [nodes.get(shape, b)]
@@ -46,7 +46,7 @@ def _children(row: Sequence[Node]) -> dict[bytes, None]:
 
 
 def fetch_paths(nodes: Nodes, top: Node | bytes, keys: Iterable[bytes]) -> None:
-    """Have the nodes at hand on the paths to some keys of a map, if they are not too many. Cost: those nodes, one call a level."""
+    """Read into the cache the nodes on the paths to some keys of a map, if they are not too many. Cost: one call for each level."""
     row: dict[Node | bytes, list[bytes]] = {top: list(keys)}
     while row and len(row) <= _MOST:
         nodes.fetch(Shape.MAP, *row)

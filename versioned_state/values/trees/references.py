@@ -1,7 +1,7 @@
-"""References: the cells that stand for a tree, and the tree in them. Layer: values.
+"""References: the cells that refer to a tree. Layer: values.
 
-The payload of a reference is an array: how many elements, then the top node by address, or inlined as ``[node]``. A dict whose keys are
-not in sorted order has a second tree behind, of its keys in their order; an array has its dtype and shape.
+The payload of a reference is an array: the number of elements, then the top node by address, or inlined as ``[node]``. A dict whose keys
+are not in sorted order has a second tree, of its keys in their order. A numpy array also has its dtype and shape.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SHAPES: Final[dict[int, Shape]] = {
     Code.ARRAY_BLOB: Shape.BLOB,
     Code.PACKED: Shape.BLOB,
 }
-"""The shape of the tree behind each code."""
+"""The shape of the tree for each code."""
 
 _INT_SIZES: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
-"""The bytes behind the first one of a MessagePack int that is not negative."""
+"""The number of bytes after the first byte of a MessagePack int that is not negative."""
 
 
 def tree_parts(tree: Tree) -> list[bytes]:
-    """A tree as two parts of a payload."""
+    """A tree as the first two parts of a payload."""
     top = pack(tree.top) if isinstance(tree.top, bytes) else b"\x91" + pack(tree.top.raw or write_node(tree.shape, tree.top))
     return [pack(tree.count), top]
 
@@ -75,10 +75,10 @@ def tree_of(cell: bytes, *codes: Code) -> Tree | None:
 
 
 def count_of(cell: bytes, code: Code) -> int | None:
-    """How many elements the tree counts that a cell refers to; None if the cell has another code, or is cut short. Decodes no node."""
+    """The number of elements of the tree that a cell refers to; None if the cell has another code, or is cut short. Decodes no node."""
     if code_of(cell) != code:
         return None
-    at = {0xC7: 3, 0xC8: 4, 0xC9: 6}.get(cell[0], 2) + 1  # behind the header of an array of a few parts
+    at = {0xC7: 3, 0xC8: 4, 0xC9: 6}.get(cell[0], 2) + 1  # after the header of an array of a few parts
     if at >= len(cell):
         return None
     first = cell[at]

@@ -1,12 +1,11 @@
 """The segments of open nodes: runs of their bytes that are stored as objects of their own. Layer: values.
 
-The last leaf of a list grows with nearly every commit, and so the last inner node of each level gets another last child. Stored whole, each
-version of them would have everything of the one before. In segments, a version of a leaf has its newest cells, one of an inner node its
-last child, and both the addresses of the segments with the rest. A node that has reached its boundary is stored whole: it will not grow,
-and is read in one piece.
+Nearly every commit extends the last leaf of a list, and so replaces the last child of the last inner node of each level. If these nodes
+were stored whole, each version would repeat the content of the one before. In segments, a version of a leaf stores only its newest cells, a
+version of an inner node only its last child, and both name the segments with the rest. A node that has reached its boundary is stored
+whole: it will not grow, and can be read in one piece.
 
-The segments follow from the content of the node alone, as the nodes of a tree do. So they are the same whoever wrote the node, and what an
-object needs never depends on the history of its store.
+The segments depend on the content of the node alone, as the nodes of a tree do. So they are the same for every writer and every history.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from versioned_state.objects.envelope import MAX_HEAD, MAX_SEGMENT, MAX_SEGMENTS
 from versioned_state.values.cells import array_header
 
 SEGMENT_LEAST: Final = 384
-"""Bytes of cells at which a segment ends, behind the cell that reaches them."""
+"""A segment ends after the cell with which it reaches this many bytes."""
 
 RUN: Final = 4
 RUN_MOST: Final = 2560
-"""So many segments, one behind the other from the beginning of the leaf, become one if they have at most so many bytes together."""
+"""This many successive segments, counted from the beginning of the leaf, become one if they have at most this many bytes together."""
 
 LEAF_IN_SEGMENTS: Final = 768
 """Raw bytes from which an open leaf of a sequence is stored in segments."""
@@ -39,13 +38,13 @@ a segment is written again at each commit, and the address of each segment, so s
 
 
 class Cuts(NamedTuple):
-    """Where the segments of a node end.
+    """The ends of the segments of a node.
 
     Attributes:
-        segments: from the beginning of the node: the address and size of each.
-        ends: how many items of the node precede the end of each.
-        places: of each in its run; ``RUN`` also for the segment that a run has become.
-        size: the bytes of all of them.
+        segments: the address and size of each, from the beginning of the node.
+        ends: the number of items of the node before the end of each.
+        places: the position of each in its run; ``RUN`` also for the segment that a run has become.
+        size: the bytes of all segments.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -84,7 +83,7 @@ def leaf_in_segments(raw: bytes, cells: list[bytes], known: Cuts) -> tuple[bytes
     if len(raw) - stop < SEGMENT_LEAST:
         return (Segmented(raw, head, segments, stop), known, []) if segments else (raw, NO_CUTS, [])
     if ends and ends[-1] == len(cells) - 1 and places[-1] != RUN - 1:
-        # One cell is new, and a segment by itself, as most messages are.
+        # One cell is new and makes a segment by itself, as most messages do.
         kept, runs = len(segments), [(stop, len(raw), len(cells), places[-1] % RUN + 1)]
     else:
         kept, runs = _runs(cells, known, stop)
@@ -108,7 +107,7 @@ def leaf_in_segments(raw: bytes, cells: list[bytes], known: Cuts) -> tuple[bytes
 
 
 def _runs(cells: list[bytes], known: Cuts, stop: int) -> tuple[int, list[tuple[int, int, int, int]]]:
-    """How many of the known segments stay, and those behind them: where each starts and ends in the raw bytes, its end and its place.
+    """How many known segments stay, and the segments after them: for each its start and end in the raw bytes, its end in items, its place.
 
     Args:
         stop: where the known segments end in the raw bytes.
@@ -123,7 +122,7 @@ def _runs(cells: list[bytes], known: Cuts, stop: int) -> tuple[int, list[tuple[i
         start, end = offsets[index], offsets[after]
         place = (runs[-1][3] if runs else places[-1] if places else RUN) % RUN + 1
         if place == RUN:
-            # The others of the run are the last ones, known or not.
+            # The other segments of the run are the last ones, known or not.
             new = min(RUN - 1, len(runs))
             old = RUN - 1 - new
             begin = (runs[-new][0] if new else start) - (sum([size for _, size in segments[kept - old : kept]]) if old else 0)
@@ -137,7 +136,7 @@ def _runs(cells: list[bytes], known: Cuts, stop: int) -> tuple[int, list[tuple[i
 
 
 def cuts_of(raw: Segmented, cells: list[bytes]) -> Cuts:
-    """The cuts of a leaf that was read in segments. If these are not those of its cells, it has none."""
+    """The cuts of a leaf that was read in segments; no cuts if its segments do not match its cells."""
     _, runs = _runs(cells, NO_CUTS, raw.head)
     if [end - start for start, end, _, _ in runs] != [size for _, size in raw.segments]:
         return NO_CUTS
@@ -145,7 +144,7 @@ def cuts_of(raw: Segmented, cells: list[bytes]) -> Cuts:
 
 
 def node_in_segments(raw: bytes, children: list[bytes], known: Cuts) -> tuple[bytes, Cuts, Parts]:
-    """The same for an open inner node of a sequence or blob, whose raw bytes end with the addresses of its children."""
+    """``leaf_in_segments`` for an open inner node of a sequence or blob, whose raw bytes end with the addresses of its children."""
     head = len(raw) - ADDRESS_SIZE * len(children)
     if len(raw) < NODE_IN_SEGMENTS or head > MAX_HEAD:
         return raw, NO_CUTS, []

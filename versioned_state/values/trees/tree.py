@@ -1,8 +1,7 @@
 """Trees of nodes, walked and searched the same way for sequences, maps and blobs. Layer: values.
 
-A tree is a value: an edit gives another one, which shares with it every node that the edit did not touch. It is canonical:
-its nodes depend on what it holds and on nothing else. Positions are element offsets (bytes, in a blob); a map turns a key
-into an offset first.
+A tree is a value: an edit returns another tree, which shares all untouched nodes. It is canonical: its nodes depend on its content alone.
+Positions are offsets of elements (of bytes in a blob); a map converts a key to an offset first.
 
 The idea is that of the prolly trees of Noms and Dolt: B-trees whose nodes end where content says so (``chunker``).
 """
@@ -24,7 +23,8 @@ from versioned_state.values.trees.nodes import Node, Nodes, Shape, write_node
 class Tree:
     """A tree by its top node, which is inlined (a ``Node``) or an address. ``count`` is in elements; bytes, in a blob.
 
-    Never changed. Not frozen, since making a frozen instance takes three times as long, and each commit makes several.
+    A tree is never changed. The class is not frozen, since making a frozen instance takes three times as long, and each commit makes
+    several.
     """
 
     shape: Shape
@@ -38,7 +38,7 @@ def empty(shape: Shape) -> Tree:
 
 
 def same(a: Tree, b: Tree) -> bool:
-    """Whether two trees hold the same: trees are canonical, so their tops tell."""
+    """Whether two trees have the same content: trees are canonical, so equal tops mean equal content."""
     if a is b:
         return True
     if a.shape is not b.shape or a.count != b.count:
@@ -49,7 +49,7 @@ def same(a: Tree, b: Tree) -> bool:
 
 
 def as_read(tree: Tree) -> Tree:
-    """The tree as it is read from a reference to it: an inlined top knows no segments, since nothing that is stored names them."""
+    """The tree as a reader of a reference sees it: an inlined top has no segments, since no stored object names them."""
     top = tree.top
     return Tree(tree.shape, tree.count, Node(top.level, top.items, top.counts, top.keys)) if isinstance(top, Node) else tree
 
@@ -65,16 +65,16 @@ def top_of(nodes: Nodes, tree: Tree) -> Node:
 def nodes_from(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int, end: int | None = None) -> Iterator[tuple[int, Node]]:
     """The nodes of one level from the one that covers ``offset``, left to right, each with its first offset.
 
-    With ``end``, those up to there that have one parent are read in one call of the store.
+    With ``end``, the nodes up to ``end`` that share a parent are read in one call of the store.
 
     Raises:
-        CorruptObjectError: a node has another level or count than its parent says. So a walk yields as many elements as the top counts.
+        CorruptObjectError: a node has another level or count than its parent states. So a walk yields as many elements as the top states.
     """
     return _visit(nodes, shape, top, 0, (level, offset, end))
 
 
 def _visit(nodes: Nodes, shape: Shape, node: Node, first: int, sought: tuple[int, int, int | None]) -> Iterator[tuple[int, Node]]:
-    """The same under one node, whose first offset is given. Not a function within the other, which would keep a store open as a cycle."""
+    """``nodes_from`` under one node with offset ``first``. Not a nested function, since its reference cycle would keep a store open."""
     level, offset, end = sought
     if node.level == level:
         yield first, node
@@ -107,7 +107,7 @@ _SHORT: Final = 512
 
 
 def cells_at(nodes: Nodes, tree: Tree, picked: range) -> list[bytes]:
-    """The cells of a sequence at the offsets of a rising range, which are there. Cost: the leaves with them, and the paths to those.
+    """The cells of a sequence at the offsets of a rising range, which must exist. Cost: the leaves with them, and the paths to these.
 
     A short range takes one call of the store a level.
     """
@@ -123,7 +123,7 @@ def cells_at(nodes: Nodes, tree: Tree, picked: range) -> list[bytes]:
 
 
 def _cells_between(nodes: Nodes, tree: Tree, start: int, end: int) -> list[bytes]:
-    """The cells at offsets [start, end), which are there: the nodes of a level are read together."""
+    """The cells at offsets [start, end), which must exist. Reads the nodes of a level together."""
     row = [(0, top_of(nodes, tree))]
     while row[0][1].level:
         below: list[tuple[int, Node, int]] = []
@@ -149,7 +149,7 @@ def iter_items(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None)
     """Keys and cells of a map at offsets [start, end), in the order of the keys.
 
     Raises:
-        CorruptObjectError: the keys of two leaves are not in order. So each leaf is read once, even if a crafted tree names it many times.
+        CorruptObjectError: the keys of two leaves are not in order. So each leaf is read once, even if a crafted tree repeats it.
     """
     end = tree.count if end is None else min(end, tree.count)
     if start >= end:
@@ -173,7 +173,7 @@ _GREATEST_BATCH: Final = 512
 
 
 def iter_items_back(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None) -> Iterator[tuple[bytes, bytes]]:
-    """The same from the last one back."""
+    """``iter_items`` from the last item back."""
     end = tree.count if end is None else min(end, tree.count)
     size = _BATCH
     while end > start:
@@ -217,14 +217,14 @@ def locate(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
 
 
 def iter_chunks(nodes: Nodes, tree: Tree) -> Iterator[list[bytes]]:
-    """The addresses of a blob's chunks, in order, an inner node's at a time."""
+    """The addresses of a blob's chunks, in order; one list for each inner node."""
     if tree.count:
         yield from _chunk_lists(nodes, tree.top)
 
 
 def _chunk_lists(nodes: Nodes, top: Node | bytes) -> Iterator[list[bytes]]:
     if isinstance(top, bytes):
-        # Whether the top of a blob is its only chunk or an inner node shows in its kind alone.
+        # Only the kind of the top shows whether it is the only chunk or an inner node.
         node = nodes.get(Shape.BLOB, top)
         if not node.level:
             yield [top]

@@ -46,7 +46,7 @@ _BASES: Final[tuple[type, ...]] = (
 """The types whose subclasses are data, each before a type that it inherits from."""
 
 _COPIES: Final[dict[type, Callable[[Any], Any]]] = {
-    # By the type's own methods: a subclass may have others.
+    # By the methods of the built-in type: a subclass may override them.
     OrderedDict: lambda value: dict(OrderedDict.items(value)),
     defaultdict: lambda value: dict(dict.items(value)),
     Counter: lambda value: dict(dict.items(value)),
@@ -63,7 +63,7 @@ _COPIES: Final[dict[type, Callable[[Any], Any]]] = {
     float: float.__float__,
     complex: complex.__complex__,
 }
-# Descriptors of C, which no subclass can stand before.
+# Descriptors of C, which a subclass cannot override.
 _FACTORY: Final[Any] = vars(defaultdict)["default_factory"]
 _MAXLEN: Final[Any] = vars(deque)["maxlen"]
 _CAUSE: Final[Any] = vars(BaseException)["__cause__"]
@@ -170,7 +170,7 @@ class BaseLayout(Layout):
     def _refill_dict(self, live: Any, content: dict[Any, Any]) -> None:
         base: Any = OrderedDict if self.base is OrderedDict else dict
         keys = [*base.keys(live)]
-        # One key must be the other, as 1 and True are equal; and a NaN is found only by its identity.
+        # Compare keys by identity: 1 and True are equal, and a NaN is found only by its identity.
         if len(keys) == len(content) and all(map(is_, keys, content)):
             for key, held in content.items():
                 if dict.__getitem__(live, key) is not held:
@@ -266,7 +266,7 @@ class ExceptionLayout(Layout):
     def _set(self, value: Any, name: str, held: Any) -> bool:
         member: Any = self._slots.get(name) or lookup(self._base, name)
         if name == "__cause__":
-            if not isinstance(held, BaseException):  # its class is not here
+            if not isinstance(held, BaseException):  # the class of the cause was not found
                 return False
             _CAUSE.__set__(value, held)
         elif hasattr(type(member), "__set__"):
@@ -282,7 +282,7 @@ class ExceptionLayout(Layout):
 
 
 def base_layout(cls: type, name: str, *, checked: bool = True) -> Layout | str | None:
-    """The layout of a class that inherits from a built-in type; the reason why it has none; None for any other class."""
+    """The layout of a class that inherits from a built-in type, or the reason why it has none; None for any other class."""
     bases = mro_of(cls)
     if inherits(cls, BaseException):
         builtin = next(each for each in bases if module_of(each) == "builtins")
@@ -294,7 +294,7 @@ def base_layout(cls: type, name: str, *, checked: bool = True) -> Layout | str |
         return None
     if checked and (reason := why_custom(cls, base)) is not None:
         return reason
-    varies = base in (int, str, bytes, tuple)  # in size, so that a class of C cannot add to it
+    varies = base in (int, str, bytes, tuple)  # varies in size, so a class of C cannot add fields to it
     if is_of_c(cls, base) or (not varies and has_hidden_state(cls, base, len(slots_of(cls)))):
         return "it has state in C"
     fields = lookup(cls, "_fields")

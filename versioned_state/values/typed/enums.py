@@ -11,7 +11,7 @@ from versioned_state.values.typed.tagged import Notes
 
 
 class EnumLayout(Layout):
-    """A member by its name; flags that have none together by the names of its members, or by value if those do not cover it."""
+    """A member by its name. A combination of flags without a name: by the names of its members, or by value if these do not cover it."""
 
     __slots__ = ("_members",)
 
@@ -55,7 +55,7 @@ class EnumLayout(Layout):
         member = known.get(bits) if type(known) is dict else None
         if member is not None:
             return member
-        # Flag's own way, and not that of the class: it may have code there.
+        # The method of Flag itself: the class may override it with code.
         try:
             return Flag._missing_.__func__(self.cls, bits)  # type: ignore[attr-defined]
         except ValueError as error:

@@ -31,7 +31,7 @@ class InstanceLayout(Layout):
     """Fields in ``__dict__`` and slots.
 
     Attributes:
-        declared: the fields that the class declares, each with its default; None for an ordinary class, which declares none.
+        declared: the fields that the class declares, with their defaults; None for an ordinary class.
         frozen: instances are never changed.
     """
 
@@ -58,7 +58,7 @@ class InstanceLayout(Layout):
         return self.in_order(fields), self.notes_of(fields, weak)
 
     def attributes(self, value: Any) -> dict[str, Any]:
-        """All attributes of an instance itself, weak references included. Raises ``NotPlainDataError``."""
+        """All attributes of an instance, weak references included. Raises ``NotPlainDataError``."""
         fields: dict[str, Any] = {} if self._dict_of is None else dict(self._dict_of(value))
         for name, member in self._slots.items():
             try:
@@ -73,7 +73,7 @@ class InstanceLayout(Layout):
         return fields
 
     def in_order(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """The fields in the order in which they are stored: by name, since the order of attributes says nothing."""
+        """The fields in the order in which they are stored: by name, since the order of attributes has no meaning."""
         names = tuple(fields)
         try:
             order = self._orders[names]
@@ -81,12 +81,12 @@ class InstanceLayout(Layout):
             if not _only_str(map(type, names)):
                 raise NotPlainDataError("not all of its attributes have strings for names") from None
             order = sorted(names)
-            if len(self._orders) < 64:  # as many ways to fill an instance as a class plausibly has
+            if len(self._orders) < 64:  # a limit: hardly any class sets its attributes in more orders
                 self._orders[names] = order if order != list(names) else None
         return fields if order is None else {name: fields[name] for name in order}
 
     def notes_of(self, fields: dict[str, Any], weak: Weak) -> Notes:
-        """The notes of an instance with these fields, weak references apart."""
+        """The notes of an instance, given its fields and, separately, its weak references."""
         declared = self.declared
         if not weak and (declared is None or fields.keys() == declared.keys()):
             return None
@@ -124,7 +124,7 @@ class InstanceLayout(Layout):
     def fitted(
         self, fields: dict[str, Any], declared: Mapping[str, Default], more: frozenset[str], unset: frozenset[str]
     ) -> tuple[dict[str, Any], bool, list[str]]:
-        """The fields that the class still has, in its own order; whether those are all; and the fields that it has gained."""
+        """The fields that the class still has, in its own order; whether these are all; and the fields that the class has gained."""
         fitting = {name: fields[name] for name in declared if name in fields}
         lost = False
         for name, held in fields.items():
@@ -137,7 +137,7 @@ class InstanceLayout(Layout):
         return fitting, not (lost or gained), gained
 
     def fill(self, value: Any, fields: dict[str, Any]) -> bool:
-        """Set the fields of a new instance, past its ``__setattr__``. Returns whether there is room for all of them."""
+        """Set the fields of a new instance without its ``__setattr__``. Returns whether the instance can hold all of them."""
         if self._slots:
             fields = dict(fields)
             for name, member in self._slots.items():
@@ -150,7 +150,7 @@ class InstanceLayout(Layout):
         return True
 
     def add_defaults(self, value: Any, gained: list[str]) -> None:
-        """Give an instance the defaults of fields that it was stored without. One that has no default stays unset."""
+        """Set the defaults of fields that an instance was stored without. A field without a default stays unset."""
         assert self.declared is not None
         for name in gained:
             default = self.declared[name]
@@ -164,7 +164,7 @@ class InstanceLayout(Layout):
             return False
         new = self.attributes(target)
         self.replace_attributes(live, self.attributes(live), new, assign_part)
-        if has_weak(new):  # to the parts of the target: let them refer to those of the live value
+        if has_weak(new):  # they refer to parts of the target: make them refer to parts of the live value
             self.fill(live, revived(weak_in(new), self.attributes(live)))
         return True
 
@@ -220,13 +220,13 @@ class OrdinaryLayout(InstanceLayout):
 
 
 def _which_are_one(parts: Iterable[Any]) -> list[int] | None:
-    """Which attributes are one list, dict or set: that is another state than equal ones are. None if all are different."""
+    """Which attributes are the same list, dict or set, as opposed to equal ones. None if all are different objects."""
     held = [id(part) for part in parts if type(part) in _MUTABLE]
     return [held.index(each) for each in held] if len(held) > 1 and len(set(held)) < len(held) else None
 
 
 def dataclass_layout(cls: type, name: str, *, checked: bool = True) -> InstanceLayout | str | None:
-    """The layout of a dataclass; the reason why it has none; None if it is not a dataclass itself.
+    """The layout of a dataclass, or the reason why it has none; None if the class itself is not a dataclass.
 
     A class that only inherits from a dataclass has the fields of that one, and its further attributes as an ordinary class has.
     """
@@ -241,7 +241,7 @@ def dataclass_layout(cls: type, name: str, *, checked: bool = True) -> InstanceL
 
 
 def attrs_layout(cls: type, name: str, *, checked: bool = True) -> InstanceLayout | str | None:
-    """The layout of an attrs class; the reason why it has none; None for any other class."""
+    """The layout of an attrs class, or the reason why it has none; None for any other class."""
     attributes = lookup(cls, "__attrs_attrs__")
     if not isinstance(attributes, tuple):
         return None
@@ -260,7 +260,7 @@ def ordinary_layout(cls: type, name: str, *, checked: bool = True) -> InstanceLa
 
 
 def why_more(cls: type, *, checked: bool) -> str | None:
-    """The reason why an instance is more than its ``__dict__`` and slots, or None. Not ``checked``: however it would be pickled."""
+    """The reason why an instance is more than its ``__dict__`` and slots, or None. Unless ``checked``, ignores how it is pickled."""
     if is_of_c(cls, object) or has_hidden_state(cls, object, len(slots_of(cls))):
         return "it has state in C"
     return why_custom(cls) if checked else None

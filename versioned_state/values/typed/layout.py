@@ -1,4 +1,4 @@
-"""``Layout``: how the values of one class are taken apart into data, and made of it again. Layer: values."""
+"""``Layout``: how the values of one class are converted to data and back. Layer: values."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _serials = count()
 
 
 class NotPlainDataError(ValueError):
-    """A value that its layout cannot express as data, or data that no value of the class has."""
+    """A value that its layout cannot express as data, or data that is not that of a value of the class."""
 
 
 class Layout(ABC):
-    """How the values of one class are stored: as the name of the class, data, and at times notes.
+    """The stored form of the values of one class: the name of the class, data, and sometimes notes.
 
-    The data of an instance is the dict of its fields, that of a container its elements, that of an Enum's member its name.
+    The data of an instance is the dict of its fields, the data of a container its elements, and the data of an Enum's member its name.
 
     Attributes:
         cls: the class.
         name: the name that its values are stored by.
         version: the version of its fields, if it is registered with one.
-        note_names: the notes that its values may have. Others are of a class that was of another kind.
-        has_identity: two places that hold one instance are then not the same as two that hold equal instances.
-        mark: stands for the class in fingerprints; no value has it, and no other class.
+        note_names: the notes that its values may have. Other notes mean that the class was of another kind.
+        has_identity: whether it matters if two places hold the same instance or equal instances.
+        mark: identifies the class in fingerprints; no value and no other class has the same mark.
     """
 
     __slots__ = ("cls", "mark", "name", "version")
@@ -49,36 +49,36 @@ class Layout(ABC):
 
     @abstractmethod
     def make(self, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
-        """The value, made without its ``__init__``, and whether ``take`` gives back just this data.
+        """Make a value without its ``__init__``. Returns it, and whether ``take`` would return the same data again.
 
-        Raises ``NotPlainDataError`` for data that no value of the class has, as when the class was an Enum before.
+        Raises ``NotPlainDataError`` for data that is not that of a value of the class, for example if the class was an Enum before.
         """
 
     def assign(self, live: Any, target: Any, assign_part: AssignPart) -> bool:
         """Give a live value the fields of another one in place. Returns False if values of the class cannot be changed.
 
         Args:
-            assign_part: gives a live part the content of another; returns the part to put there.
+            assign_part: gives a live part the content of another part, and returns the part to keep.
         """
         return False
 
     def notes_for(self, data: Any, notes: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-        """The notes of a value whose data was edited, from those that it had; ``before`` is the data before, if it is a dict."""
+        """The notes of a value after an edit of its data, given its earlier notes; ``before`` is the earlier data, if it is a dict."""
         return notes
 
     def pack(self, value: Any) -> list[Any]:
-        """The value for a fingerprint: a list of what MessagePack can write, or has a hook for."""
+        """The value for a fingerprint: a list of values that MessagePack can write, or has a hook for."""
         return [self.mark, *self.take(value)]
 
     def pack_run(self, run: list[Any], *, identities: bool) -> list[Any] | None:
-        """The same for many values of exactly this class at once, which no list of ``pack`` equals; None if that saves nothing.
+        """``pack`` for many values of exactly this class at once. The result equals no result of ``pack``. None if it would save nothing.
 
-        ``identities``: instances that have an identity count by it.
+        ``identities``: whether instances that have an identity count by their identity.
         """
         return None
 
     def parts(self, value: Any) -> Iterable[Any]:
-        """All that a value refers to."""
+        """The values that a value refers to."""
         data, notes = self.take(value)
         if type(data) is dict:
             parts = [*(key for key in data if type(key) is not str), *data.values()]
@@ -91,7 +91,7 @@ AssignPart = Callable[[Any, Any], Any]
 
 
 def names_in(notes: dict[str, Any], key: str) -> frozenset[str]:
-    """The names under a key of the notes. Raises ``NotPlainDataError`` if another thing is there."""
+    """The names under a key of the notes. Raises ``NotPlainDataError`` if the note is not a set of names."""
     names = notes.get(key, frozenset())
     if type(names) is not frozenset:
         raise NotPlainDataError(f"the {key} names are not names")

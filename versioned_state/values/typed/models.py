@@ -1,6 +1,6 @@
 """pydantic models: fields, extra fields, private attributes, and which fields were given. Layer: values.
 
-pydantic is never imported for its own sake: a value can only be a model where its owner has imported it.
+This module does not import pydantic: a value can only be a model if its owner has imported pydantic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PRIVATE: Final = attrgetter("__pydantic_private__")
 
 
 class _Slot:
-    """A slot of a model; one that a class has done away with, as ``RootModel`` has, always holds None."""
+    """A slot of a model. A slot that the class has removed, as ``RootModel`` does, always holds None."""
 
     __slots__ = ("_member",)
 
@@ -57,7 +57,7 @@ class ModelLayout(InstanceLayout):
         self._extra = _Slot(cls, "__pydantic_extra__")
         self._private = _Slot(cls, "__pydantic_private__")
         self._all = frozenset(declared)
-        self._is_usual = lookup(cls, "__getattribute__") is object.__getattribute__  # so that its slots are read at once
+        self._is_usual = lookup(cls, "__getattribute__") is object.__getattribute__  # then the slots can be read directly
         self.private = private
         self.allows_extra = config.get("extra") == "allow"
 
@@ -115,7 +115,7 @@ class ModelLayout(InstanceLayout):
             else:
                 fields[name] = held
         fields, same, gained = self.fitted(fields, self.declared, more, names_in(notes, "unset"))
-        # Those that were given, as long as they are there: a default that was gained since was not.
+        # The set of given fields, as far as they still exist; fields that the class has gained since were not given.
         given = names_in(notes, "set") if "set" in notes else frozenset(fields.keys() - more) | extra.keys()
         if not same:
             given = given & (fields.keys() | extra.keys())
@@ -143,7 +143,7 @@ class ModelLayout(InstanceLayout):
     def pack(self, value: Any) -> list[Any]:
         assert self._dict_of is not None
         extra, private = self._extra.get(value), self._private.get(value)
-        # The hash of names, which are of the class: a set's order is not its content.
+        # The hash of the names, because the order of a set is not part of its content.
         given = hash(frozenset(self._given.__get__(value)))
         if extra is None and private is None:
             return [self.mark, self._dict_of(value), given]
@@ -154,9 +154,9 @@ class ModelLayout(InstanceLayout):
         if packed is None or not self._is_usual:
             return None
         given = list(map(_GIVEN, run))
-        # A model may be validated with extra fields though its class has none.
+        # Validation may add extra fields even if the class has none.
         has_extra = self.allows_extra or any(map(_EXTRA, run))
-        # pydantic puts nothing but names of fields there: without extra ones, a set of as many is the set of all.
+        # pydantic puts only names of fields there: without extra fields, a set of this size is the set of all fields.
         all_given = not has_extra and list(map(len, given)).count(len(self._all)) == len(run)
         packed.append(None if all_given else list(map(hash, map(frozenset, given))))
         packed.append(list(map(_EXTRA, run)) if has_extra else None)
@@ -169,7 +169,7 @@ class ModelLayout(InstanceLayout):
 
 
 def model_layout(cls: type, name: str, *, checked: bool = True) -> ModelLayout | str | None:
-    """The layout of a pydantic model; the reason why it has none; None for any other class."""
+    """The layout of a pydantic model, or the reason why it has none; None for any other class."""
     fields, private = lookup(cls, "__pydantic_fields__"), lookup(cls, "__private_attributes__")
     if type(fields) is not dict or lookup(cls, "__pydantic_fields_set__") is None:
         return None

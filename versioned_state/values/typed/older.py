@@ -1,7 +1,7 @@
-"""Instances that were read from an older form: they are stored as they were until they change. Layer: values.
+"""Instances that were read from an older form: until they change, they are stored in that form again. Layer: values.
 
-A class may have gained or lost fields, moved, or got a new version since an instance was stored. The instance is made as the class is
-now; encoding it again would give another cell although nobody changed it. So its stored cell is kept, with its fingerprint.
+A class may have gained or lost fields, moved, or got a new version since an instance was stored. The instance is made for the present
+class, so encoding it again would give another cell although nobody changed it. Its stored cell is therefore kept, with its fingerprint.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from versioned_state.values.typed.tagged import Tagged
 
 
 class OlderForms:
-    """The stored form of instances, by identity, for as long as they live. Not for two threads at once.
+    """The stored forms of instances, by identity, while the instances live. Not for two threads at once.
 
     Args:
-        fingerprint: gives a fingerprint of the content of a value, or None if it has none.
-        encode: gives the inline cell of a value.
+        fingerprint: returns a fingerprint of the content of a value, or None if it has none.
+        encode: returns the inline cell of a value.
     """
 
     def __init__(self, fingerprint: Callable[[Any], Any], encode: Callable[[Any], bytes]) -> None:
         self._fingerprint = fingerprint
         self._encode = encode
         self._known: dict[int, tuple[Callable[[], Any], bytes, Any]] = {}
-        self._room = 64  # entries up to which those of dead instances are left in place
+        self._room = 64  # the number of entries at which those of dead instances are removed
 
     def add(self, value: Any, stored: Tagged) -> None:
-        """Remember what an instance was just made of."""
+        """Remember the stored form that an instance was just made from."""
         try:
             cell = self._encode(stored)
-        except StateError:  # an object within it that is not pickled again
+        except StateError:  # it contains an object that cannot be pickled again
             return
         fingerprint = self._fingerprint(value)
         if fingerprint is None:
@@ -44,7 +44,7 @@ class OlderForms:
             self._room = max(64, 2 * len(self._known))
         try:
             held: Callable[[], Any] = weakref.ref(value)
-        except TypeError:  # without weak references it is kept alive until there is no room
+        except TypeError:  # an instance without weak references is kept alive until the table is full
             held = partial(_itself, value)
         self._known[id(value)] = (held, cell, fingerprint)
 

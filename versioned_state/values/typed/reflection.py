@@ -1,6 +1,6 @@
-"""Looks at a class, and finds one by its name, without running anything of it. Layer: values.
+"""Inspects classes, and finds a class by its name, without running code of the class. Layer: values.
 
-A store may name any class. So nothing here reads an attribute through the class: a metaclass could answer for it.
+A store may name any class, so nothing here reads an attribute through the class: its metaclass could run code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PICKLING: Final = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"
 
 
 def lookup(cls: type, name: str) -> Any:
-    """The attribute of a class as it stands in the namespace of the class or a base; None if there is none."""
+    """The attribute in the namespace of a class or a base; None if there is none."""
     for base in mro_of(cls):
         namespace = namespace_of(base)
         if name in namespace:
@@ -45,12 +45,12 @@ def lookup(cls: type, name: str) -> Any:
 
 
 def inherits(cls: type, base: type) -> bool:
-    """Whether a class is another one, or a subclass of it. ``in`` would ask a metaclass that compares classes in its own way."""
+    """Whether a class is ``base`` or a subclass of it. ``in`` would call the ``__eq__`` of a metaclass."""
     return any(each is base for each in mro_of(cls))
 
 
 def is_known_by_identity(cls: type) -> bool:
-    """Whether classes of this kind are compared and hashed by identity: tables by class are kept all over this package."""
+    """Whether a class is compared and hashed by identity, so that it can be a key of the tables in this package."""
     meta = type(cls)
     return lookup(meta, "__eq__") is _EQ and lookup(meta, "__hash__") is _HASH
 
@@ -65,13 +65,13 @@ def module_of(cls: type) -> str:
     module = namespace_of(cls).get("__module__")
     if type(module) is str:
         return module
-    # A class of C says it in its full name.
+    # The full name of a class of C contains its module.
     name = cls.__module__ if type(cls) is type else ""
     return name if type(name) is str else ""
 
 
 def name_of(cls: type) -> str:
-    """The name that a class is stored by: ``module:qualified.name``. A parametrised generic goes by the name of its class."""
+    """The stored name of a class: ``module:qualified.name``. A parametrised generic has the name of its class."""
     generic = lookup(cls, "__pydantic_generic_metadata__")
     if type(generic) is dict and isinstance(generic.get("origin"), type):
         cls = generic["origin"]
@@ -79,7 +79,7 @@ def name_of(cls: type) -> str:
 
 
 def find_class(name: str, *, importing: bool = False) -> type | None:
-    """The class of a name, or None if the name leads to none. With ``importing`` its module is imported if need be."""
+    """The class with a name, or None if there is none. With ``importing``, imports its module if necessary."""
     if _NAME.fullmatch(name) is None:
         return None
     module_name, _, path = name.partition(":")
@@ -88,7 +88,7 @@ def find_class(name: str, *, importing: bool = False) -> type | None:
         try:
             module = import_module(module_name)
         except (Exception, SystemExit):  # noqa: BLE001 - the module is missing, or fails: either way, its classes are not there
-            return None  # SystemExit: a script that is imported runs to its end
+            return None  # SystemExit: importing a script runs it to its end
     if not isinstance(module, ModuleType):
         return None
     namespace: Any = object.__getattribute__(module, "__dict__")
@@ -102,7 +102,7 @@ def find_class(name: str, *, importing: bool = False) -> type | None:
 
 
 def is_found(cls: type) -> bool:
-    """Whether the name of a class leads back to it, or to the class that took its place: a notebook's cell is run again."""
+    """Whether the name of a class leads back to it, or to its replacement: a cell of a notebook may have run again."""
     name = name_of(cls)
     found = find_class(name)
     return found is not None and (found is cls or name_of(found) == name)
@@ -123,7 +123,7 @@ def custom_pickling(cls: type, stop: type = object) -> str | None:
 
 
 def _is_generated(method: Any) -> bool:
-    """Whether a method for pickling was made by dataclasses, attrs, pydantic or namedtuple, for the very fields of the class."""
+    """Whether dataclasses, attrs, pydantic or namedtuple generated a pickling method for exactly the fields of the class."""
     code = getattr(method, "__globals__", None)
     module = code.get("__name__", "") if type(code) is dict else ""
     return type(module) is str and (module in ("dataclasses", "attr._make", "collections") or module.split(".")[0] == "pydantic")
@@ -146,7 +146,7 @@ def slots_of(cls: type) -> dict[str, MemberDescriptorType]:
 
 
 def dict_getter(cls: type) -> Callable[[Any], dict[str, Any]] | None:
-    """How the ``__dict__`` of an instance is got at; None if instances have none, or one that is not the usual."""
+    """A function that returns the ``__dict__`` of an instance; None if instances have no ordinary ``__dict__``."""
     for base in mro_of(cls):
         descriptor = namespace_of(base).get("__dict__")
         if descriptor is not None:
@@ -156,7 +156,7 @@ def dict_getter(cls: type) -> Callable[[Any], dict[str, Any]] | None:
 
 
 def is_of_c(cls: type, base: type) -> bool:
-    """Whether a class, or a base of it before ``base``, is made by C: ``base.__new__`` cannot make its instances."""
+    """Whether a class, or a base of it before ``base``, is implemented in C: then ``base.__new__`` cannot make its instances."""
     for each in mro_of(cls):
         if each is base or each is object:
             return False
@@ -166,5 +166,5 @@ def is_of_c(cls: type, base: type) -> bool:
 
 
 def has_hidden_state(cls: type, base: type, slots: int) -> bool:
-    """Whether instances hold more in C than ``base`` does, beside a dict, weak references and slots."""
+    """Whether instances hold more C state than ``base``, apart from a dict, weak references and slots."""
     return _itemsize_of(cls) != _itemsize_of(base) or _basicsize_of(cls) > _basicsize_of(base) + _POINTER * (2 + slots)

@@ -1,7 +1,7 @@
-"""Which layout a class has, and which one a stored name means; ``register``. Layer: values.
+"""The layouts of classes and of stored names; ``register``. Layer: values.
 
-A class needs no registration to be data. ``register`` gives it a name that outlives refactoring, a conversion of its own, or a way from
-older fields, and serves the whole process.
+A class need not be registered to be data. ``register`` gives it a name that survives refactoring, a conversion of its own, or an upgrade
+from older fields. A registration applies to the whole process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from versioned_state.values.typed.tagged import Notes, Tagged, check_name
 T = TypeVar("T")
 
 _DATA: Final = frozenset({*WRITERS, float, bool, type(None), list, dict, tuple, set, frozenset, Tagged})
-_DATA_IDS: Final = frozenset(map(id, _DATA))  # for classes whose hash may be code of a metaclass
+_DATA_IDS: Final = frozenset(map(id, _DATA))  # by id, because the hash of a class may be code of its metaclass
 
 
 class FunctionLayout(Layout):
@@ -73,16 +73,16 @@ def register(
     registered type come back as instances in every store, trusted or not. Subclasses are types of their own.
 
     Args:
-        to_data: makes data of a value; without it, its fields are the data.
-        from_data: the way back. It gets exactly what ``to_data`` returned.
+        to_data: converts a value to data; by default its fields are the data.
+        from_data: converts the data back. It gets exactly the data that ``to_data`` returned.
         version: the version of the fields, from 1 up, stored with each value if it is above 1.
-        upgrade: makes fields of this version from fields of an older one: ``upgrade(fields, version)`` returns them. It may change the
-            dict that it gets, and the dicts and lists in it, and return that.
-        also: names that its values were stored by before, such as ``old.module:Name``.
+        upgrade: converts fields of an older version: ``upgrade(fields, version)`` returns fields of this version. It may change its
+            argument, and the dicts and lists in it, and return it.
+        also: earlier names of the type in stored values, such as ``old.module:Name``.
 
     Raises:
-        InvalidArgumentError: the name is not a string, or is another type's; one function is missing, or the type needs both; ``upgrade``
-            comes without a version; or the type is one of those that are data without being registered.
+        InvalidArgumentError: the name is not a string, or belongs to another type; one function is missing, or the type needs both;
+            ``upgrade`` is given without a version; or the type is a built-in data type.
     """
     _check_type(type)
     names = [each for each in (name, *([also] if isinstance(also, str) else also)) if each is not None]
@@ -101,7 +101,7 @@ def register(
     with _lock:
         for each in names:
             known = _by_name.get(each)
-            # A module that is imported again (in a notebook, after a reload) makes the same type anew.
+            # Importing a module again (in a notebook, or by a reload) creates the type again.
             if known is not None and known.cls is not type and known.cls.__qualname__ != type.__qualname__:
                 raise InvalidArgumentError(f"the name {each!r} is registered for {known.cls.__qualname__}")
         _registered[id(type)] = layout
@@ -139,7 +139,7 @@ def layout_of(cls: type) -> Layout | None:
 
 
 def why_no_data(cls: type) -> str | None:
-    """The reason why values of a class are objects; None if they are data."""
+    """The reason why values of a class are stored as objects; None if they are data."""
     if id(cls) in _DATA_IDS:
         return None
     layout = layout_of(cls) or _find_layout(cls)
@@ -168,7 +168,7 @@ def _find_layout(cls: type) -> Layout | str:
 
 
 def _build(cls: type, name: str, *, checked: bool = True) -> Layout | str:
-    """The layout of a class, or the reason why it has none. Not ``checked``: however its instances would be pickled."""
+    """The layout of a class, or the reason why it has none. Unless ``checked``, ignores how its instances are pickled."""
     return (
         enum_layout(cls, name)
         or model_layout(cls, name, checked=checked)
@@ -184,7 +184,7 @@ Classes = Literal["registered", "loaded", "imported"]
 
 
 def find_layout(name: str, classes: Classes) -> Layout | None:
-    """The layout that a stored name means, or None."""
+    """The layout for a stored name, or None."""
     layout = _by_name.get(name)
     if layout is not None:
         return layout
@@ -194,13 +194,13 @@ def find_layout(name: str, classes: Classes) -> Layout | None:
     if classes == "registered":
         return None
     cls = find_class(name, importing=classes == "imported")
-    if cls is None or name_of(cls) != name:  # another name for a class, or another class: no instance is stored under it
+    if cls is None or name_of(cls) != name:  # an alias of a class, or another class: no instance is stored under this name
         return None
     if id(cls) in _DATA_IDS or not is_known_by_identity(cls) or owner_of(cls, "__del__") is not None:
         return None
     layout = layout_of(cls)
     if layout is None:
-        # Its pickling was customised since; its fields are as good as ever.
+        # The class has customised its pickling since; its stored fields can still be read.
         built = _build(cls, name, checked=False)
         layout = None if isinstance(built, str) else built
     return layout
@@ -209,7 +209,7 @@ def find_layout(name: str, classes: Classes) -> Layout | None:
 def take_apart(value: Any) -> tuple[str, Any, Notes] | None:
     """The stored name, the data and the notes of a typed value; None for any other.
 
-    Raises ``NotPlainDataError`` for one that is an object, and whatever ``to_data`` raises.
+    Raises ``NotPlainDataError`` for a value that is stored as an object, and the errors of ``to_data``.
     """
     cls = type(value)
     if cls is Tagged:
@@ -224,7 +224,7 @@ def take_apart(value: Any) -> tuple[str, Any, Notes] | None:
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """The fields of a typed value by name, in a dict of their own; None for any other value. Raises what ``to_data`` raises."""
+    """The fields of a typed value by name, in a new dict; None for any other value. Raises the errors of ``to_data``."""
     try:
         record = take_apart(value)
     except NotPlainDataError:
@@ -233,7 +233,7 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def make(layout: Layout, name: str, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
-    """The value, and whether it would be stored just as it was: under this name and version, with these fields."""
+    """The value, and whether it would be stored in the same form again: under this name and version, with these fields."""
     same = name == layout.name
     version = notes.get("version", 1)
     if version != (layout.version or 1):
@@ -244,26 +244,26 @@ def make(layout: Layout, name: str, data: Any, notes: dict[str, Any]) -> tuple[A
             if data is None:
                 raise TypeError("upgrade() returned None, not the fields")
     if notes and not notes.keys() - {"version"} <= layout.note_names:
-        same = False  # its class was of another kind, such as a model that is a dataclass now
+        same = False  # the class was of another kind: for example, a model has become a dataclass
     value, complete = layout.make(data, notes)
     return value, same and complete
 
 
 def _own(data: Any) -> Any:
-    """Data that may be changed: what a value was stored as stays as it is, so that the value is not written again for nothing."""
+    """A copy of data that may be changed. The stored data must not change, or the value would be written again without need."""
     if type(data) is dict:
         return {key: _own(part) for key, part in data.items()}
     return [_own(part) for part in data] if type(data) is list else data
 
 
 def edited(value: Any, edit: Callable[[Any], object]) -> Any:
-    """A typed value with edited data: itself, changed in place, or another one to be put where it is held.
+    """Edit the data of a typed value. Returns the value itself, changed in place, or the value that replaces it.
 
     Args:
         edit: changes the data, which is a dict or a list of its own. If it raises, the value stays as it was.
 
     Raises:
-        NotPlainDataError: the value is of no type whose data can be edited.
+        NotPlainDataError: the data of this type cannot be edited.
     """
     if type(value) is Tagged:
         before = dict(value.fields) if type(value.fields) is dict else {}
@@ -285,4 +285,4 @@ for _type in (OrderedDict, Counter, defaultdict, deque):
     _registered[id(_type)] = _by_name[_type.__name__] = _layout
 
 for _file_type in (File, Symlink, Folder, FileTree):
-    register(_file_type, f"versioned_state.{_file_type.__name__}")  # known in every store, with no import of what makes them
+    register(_file_type, f"versioned_state.{_file_type.__name__}")  # known in every store, without importing the module that makes them

@@ -1,8 +1,8 @@
-"""Finds the parts of a value that must be stored as objects, since one thing in them is at two places. Layer: values.
+"""Finds the parts of a value that must be stored as objects, because an object in them is at two places. Layer: values.
 
-Data comes back as a tree. So where a value contains itself, and where one instance of an ordinary class is at two places, the smallest
-part that holds all these places is pickled, which keeps what is one. Dataclasses, models, lists and dicts are values: at two places they
-come back as two. Only within an ordinary instance a list, dict or set is one thing too: its class may rely on it.
+Data is read back as a tree. So if a value contains itself, or if an instance of an ordinary class is at two places, the smallest part that
+holds all these places is pickled, which preserves the sharing. Dataclasses, models, lists and dicts are values: two places come back as
+two copies. Within an ordinary instance, however, the sharing of lists, dicts and sets is preserved too: its class may rely on it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _are_str = frozenset({str}).issuperset
 
 
 class _Place:
-    """A part on the way from the value to where the walk is."""
+    """A part on the path from the value to the present part of the walk."""
 
     __slots__ = ("at_end", "depth", "holds_identity", "in_ordinary", "outermost", "parent", "value")
 
     def __init__(self, value: Any, parent: _Place | None, *, typed: bool, ordinary: bool) -> None:
         self.value = value
         self.parent = parent
-        self.outermost: Any = value if typed else None  # the outermost typed value on the way
+        self.outermost: Any = value if typed else None  # the outermost typed value on the path
         if parent is not None and parent.outermost is not None:
             self.outermost = parent.outermost
         self.depth: int = 0 if parent is None else parent.depth + 1
@@ -42,21 +42,21 @@ class _Place:
 
 
 def find_shared(value: Any) -> dict[int, Any]:
-    """The parts, by id, to be stored as objects. Cost: some microsecond a part that is not a scalar."""
+    """The parts, by id, to store as objects. Cost: about a microsecond for each part that is not a scalar."""
     walk = _Walk()
     walk.run(value)
     return walk.shared
 
 
 def find_reasons(value: Any) -> dict[int, str]:
-    """Why each of these parts must be, by id."""
+    """By id, the reason why each part must be stored as an object."""
     walk = _Walk(MAX_DEPTH)
     walk.run(value)
     return {**dict.fromkeys(walk.deep, f"what it holds is nested deeper than {MAX_DEPTH}"), **walk.reasons}
 
 
 def find_deep(value: Any, limit: int) -> dict[int, Any]:
-    """The outermost instances, by id, around containers nested deeper than ``limit``: a long chain is stored as an object."""
+    """By id, the outermost instances around containers nested deeper than ``limit``: a long chain is stored as an object."""
     walk = _Walk(limit)
     walk.run(value)
     return walk.deep
@@ -80,7 +80,7 @@ class _Walk:
         self._leaves: dict[int, _Place] = {}  # instances without parts of their own: the place that holds each
         self._layouts: dict[type, Layout | None] = dict.fromkeys((*_CONTAINERS, Tagged))  # of types with parts
         self._scalars = set(_SCALARS)
-        self._kept: list[Any] = []  # the parts that are made for the walk, so that no id is used twice
+        self._kept: list[Any] = []  # keeps the parts that are made for the walk alive, so that no id is reused
 
     def run(self, value: Any) -> None:
         if not self._has_parts(type(value)):
@@ -99,7 +99,7 @@ class _Walk:
                 place.parent.holds_identity = True
 
     def _next(self, place: _Place, parts: Iterator[Any]) -> Any:
-        """The next of the parts of a place that is to be walked; None at their end."""
+        """The next part of a place to walk into; None after the last one."""
         first, layouts, scalars = self._first, self._layouts, self._scalars
         for part in parts:
             cls = type(part)
@@ -122,7 +122,7 @@ class _Walk:
         return None
 
     def _is_leaf(self, part: Any, layout: Layout) -> bool:
-        """Whether an instance has no parts of its own, or none that it tells: it is an object then."""
+        """Whether an instance has no parts, or does not show them because it is stored as an object."""
         try:
             return self._scalars.issuperset(map(type, layout.parts(part)))
         except Exception:  # noqa: BLE001 - code of the value's own type; encoding it gives the error its path
@@ -181,7 +181,7 @@ class _Walk:
 
 
 def _common(a: _Place, b: _Place) -> _Place:
-    """The deepest part that holds both places; a part holds itself."""
+    """The deepest part that contains both places; a place contains itself."""
     while a is not b:
         if a.depth >= b.depth and a.parent is not None:
             a = a.parent

@@ -1,4 +1,4 @@
-"""``Tagged``: a typed value whose class is not at hand. Layer: values."""
+"""``Tagged``: a typed value whose class is not available. Layer: values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NAMES: Final = frozenset({"more", "unset", "extra", "set"})
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """A value of a type that is not registered here, in a store that is not trusted to name classes, or whose class is not found.
+    """A typed value whose type is not registered, and whose class is not found or must not be imported because the store is not trusted.
 
-    It is found by the same paths as the instance, can be edited, and is stored again without loss.
+    The paths of the instance lead into it. It can be edited, and is stored again without loss.
 
     Attributes:
         name: ``module:qualified.name``, or the registered name. Raises ``InvalidArgumentError`` if it is not a string, or empty.
-        fields: the fields by name; the elements of a container, the name of an Enum's member, or whatever ``to_data`` returned.
+        fields: the data: the fields by name, the elements of a container, the name of an Enum's member, or the result of ``to_data``.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Tagged:
         return hash(self.name)
 
     def notes_for(self, before: dict[str, Any]) -> Notes:
-        """The notes after an edit of the fields, which were ``before``, as far as they can be told without the class."""
+        """The notes after an edit of the fields, which were ``before``, as far as they can be known without the class."""
         fields = self.fields
         if self.notes is None or type(fields) is not dict:
             return self.notes
@@ -48,7 +48,7 @@ class Tagged:
         if type(notes.get("set")) is frozenset:
             own = {name for name in names if name in notes.get("extra", ()) or name[:1] != "_"}.difference(notes.get("more", ()))
             notes["set"] |= {name for name in own if name not in before or fields[name] is not before[name]}
-            if notes["set"] == own:  # all: that is not noted
+            if notes["set"] == own:  # a set of all fields is not noted
                 del notes["set"]
         return {key: held for key, held in notes.items() if held or key not in _NAMES or key == "set"} or None
 
@@ -60,7 +60,7 @@ def _refuse_change(self: Tagged, attribute: str, *_value: object) -> Never:
     raise FrozenInstanceError(f"{attribute!r}: {_why_tagged(self.name)}; change its fields in .fields")
 
 
-# The methods that dataclasses makes for a frozen class with slots know the class as it was before it got them, up to Python 3.12.
+# Up to Python 3.12, the methods that dataclasses makes for a frozen class with slots refer to the class before it had slots.
 Tagged.__setattr__ = Tagged.__delattr__ = _refuse_change  # type: ignore[method-assign, assignment]
 
 

@@ -1,4 +1,4 @@
-"""Weak references in fields: stored as the name of the field that holds the same thing, never as a thing. Layer: values."""
+"""Weak references in fields: stored as the name of the field that holds the same object, never as the object. Layer: values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _holder(fields: Mapping[str, Any], target: Any) -> str | None:
 
 
 def weak_noted(notes: Mapping[str, Any]) -> Weak:
-    """The weak references that notes tell of. Raises ``NotPlainDataError``."""
+    """The weak references in the notes. Raises ``NotPlainDataError``."""
     weak = notes.get("weak", {})
     if type(weak) is not dict or not all(type(name) is str and (holder is None or type(holder) is str) for name, holder in weak.items()):
         raise NotPlainDataError("the weak references are not fields")
@@ -35,18 +35,18 @@ def weak_noted(notes: Mapping[str, Any]) -> Weak:
 
 
 def revived(weak: Weak, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The weak references to what these fields hold. One to anything else is dead: what it referred to is not part of the value."""
+    """Make the weak references again. One to an object that these fields do not hold is dead: the object is not part of the value."""
     return {name: _reference_to(None if holder is None else fields.get(holder)) for name, holder in weak.items()}
 
 
 def _reference_to(target: Any) -> Any:
     try:
         return ref(_Gone() if target is None else target)
-    except TypeError:  # of a class that cannot be referred to, as the class is now
+    except TypeError:  # the present class does not support weak references
         return ref(_Gone())
 
 
 class _Gone:
-    """A thing that is gone before anybody can ask for it."""
+    """An object that is freed at once, for a dead reference."""
 
     __slots__ = ("__weakref__",)

@@ -1,4 +1,4 @@
-"""Says of each object in a live value why it is not data. Layer: values."""
+"""Finds the objects in a live value, and the reason why each is not data. Layer: values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def iter_objects(value: Any, path: StatePath) -> Iterator[ObjectReason]:
 
 
 def _reason(value: Any) -> str | None:
-    """Why a value is an object, whatever is in it; None if it is data."""
+    """Why a value itself is an object, apart from its parts; None if it is data."""
     cls = type(value)
     if cls in (list, dict, tuple, set, frozenset, Tagged):
         return None
