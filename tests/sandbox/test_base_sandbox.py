@@ -212,9 +212,10 @@ def test_after_a_crash_the_next_cell_runs_in_a_new_interpreter(code: str, how: s
 
 def test_a_crash_between_cells_is_said_by_the_next_one():
     with BaseSandbox() as sandbox:
-        sandbox.run_ipython_cell("import os, threading, time\ndef late():\n    time.sleep(0.1)\n    os._exit(4)")
+        late = "def late():\n    while not os.path.exists('end'): time.sleep(0.01)\n    os._exit(4)"  # during the command, not before it
+        sandbox.run_ipython_cell(f"import os, threading, time\n{late}")
         process = sandbox.run_ipython_cell("threading.Thread(target=late).start()\nos.getpid()")
-        assert sandbox.run_shell_command(f"while kill -0 {process}; do sleep 0.01; done 2>&-; echo gone") == "gone\n"
+        assert sandbox.run_shell_command(f"touch end; while kill -0 {process}; do sleep 0.01; done 2>&-; echo gone") == "gone\n"
         assert sandbox.run_ipython_cell("2") == "2\n[the interpreter ended with exit status 4 after the last cell; its names are lost]"
 
 
