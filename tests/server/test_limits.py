@@ -103,7 +103,7 @@ async def test_a_body_without_room_is_refused_before_it_is_read_and_fits_later()
         assert (await again.answer())[0] == 200
         second.put(body(900))
         assert (await second.answer())[0] == 200
-        assert server.bodies._free == ROOM
+        assert server.bodies.room.free == ROOM
 
 
 @in_event_loop
@@ -113,17 +113,17 @@ async def test_a_body_of_unknown_length_takes_room_as_it_arrives() -> None:
         await other.is_read()
         chunked.put(b'{"a": "' + b"x" * 893, more=True)
         await chunked.is_read(2)
-        assert server.bodies._free == 100
+        assert server.bodies.room.free == 100
         third = Sent(server, app)
         third.put(body(101))
         assert (await third.answer())[0] == 503
         chunked.put(b'"}')
         assert (await chunked.answer())[0] == 200
-        assert server.bodies._free == 1_000
+        assert server.bodies.room.free == 1_000
         other.put(b"", more=True)
         other.pieces.put_nowait({"type": "http.disconnect"})
         await other.task
-        assert server.bodies._free == ROOM
+        assert server.bodies.room.free == ROOM
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ async def test_whatever_becomes_of_a_request_its_room_is_given_back(length: int,
                 await sent.task
         else:
             assert (await sent.answer())[0] == status
-        assert server.bodies._free == ROOM
+        assert server.bodies.room.free == ROOM
 
 
 @in_event_loop
@@ -159,7 +159,7 @@ async def test_slow_clients_do_not_hold_the_room_for_ever() -> None:
         slow = Sent(server, app, 1_000)
         slow.put(b"{", more=True)
         assert (await slow.answer())[0] == 408
-        assert server.bodies._free == 1_000
+        assert server.bodies.room.free == 1_000
 
 
 @in_event_loop
@@ -173,7 +173,17 @@ async def test_a_body_keeps_its_room_as_long_as_its_call_goes_on() -> None:
         refused = Sent(server, app, 600)
         assert (await refused.answer())[0] == 503
         gate.open.set()
-        await until(lambda: server.bodies._free == 1_000)
+        await until(lambda: server.bodies.room.free == 1_000)
+
+
+@in_event_loop
+async def test_a_body_of_many_small_parts_counts_with_their_memory() -> None:
+    async with running(Limits(max_body=100_000, max_bodies=300_000)) as (server, app):
+        for count, expected in ((2_000, 200), (30_000, 413)):
+            sent = Sent(server, app)
+            sent.put(b'{"a": [' + b"[]," * count + b'"", "' + b"x" * (99_000 - 3 * count) + b'"]}')
+            assert (await sent.answer())[0] == expected
+            assert server.bodies.room.free == 300_000
 
 
 @in_event_loop
@@ -213,7 +223,18 @@ async def test_the_requests_that_a_server_remembers_are_bounded_and_those_that_w
             assert await save(0, "new") == 11
 
 
-@pytest.mark.parametrize("wrong", [{"max_bodies": -1}, {"max_bodies": 1}, {"max_bodies": 1.0}, {"handle_bytes": -1}, {"handle_bytes": "1"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_bodies": -1},
+        {"max_bodies": 1},
+        {"max_bodies": 1.0},
+        {"max_answers": 1},
+        {"max_answers": "1"},
+        {"handle_bytes": -1},
+        {"handle_bytes": "1"},
+    ],
+)
 def test_limits_that_make_no_sense(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match="nothing was started"):
         Limits(**wrong)

@@ -160,25 +160,6 @@ def test_a_client_that_is_slow_with_its_body_is_told_so(zygote: Zygote, store: s
         assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_client_that_does_not_read_is_cut_off(zygote: Zygote, store: str):
-    with zygote.serve(store) as server, server.client() as client:
-        client.post("/v1/state", json={"a": "x" * 8_000_000}).raise_for_status()
-    with zygote.serve(store, "--timeout", "3") as server:
-        with server.client() as client:
-            client.get("/v1/state/rounds")  # opens the store's files
-            before = open_files(server.pid) - 1
-        until(lambda: open_files(server.pid) <= before)
-        with connect(server) as connection:
-            connection.sendall(f"GET /v1/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\n\r\n".encode())
-            until(lambda: open_files(server.pid) > before)
-            until(lambda: open_files(server.pid) <= before)
-            size = 0
-            with suppress(ConnectionError):
-                while piece := connection.recv(1 << 20):
-                    size += len(piece)
-            assert size < 8_000_000
-
-
 def connect(server: Forked) -> closing[socket.socket]:
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
     return closing(connection)

@@ -6,6 +6,7 @@ import json
 from typing import Any, Final
 
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from versioned_state.errors import (
     STAGED,
@@ -33,6 +34,9 @@ NOTHING: Final = object()
 
 LARGE: Final = 1 << 16
 """Bytes beyond which a body is read or written off the event loop, where it would hold up all other requests."""
+
+_PIECE: Final = 1 << 16
+"""Bytes of an answer that are given to a connection at once."""
 
 _BYTES_OF_A_PART: Final = 16
 
@@ -74,6 +78,20 @@ def too_large(limit: int) -> RefusalError:
     error = LimitExceededError("the size of a request's body", limit=limit)
     error.remains = "nothing was changed"
     return RefusalError(413, error)
+
+
+def too_many_parts(limit: int) -> RefusalError:
+    """A body that is small, and takes more memory as a value than all bodies together may."""
+    error = LimitExceededError("the memory for the parts of a request's body", limit=limit)
+    error.remains = "nothing was changed"
+    return RefusalError(413, error)
+
+
+def too_large_an_answer(limit: int) -> RefusalError:
+    """An answer that is larger than all answers together may be."""
+    error = LimitExceededError("the size of an answer", limit=limit)
+    error.remains, error.hint = "nothing was changed", "ask for less: last, limit, top_k and page_size say how much"
+    return RefusalError(422, error)
 
 
 def late(cls: type[StateError] = UnreachableStoreError, *, remains: str = "nothing was changed", hint: str = "try again") -> RefusalError:
@@ -142,16 +160,27 @@ def is_large(value: Any) -> bool:
     return left <= 0
 
 
-def answer(value: Any, accepted: list[str]) -> Response:
+class Answer(Response):
+    """A response that is sent piece by piece, as fast as its client reads: until then it is under way."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        size = len(self.body)
+        for start in range(0, max(size, 1), _PIECE):
+            end = start + _PIECE
+            await send({"type": "http.response.body", "body": self.body[start:end], "more_body": end < size})
+
+
+def answer(value: Any, accepted: list[str]) -> Answer:
     """A value in the best form that the client accepts and that holds it exactly. Raises ``RefusalError`` if there is none."""
     if value is NOTHING:
-        return Response(status_code=204)
+        return Answer(status_code=204)
     try:
         for kind in accepted:
             if kind == bodies.NATIVE:
-                return Response(bodies.encode(value, "the answer"), media_type=kind)
+                return Answer(bodies.encode(value, "the answer"), media_type=kind)
             try:
-                return Response(bodies.encode_json(value, "the answer"), media_type=kind)
+                return Answer(bodies.encode_json(value, "the answer"), media_type=kind)
             except UnserializableValueError:
                 if bodies.NATIVE not in accepted:
                     raise

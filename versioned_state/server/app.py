@@ -41,15 +41,17 @@ from versioned_state.server.answers import (
     refuse,
     unauthorized,
 )
-from versioned_state.server.limits import Bodies, Body, DisconnectedError, Limits, declared_length, no_room
+from versioned_state.server.limits import Bodies, Body, DisconnectedError, Limits, Room, Share, declared_length, no_room, room_for_answers
 from versioned_state.server.log import RequestLog, request_id
 from versioned_state.server.openapi import document
 from versioned_state.server.operations import OPERATIONS, Call, Operation, Services
 from versioned_state.server.requests import arguments_of, split_query
 from versioned_state.server.tokens import EVERY_USER, Grant, Tokens
-from versioned_state.services.calls.deadline import set_deadline
+from versioned_state.services.calls.deadline import check_deadline, set_deadline
+from versioned_state.services.calls.spending import set_spend
 from versioned_state.services.remote import bodies
 from versioned_state.services.remote.retries import LONGEST_AGE_S
+from versioned_state.values.encode.walks import footprint
 
 KEY_HEADER: Final = "idempotency-key"
 AGE_HEADER: Final = "idempotency-age"
@@ -72,10 +74,14 @@ class Server:
     under_way: set[asyncio.Task[Any]] = field(default_factory=set)
     requests: int = 0
     bodies: Bodies = field(init=False)
+    answers: Room = field(init=False)
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """A large body may take seventy times its size as a value, which is known once it is read: so they are read one after another."""
     _writes: dict[tuple[str, str], asyncio.Task[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.bodies = Bodies(self.limits)
+        self.answers = room_for_answers(self.limits)
 
     def check_room(self) -> None:
         """Raise ``RefusalError`` if as many requests are under way as the server takes."""
@@ -136,7 +142,11 @@ class Server:
             operation.check_session(call)
             body: Body = request.scope["versioned_state.body"]
             read = partial(_body_of, operation, request.headers, body)
-            call.body = read() if len(body.content) <= LARGE else await off_loop(read)
+            if len(body.content) <= LARGE:
+                call.body = read()
+            else:
+                async with self._reading:
+                    call.body = await off_loop(read)
             body.content = b""  # the value takes as much once more
         except RefusalError:
             # A session that is not there gets the one answer whatever else is wrong.
@@ -144,9 +154,13 @@ class Server:
             if operation.must_exist and is_named and not await operation.exists(call):
                 raise absent() from None
             raise
-        value = await self._call(operation, call, request.headers, body)
+        room: Share = request.scope["versioned_state.room"]
+        value = await self._call(operation, call, request, body.share, room)
         write = partial(answer, value, accepted)
-        return await off_loop(write) if is_large(value) else write()
+        answered = await off_loop(write) if is_large(value) else write()
+        room.take(len(answered.body))
+        room.keep(len(answered.body))
+        return answered
 
     @staticmethod
     def _check(operation: Operation, grant: Grant, request: Request) -> list[str]:
@@ -161,16 +175,17 @@ class Server:
             raise malformed(f"answers are {bodies.JSON} or {bodies.NATIVE}, and the request accepts neither", 406)
         return accepted
 
-    async def _call(self, operation: Operation, call: Call, headers: Headers, body: Body) -> Any:
-        """The result of an operation, which goes on if its client does not wait for it, with its body. Raises ``RefusalError``."""
-        request = _written(operation, call, headers)
+    async def _call(self, operation: Operation, call: Call, asked: Request, *shares: Share) -> Any:
+        """The result of an operation, which goes on if its client does not wait for it, with its shares. Raises ``RefusalError``."""
+        request = _written(operation, call, asked.headers)
         name = None if request is None else (call.user_id, request.id)
         task = None if name is None else self._writes.get(name)
         if task is None:
-            task = asyncio.ensure_future(_run(operation, call, request, self.limits.call_timeout))
+            task = asyncio.ensure_future(_run(operation, call, request, self.limits.call_timeout, shares[-1]))
             self.under_way.add(task)
             task.add_done_callback(self.under_way.discard)
-            body.belongs_to(task)
+            for share in shares:
+                share.belongs_to(task)
             if name is not None:
                 # The client may repeat it before it has ended: both then wait for this one.
                 self._writes[name] = task
@@ -180,15 +195,22 @@ class Server:
             return task.result()
         task.add_done_callback(_ignore)
         if operation.scope == "read":
-            task.cancel()  # if it waits for its turn; a search looks at its time, and another read ends on its own
+            task.cancel()  # if it waits for its turn; one that has begun looks at its time
             raise late()
         raise late(UnknownOutcomeError, remains="the write goes on", hint="repeat it with its Idempotency-Key: it is done once")
 
 
-async def _run(operation: Operation, call: Call, request: exactly_once.Request | None, seconds: float) -> Any:
+async def _run(operation: Operation, call: Call, request: exactly_once.Request | None, seconds: float, room: Share) -> Any:
     exactly_once.REQUEST.set(request)
     if operation.scope == "read":
         set_deadline(seconds)
+
+    def spend(size: int) -> None:
+        check_deadline()
+        room.add(size)
+
+    if operation.result is not None:
+        set_spend(spend)
     while True:
         try:
             return await operation.run(call)
@@ -240,6 +262,8 @@ def _body_of(operation: Operation, headers: Headers, body: Body) -> Any:
     except StateError as error:
         raise RefusalError(400, error) from None
     operation.check_body(value)
+    if len(content) > LARGE:
+        body.share.take(footprint(value))
     return value
 
 
@@ -288,6 +312,7 @@ class _Guard:
         server.check_room()
         scope["versioned_state.body"] = body = await server.bodies.read(receive, declared)
         log.received = len(body.content)
+        scope["versioned_state.room"] = room = Share(server.answers)
         try:
             server.check_room()  # others may have come while the body did
             server.requests += 1
@@ -296,4 +321,5 @@ class _Guard:
             finally:
                 server.requests -= 1
         finally:
-            body.free()
+            body.share.free()
+            room.free()

@@ -1,19 +1,21 @@
-"""What requests may cost: the size of a body and the time that it takes, how many there are, and what they hold. Layer: server."""
+"""What requests may cost: their number, the size of their bodies and answers, the time that these take. Layer: server."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Final
 
 from starlette.types import Message, Receive
 
 from versioned_state.errors import InvalidArgumentError, StoreBusyError
-from versioned_state.server.answers import RETRY_S, RefusalError, too_large
+from versioned_state.server.answers import RETRY_S, RefusalError, too_large, too_large_an_answer, too_many_parts
 from versioned_state.services.store_service import HANDLE_BYTES
 
 _BODIES: Final = 4
-"""The largest bodies that have room at once, unless ``max_bodies`` says otherwise."""
+"""The largest bodies that have room at once, as requests and as answers, unless ``max_bodies`` or ``max_answers`` says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +26,22 @@ class Limits:
         max_body: bytes of a request's body.
         max_requests: requests that are under way at once; others are refused with 503.
         max_bodies: bytes of the bodies of all requests that are under way; a request beyond them is refused with 503, before its body is
-            read. A body under way takes two to four times its size in memory. At least ``max_body``; 0: four times that.
+            read. A body of many small parts counts with the memory that these take. At least ``max_body``; 0: four times that.
+        max_answers: bytes of all answers that are under way, about as stored, from the time at which they are read until their clients have
+            them. An answer for which there is no room left is refused with 503, and one that is larger with 422. It takes three to ten
+            times its size in memory while it is read. At least ``max_body``; 0: four times that.
         handle_bytes: of memory for the open sessions of each service, about; see ``StoreService``.
         head_timeout: seconds in which the head of a request has to arrive.
         body_timeout: seconds in which its body has to arrive.
-        send_timeout: seconds in which the client has to read on.
+        send_timeout: seconds in which the client has to read an answer that does not fit into the connection.
         idle_timeout: seconds after which a connection without a request is closed.
-        call_timeout: seconds after which a call on the store is answered with 504. A write goes on; a search ends, and a read that has not
-            begun is dropped.
+        call_timeout: seconds after which a call on the store is answered with 504. A write goes on; a read ends.
     """
 
     max_body: int = 16 << 20
     max_requests: int = 256
     max_bodies: int = 0
+    max_answers: int = 0
     handle_bytes: int = HANDLE_BYTES
     head_timeout: float = 10.0
     body_timeout: float = 30.0
@@ -48,15 +53,21 @@ class Limits:
         for name in ("max_body", "max_requests"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise InvalidArgumentError(f"{name} is an int from 1 up", remains="nothing was started")
-        for name in ("max_bodies", "handle_bytes"):
+        for name in ("max_bodies", "max_answers", "handle_bytes"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 0:
                 raise InvalidArgumentError(f"{name} is an int from 0 up", remains="nothing was started")
-        if 0 < self.max_bodies < self.max_body:
-            raise InvalidArgumentError("max_bodies is less than max_body, so the largest body has no room", remains="nothing was started")
+        for name in ("max_bodies", "max_answers"):
+            if 0 < getattr(self, name) < self.max_body:
+                raise InvalidArgumentError(f"{name} is less than max_body, so the largest body has no room", remains="nothing was started")
         for name in ("head_timeout", "body_timeout", "send_timeout", "idle_timeout", "call_timeout"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 < value < float("inf"):
                 raise InvalidArgumentError(f"{name} is a number of seconds above 0", remains="nothing was started")
+
+
+def room_for_answers(limits: Limits) -> Room:
+    """The room for the answers of requests that are under way."""
+    return Room(limits.max_answers or _BODIES * limits.max_body, "answers", too_large_an_answer)
 
 
 class DisconnectedError(Exception):
@@ -71,6 +82,65 @@ def declared_length(header: str | None, limits: Limits) -> int:
     return length
 
 
+class Room:
+    """Bytes that the requests under way share. Safe for many threads.
+
+    Args:
+        size: how many.
+        what: takes them, such as "answers".
+        refusal: of a request that is larger than the room.
+    """
+
+    def __init__(self, size: int, what: str, refusal: Callable[[int], RefusalError]) -> None:
+        self.size = self.free = size
+        self.what = what
+        self.refusal = refusal
+        self.lock = Lock()
+
+
+class Share:
+    """The part of a room that one request has. Safe for many threads."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._call: asyncio.Task[Any] | None = None
+        self.taken = 0
+
+    def take(self, size: int) -> None:
+        """Have room for at least so many bytes. Raises ``RefusalError`` if there is none."""
+        self.add(max(size - self.taken, 0))
+
+    def add(self, more: int) -> None:
+        """Have room for so many bytes more. Raises ``RefusalError`` if there is none."""
+        room = self._room
+        with room.lock:
+            if more <= room.free:
+                room.free -= more
+                self.taken += more
+                return
+        if self.taken + more > room.size:
+            raise room.refusal(room.size)
+        raise no_room(f"the server has as many {room.what} under way as it takes")
+
+    def keep(self, size: int) -> None:
+        """Give back what is beyond so many bytes."""
+        room = self._room
+        with room.lock:
+            room.free += max(self.taken - size, 0)
+            self.taken = min(self.taken, size)
+
+    def belongs_to(self, call: asyncio.Task[Any]) -> None:
+        """From now on the request has its part as long as the call is under way, also after its client was answered."""
+        self._call = call
+
+    def free(self) -> None:
+        """Give it back, now or when the call ends. A second call does nothing."""
+        if self._call is not None and not self._call.done():
+            self._call.add_done_callback(lambda _: self.free())
+            return
+        self.keep(0)
+
+
 class Bodies:
     """The room for the bodies of requests that are under way. For one event loop.
 
@@ -79,10 +149,10 @@ class Bodies:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._free = limits.max_bodies or _BODIES * limits.max_body
+        self.room = Room(limits.max_bodies or _BODIES * limits.max_body, "bodies of requests", too_many_parts)
 
     async def read(self, receive: Receive, declared: int) -> Body:
-        """The body of a request; its room is taken until ``Body.free``.
+        """The body of a request; its room is taken until ``Share.free``.
 
         Raises ``RefusalError`` if it is too large, as soon as that is known, if there is no room for it, or if it is too slow; and
         ``DisconnectedError``.
@@ -91,11 +161,11 @@ class Bodies:
             declared: its length as far as it is known.
         """
         limits = self._limits
-        body = Body(self)
+        body = Body(Share(self.room))
         pieces: list[bytes] = []
         size = 0
         try:
-            body.take(declared)
+            body.share.take(declared)
             async with asyncio.timeout(limits.body_timeout):
                 more = True
                 while more:
@@ -107,16 +177,16 @@ class Bodies:
                     if size > limits.max_body:
                         raise too_large(limits.max_body)
                     if piece:
-                        body.take(size)
+                        body.share.take(size)
                         pieces.append(piece)
                     more = message.get("more_body", False)
             body.content = b"".join(pieces)
         except TimeoutError:
-            body.free()
+            body.share.free()
             error = InvalidArgumentError(f"the body did not arrive within {limits.body_timeout:g} s", remains="nothing was changed")
             raise RefusalError(408, error, connection="close") from None
         except BaseException:
-            body.free()
+            body.share.free()
             raise
         return body
 
@@ -124,31 +194,9 @@ class Bodies:
 class Body:
     """The body of a request under way, and its room."""
 
-    def __init__(self, bodies: Bodies) -> None:
-        self._bodies = bodies
-        self._taken = 0
-        self._call: asyncio.Task[Any] | None = None
+    def __init__(self, share: Share) -> None:
+        self.share = share
         self.content = b""
-
-    def take(self, size: int) -> None:
-        """Have room for so many bytes. Raises ``RefusalError`` if there is none."""
-        more = max(size - self._taken, 0)
-        if more > self._bodies._free:
-            raise no_room("the server has as many bodies of requests as it takes")
-        self._bodies._free -= more
-        self._taken += more
-
-    def belongs_to(self, call: asyncio.Task[Any]) -> None:
-        """From now on it has its room as long as the call is under way, also after its client was answered."""
-        self._call = call
-
-    def free(self) -> None:
-        """Give the room back, now or when the call ends. A second call does nothing."""
-        if self._call is not None and not self._call.done():
-            self._call.add_done_callback(lambda _: self.free())
-            return
-        self._bodies._free += self._taken
-        self._taken = 0
 
 
 def no_room(what: str) -> RefusalError:

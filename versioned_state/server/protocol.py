@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from versioned_state.server.limits import Limits
 
@@ -29,6 +29,7 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # writing is paused until the client has read all that was sent
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -36,6 +37,8 @@ class GuardedProtocol(H11Protocol):
         self._watch()
 
     def on_response_complete(self) -> None:
+        if not self.flow.write_paused:
+            self._stop_writing_timer()
         super().on_response_complete()
         self._watch()
 
@@ -46,16 +49,23 @@ class GuardedProtocol(H11Protocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._writing is not None:
-            self._writing.cancel()
-            self._writing = None
+        # A client that reads a piece now and then has no more time than one that reads nothing: an answer takes memory.
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            self._stop_writing_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        self._stop_writing_timer()
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
+
+    def _stop_writing_timer(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
 
     def _watch(self) -> None:
         """Set the time by which the client must have sent the head that it began, or the rest of a body that was refused."""

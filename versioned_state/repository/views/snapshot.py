@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from threading import RLock
@@ -47,6 +47,7 @@ class Snapshot(Mapping[str, Any]):
         describe: bool = False,
         prefix: bytes = b"",
         cache: NodeCache | None = None,
+        spend: Callable[[int], None] | None = None,
     ) -> None:
         self._reader = reader
         self._tree = tree
@@ -55,7 +56,7 @@ class Snapshot(Mapping[str, Any]):
         self._prefix = prefix
         self._nodes = Nodes(reader, cache=cache)
         self._cache = cache
-        self._decoder = Decoder(self._nodes, None if describe else policy)
+        self._decoder = Decoder(self._nodes, None if describe else policy, spend=spend)
         self._lock = RLock()
         self._commit = commit
 

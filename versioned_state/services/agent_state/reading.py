@@ -11,6 +11,7 @@ from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.services.agent_state.rounds import Rounds, rounds_of
 from versioned_state.services.calls.heads import at_listed, iter_sessions
+from versioned_state.services.calls.spending import current_spend
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.values.cells import pack_text
 from versioned_state.values.codec.files import FileTree
@@ -65,7 +66,7 @@ def commit_of(database: Database, head: Commit, number: int | None) -> Commit | 
 def content_of(repository: Repository, commit: Commit) -> dict[str, Any]:
     """The state of a round as a new dict, without the files of its sandboxes. Cost: reads it whole."""
     database = repository.database
-    snapshot = Snapshot(database.objects, commit.tree, database.policy, commit=commit, cache=database.nodes)
+    snapshot = Snapshot(database.objects, commit.tree, database.policy, commit=commit, cache=database.nodes, spend=current_spend())
     if has_files(_nodes(database), commit.tree):
         return {key: snapshot[key] for key in snapshot if key != FILES_KEY}
     return snapshot.copy()

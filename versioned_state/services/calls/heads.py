@@ -11,6 +11,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.branches import BranchInfo
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
+from versioned_state.services.calls.deadline import check_deadline
 
 T = TypeVar("T")
 
@@ -39,9 +40,13 @@ def is_over(database: Database, ref: Ref, head: Commit) -> bool:
 
 
 def iter_sessions(repository: Repository, prefix: str, *, after: str | None = None) -> Iterator[BranchInfo]:
-    """The branches of the sessions whose names begin so, and whose time to live is not over, after one name. Cost: what it lists."""
+    """The branches of the sessions whose names begin so, and whose time to live is not over, after one name. Cost: what it lists.
+
+    Ends with ``LateError`` if the time of its caller is over.
+    """
     now = repository.database.now()
     for info in repository.branches.iter_info(prefix=prefix, after=after):
+        check_deadline()
         if "/" not in info.name[len(prefix) :] and (info.expires is None or info.expires > now):
             yield info
 

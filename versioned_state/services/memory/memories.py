@@ -21,6 +21,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from versioned_state.services.calls.deadline import check_deadline
+from versioned_state.services.calls.spending import counted
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.keys import USER, namespace_prefix, user_key
@@ -138,8 +139,13 @@ class Memories:
     def page(self, start: int, count: int) -> list[dict[str, Any]]:
         """``count`` messages from an offset on, sessions in the order of their ids. Cost: a path, and what is read."""
         low, high = self._range
-        cells = [cell for _, cell in iter_items(self._nodes, self.tree, low + start, min(low + start + count, high))]
-        return self._decoder.decode_many(cells)
+        found: list[dict[str, Any]] = []
+        end = min(low + start + count, high)
+        for at in range(low + start, end, _READ_AT_ONCE):
+            check_deadline()
+            cells = [cell for _, cell in iter_items(self._nodes, self.tree, at, min(at + _READ_AT_ONCE, end))]
+            found += map(counted, self._decoder.decode_many(cells))
+        return found
 
     def all(self) -> Iterator[tuple[Place, dict[str, Any]]]:
         """Every message, session by session."""

@@ -6,6 +6,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
+from versioned_state.services.calls.spending import counted
 from versioned_state.services.memory.indexes.index import WordIndex, bm25, scan
 from versioned_state.services.memory.memories import Memories, Place
 from versioned_state.services.memory.text import keywords_of, matcher, pieces_of, text_of, words_of
@@ -20,10 +21,10 @@ def by_keyword(memories: Memories, index: WordIndex, query: str, top_k: int | No
     matches = matcher(keywords)
     places = _narrowed(memories, index, keywords)
     if top_k is None and (places is None or len(places) > len(memories) // 2):
-        found = sorted((row for row in memories.all() if matches(text_of(row[1]))), key=itemgetter(0))
+        found = sorted((counted(row) for row in memories.all() if matches(text_of(row[1]))), key=itemgetter(0))
         return [data for _, data in found]
     newest = memories.read(sorted(memories.places() if places is None else places, reverse=True))
-    return list(islice((data for _, data in newest if matches(text_of(data))), top_k))[::-1]
+    return list(islice((counted(data) for _, data in newest if matches(text_of(data))), top_k))[::-1]
 
 
 def by_words(memories: Memories, index: WordIndex, query: str, top_k: int | None) -> list[dict[str, Any]]:
@@ -32,7 +33,7 @@ def by_words(memories: Memories, index: WordIndex, query: str, top_k: int | None
     counts = index.counts(memories, words) if 0 < len(words) <= _MOST_KEYWORDS else None
     if counts is None:
         counts = scan(memories, words)
-    return [data for _, data in memories.read(bm25(counts)[:top_k])]
+    return [counted(data) for _, data in memories.read(bm25(counts)[:top_k])]
 
 
 def _narrowed(memories: Memories, index: WordIndex, keywords: frozenset[str]) -> set[Place] | None:

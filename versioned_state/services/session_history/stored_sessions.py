@@ -27,10 +27,12 @@ from versioned_state.repository.maintenance.expire import expire_branch
 from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.services.calls.handles import Handles, close_handle
 from versioned_state.services.calls.heads import ERASURES, at_head, at_listed, is_over, iter_sessions
 from versioned_state.services.calls.locks import Locks
 from versioned_state.services.calls.sending import sent
+from versioned_state.services.calls.spending import current_spend
 from versioned_state.services.calls.turn import ALONE, Steps
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
@@ -47,6 +49,9 @@ MESSAGES: Final = "messages"
 _NAMESPACE: Final = "session"
 _ID: Final = "id"
 """The key, in that namespace, of a session's id, if the name of its branch has only a hash of it."""
+
+_READ_AT_ONCE: Final = 1024
+"""Messages that are read in one call of the store, of a session of which only the last ones are wanted."""
 
 _ATTEMPTS: Final = 1000
 """Attempts to append to a session to which others append all the time. With the backoff they take most of a minute."""
@@ -143,8 +148,15 @@ class StoredSessions:
         return self._repository.snapshot(head).namespace(_NAMESPACE).get(_ID)
 
     def _session(self, name: SessionName, head: Commit, last: int | None) -> Session:
-        snapshot = self._repository.snapshot(head)
-        messages = snapshot.get(MESSAGES, []) if last is None else snapshot.sequence(MESSAGES)[-last:] if last else []
+        database = self._database
+        snapshot = Snapshot(database.objects, head.tree, database.policy, commit=head, cache=database.nodes, spend=current_spend())
+        messages: list[Any] = []
+        if last is None:
+            messages = snapshot.get(MESSAGES, [])
+        elif last:
+            kept = snapshot.sequence(MESSAGES)
+            for start in range(max(len(kept) - last, 0), len(kept), _READ_AT_ONCE):
+                messages += kept[start : start + _READ_AT_ONCE]
         return Session(id=name.session_id, user_id=name.user_id, messages=messages)
 
     # Writing

@@ -17,6 +17,7 @@ from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.codec.scalars import PARTS_READERS, RAW_READERS, TooDeepError, is_plain
 from versioned_state.values.decode.objects import read_array, read_object, read_scalar
 from versioned_state.values.decode.typed_reader import PENDING, Head, TypedReader
+from versioned_state.values.encode.walks import footprint
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, check_child, read_node
 from versioned_state.values.trees.references import SHAPES, read_tree
@@ -28,6 +29,9 @@ _TREE_COST: Final = 64
 
 _ON_STACK: Final = 8
 """Extensions within extensions up to which msgpack's state lies on the C stack, 40 KB a level; beyond, on the heap, for small stacks."""
+
+_FETCHED_AT_ONCE: Final = 256
+"""Objects that are read before their bytes are counted, if they are: a leaf has some 4 KB, a chunk at most 64."""
 
 _REFERRING: Final = frozenset(SHAPES) | {Code.TYPED, Code.OBJECT}
 _INNER_KINDS: Final = frozenset({Kind.SEQUENCE_NODE, Kind.MAP_NODE})
@@ -44,11 +48,22 @@ class Decoder:
         nodes: reads the objects that cells refer to.
         policy: whether objects are unpickled, and classes imported; without one, each object is shown as ``ObjectInfo``.
         classes: the classes whose typed values become instances, unless the policy allows more. Values of other classes are ``Tagged``.
+        spend: called with the bytes of each part of a value as it is read, and as it is decoded: see ``footprint``. What it raises ends the
+            decoding. Large values are then read in more than one call of the store a level.
     """
 
-    def __init__(self, nodes: Nodes, policy: PicklePolicy | None = None, *, classes: Classes = "registered") -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        policy: PicklePolicy | None = None,
+        *,
+        classes: Classes = "registered",
+        spend: Callable[[int], None] | None = None,
+    ) -> None:
         self._nodes = nodes
         self._policy = policy
+        self._spend_bytes = spend
+        self._costs: dict[bytes, int] = {}  # of the leaves, if bytes are counted
         self._trusts = policy is not None and policy.allowed
         self._typed = TypedReader("imported" if policy is not None and policy.imports else classes)
         self._raws: dict[Any, bytes] = {}
@@ -75,6 +90,8 @@ class Decoder:
     def decode_many(self, cells: Sequence[bytes]) -> list[Any]:
         """The values of some cells, whose objects are read together. Raises as ``decode``."""
         if (plain := self.plain_values(cells)) is not None:
+            if self._spend_bytes is not None:
+                self._spend_bytes(footprint(plain))
             return plain
         return self._run(cells, lambda: [self._read(cell) for cell in cells])  # type: ignore[no-any-return]
 
@@ -134,6 +151,8 @@ class Decoder:
         self._depth = 0
         self._unpickled = False
         try:
+            if self._spend_bytes is not None:
+                self._spend_bytes(sum(map(len, cells)))
             self._elements_left, self._bytes_left = MAX_ELEMENTS, MAX_BLOB
             self._fetch(cells)
             self._elements_left, self._bytes_left = MAX_ELEMENTS, MAX_BLOB
@@ -149,6 +168,7 @@ class Decoder:
             self._inner.clear()
             self._leaves.clear()
             self._wanted.clear()
+            self._costs.clear()
             self._typed.clear()
             self._fetching = False
 
@@ -173,10 +193,15 @@ class Decoder:
         while self._wanted:
             wanted = dict(self._wanted)
             self._wanted.clear()
-            got = self._nodes.reader.read_many(cast("dict[Address, Shape]", wanted))
-            self._raws.update(got)
-            for address, raw in got.items():
-                self._look_into(wanted[address], address, raw)
+            addresses = cast("list[Address]", list(wanted))
+            at_once = len(addresses) if self._spend_bytes is None else _FETCHED_AT_ONCE
+            for start in range(0, len(addresses), at_once):
+                got = self._nodes.reader.read_many(addresses[start : start + at_once])
+                if self._spend_bytes is not None:
+                    self._spend_bytes(sum(map(len, got.values())))
+                self._raws.update(got)
+                for address, raw in got.items():
+                    self._look_into(wanted[address], address, raw)
         self._fetching = False
 
     def _want(self, shape: Shape, addresses: list[bytes]) -> None:
@@ -198,9 +223,13 @@ class Decoder:
                 # The check would take a tenth of the time that a long list takes. If this decoder may unpickle from the store, it also
                 # trusts the store's nesting depth; encoding checks the depth again. A timestamp has this byte, and text never does.
                 self._check(values)
+            if self._spend_bytes is not None:
+                self._costs[address] = footprint(values)
             if self._references == before and kind == Kind.SEQUENCE_LEAF:
                 # The leaf has no references: keep the decoded values for its first use.
                 self._leaves[address] = (values, not self._exotic)
+                if self._spend_bytes is not None:
+                    self._spend_bytes(self._costs[address])
         elif kind != Kind.CHUNK:
             raise CorruptObjectError(address.hex(), f"a part of a value has kind {kind}")
 
@@ -214,6 +243,13 @@ class Decoder:
                 self._check(self._unpack(cell))
 
     # Decoding
+
+    def _leaf(self, address: bytes) -> bytes:
+        """The raw bytes of a leaf or a chunk, whose values are counted: they are made of it now."""
+        raw = self._raws[address]
+        if self._spend_bytes is not None:
+            self._spend_bytes(self._costs.get(address, len(raw)))
+        return raw
 
     def _unpack(self, data: bytes | bytearray | memoryview, *, is_array: bool = False) -> Any:
         """The value of a cell; with ``is_array``, the values of an array of cells."""
@@ -311,7 +347,7 @@ class Decoder:
             if leaf is not None:
                 values += leaf[0]
             elif address is not None:
-                values += self._unpack(memoryview(self._raws[address])[1:], is_array=True)
+                values += self._unpack(memoryview(self._leaf(address))[1:], is_array=True)
             elif inlined is not None:
                 values += [self._unpack(cell) for cell in inlined.items]
             if len(values) > tree.count:
@@ -342,7 +378,7 @@ class Decoder:
         """A large dict, with each value as ``read`` gives it for the cell."""
         cells: dict[bytes, bytes] = {}
         for address, inlined in self._tops(tree):
-            node = inlined if address is None else read_node(tree.shape, self._raws[address])
+            node = inlined if address is None else read_node(tree.shape, self._leaf(address))
             assert node is not None
             assert node.keys is not None
             cells.update(zip(node.keys, node.items, strict=True))
@@ -372,7 +408,7 @@ class Decoder:
     def _bytes(self, tree: Tree) -> bytearray:
         data = bytearray()
         for address in self._chunks(tree):
-            raw = self._raws[address]
+            raw = self._leaf(address)
             if raw[:1] != bytes((Kind.CHUNK,)):
                 raise CorruptObjectError(address.hex(), "expected a chunk")
             data += memoryview(raw)[1:]

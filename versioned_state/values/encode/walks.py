@@ -16,13 +16,38 @@ _ATOMS: Final = _SCALARS | _SIZED
 _GLANCE: Final = 256
 """Parts up to which packing a value that proves too large costs less than looking at it first."""
 
+_CONTAINER_BYTES: Final = 56
+_ELEMENT_BYTES: Final = 8
+"""Bytes that CPython takes for a list, and for each of its elements besides its value. A dict takes more."""
+
 _only_sized = _SIZED.issuperset
+_only_scalars = _SCALARS.issuperset
 _only_counted = (_SIZED | CONTAINERS).issuperset
 
 
 def exceeds(value: Any, limit: int) -> bool:
     """Whether the packed form is certainly longer than ``limit``. Cost: at most about ``limit`` parts."""
     return _left(value, limit, 0) < 0
+
+
+def footprint(value: Any) -> int:
+    """Bytes of memory that a value takes, about: its texts and containers; a number counts as nothing. Cost: looks at all parts."""
+    total = 0
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        cls = type(part)
+        if cls in _SIZED:
+            total += len(part)
+        elif cls in CONTAINERS:
+            total += _CONTAINER_BYTES + _ELEMENT_BYTES * len(part)
+            parts = part.values() if cls is dict else part
+            waiting += parts if not _only_scalars(map(type, parts)) else ()
+        elif cls not in _SCALARS and (record := _record(part)) is not None:
+            waiting.append(record[1])
+        elif is_array(part):
+            total += int(part.nbytes)
+    return total
 
 
 def is_surely_large(value: Any, limit: int) -> bool:

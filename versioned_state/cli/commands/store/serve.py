@@ -54,6 +54,12 @@ def _seconds(flag: str, default: float, text: str) -> Callable[[Callable[..., An
     help="The most bytes of the bodies of all requests at once.  [default: four times --max-body]",
 )
 @click.option(
+    "--max-answers",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="The most bytes of all answers at once, until they are read.  [default: four times --max-body]",
+)
+@click.option(
     "--handle-bytes",
     type=click.IntRange(min=0),
     default=64 << 20,
@@ -100,6 +106,7 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
         max_body=options["max_body"],
         max_requests=options["max_requests"],
         max_bodies=options["max_bodies"] or 0,
+        max_answers=options["max_answers"] or 0,
         handle_bytes=options["handle_bytes"],
         head_timeout=options["head_timeout"],
         body_timeout=timeout,

@@ -1,0 +1,262 @@
+"""The room for the answers of all requests: counted as they are read, kept until their clients have them, and given back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import pytest
+
+from tests.support.event_loop import in_event_loop
+from tests.support.services.gate import until
+from tests.support.services.memory_contract import said
+from tests.support.services.served import ALICE
+from tests.support.services.zygote import Forked, Zygote
+from versioned_state import Memory
+from versioned_state.server.app import Server
+from versioned_state.server.limits import Limits
+from versioned_state.server.run import services_over
+from versioned_state.server.tokens import Grant, Tokens
+from versioned_state.services.schemas.session import Session
+from versioned_state.storage import KVStore
+from versioned_state.storage.wrapper import Wrapper
+
+ROOM = 300_000
+LIMITS = Limits(max_body=100_000, max_answers=ROOM)
+
+
+class Running:
+    """The services over a store, and the server that offers them to `u`."""
+
+    def __init__(self, store: KVStore | None = None, limits: Limits = LIMITS) -> None:
+        self.services = services_over(store or Memory())
+        self.server = Server(self.services, Tokens({"t": Grant("u", frozenset({"read", "write"}))}), limits)
+        self.app: Any = self.server.application()
+        transport = httpx.ASGITransport(self.app)
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}, timeout=20)
+
+    async def __aenter__(self) -> Self:
+        await self.services.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.aclose()
+        await self.services.__aexit__(None, None, None)
+
+    def forget(self) -> None:
+        """Let go of what the server has in memory of the store."""
+        self.services.state.repository.database.nodes.clear()
+
+
+@dataclass
+class SlowReader:
+    """A client that asks for a state, and reads on only when it is told so."""
+
+    running: Running
+    query: bytes
+    reads: asyncio.Event = field(default_factory=asyncio.Event)
+    pieces: list[bytes] = field(default_factory=list)
+    status: int = 0
+
+    def __post_init__(self) -> None:
+        request = {"method": "GET", "path": "/v1/state", "raw_path": b"/v1/state", "query_string": self.query}
+        scope = {"type": "http", "http_version": "1.1", "root_path": "", "headers": [(b"authorization", b"Bearer t")], **request}
+        self.task = asyncio.ensure_future(self.running.app(scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            return
+        self.pieces.append(message["body"])
+        await self.reads.wait()
+
+
+@in_event_loop
+async def test_an_answer_has_its_room_until_its_client_has_read_it() -> None:
+    async with Running() as running:
+        server, state = running.server, {"a": os.urandom(45_000).hex()}
+        for session in "ab":
+            await running.services.state.save_state("u", state, session)
+        readers = []
+        for query in (b"session_id=a", b"session_id=b"):
+            reader = SlowReader(running, query)
+            await until(lambda reader=reader: bool(reader.pieces))  # type: ignore[misc]
+            readers.append(reader)
+        assert [len(reader.pieces[0]) for reader in readers] == [65_536] * 2  # the rest is not given to the connection yet
+        refused = await running.client.get("/v1/state?session_id=a")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["error"]["type"] == "StoreBusyError"
+        assert (await running.client.get("/v1/state/rounds?session_id=a")).json() == [1]
+        for reader in readers:
+            reader.reads.set()
+            await reader.task
+            assert (reader.status, json.loads(b"".join(reader.pieces))) == (200, state)
+        assert server.answers.free == ROOM
+        assert (await running.client.get("/v1/state?session_id=a")).json() == state
+        assert server.answers.free == ROOM
+
+
+@pytest.mark.parametrize("way", ["cancelled", "not found", "not acceptable"])
+@in_event_loop
+async def test_whatever_becomes_of_an_answer_its_room_is_given_back(way: str) -> None:
+    async with Running() as running:
+        await running.services.state.save_state("u", {"a": "x" * 90_000, "b": (1,)})
+        if way == "cancelled":
+            reader = SlowReader(running, b"")
+            await until(lambda: bool(reader.pieces))
+            assert running.server.answers.free < ROOM
+            reader.task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reader.task
+        elif way == "not found":
+            assert (await running.client.get("/v1/state?round_id=2")).status_code == 404
+        else:
+            assert (await running.client.get("/v1/state", headers={"Accept": "application/json"})).status_code == 406
+        assert running.server.answers.free == ROOM
+
+
+@in_event_loop
+async def test_a_session_that_is_larger_than_the_room_is_read_in_parts() -> None:
+    """Messages that are equal are stored once, and take their room each."""
+    async with Running() as running:
+        history, message = running.services.history, {"role": "user", "id": "m", "content": [{"type": "text", "text": "x" * 500}]}
+        await history.create_session("u", "s")
+        for _ in range(4):
+            await history.append_message(Session(id="s", user_id="u"), [message] * 250)
+        for method, path in (("GET", "/v1/history/session"), ("POST", "/v1/history/session"), ("POST", "/v1/history/sessions")):
+            refused = await running.client.request(method, f"{path}?session_id=s")
+            assert (refused.status_code, refused.json()["error"]["type"]) == (422, "LimitExceededError")
+            assert "last" in refused.json()["error"]["hint"]
+            assert running.server.answers.free == ROOM
+            found = await running.client.request(method, f"{path}?session_id=s&last=100")
+            assert len(found.json()["messages"]) == 100
+            assert (await running.client.request(method, f"{path}?session_id=s&last=900")).status_code == 422
+        assert running.server.answers.free == ROOM
+
+
+@in_event_loop
+async def test_a_memory_that_is_larger_than_the_room_is_read_in_parts() -> None:
+    async with Running() as running:
+        for _ in range(4):
+            await running.services.memory.add_memory("u", [said(f"apple {'x' * 500} {n}") for n in range(120)])
+        query = {"messages": [said("apple").model_dump(exclude_none=True)]}
+        for path, large, small in (
+            ("list", {"filters": {"page_size": 480}}, {"filters": {"page_size": 50}}),
+            ("search", query, {**query, "filters": {"top_k": 50}}),
+            ("search", {**query, "filters": {"rank": "bm25"}}, {**query, "filters": {"rank": "bm25", "top_k": 50}}),
+        ):
+            assert (await running.client.post(f"/v1/memory/{path}", json=large)).status_code == 422
+            assert len((await running.client.post(f"/v1/memory/{path}", json=small)).json()) == 50
+        # What a search only looks at takes no room.
+        nothing = {"messages": [said("++").model_dump(exclude_none=True)]}
+        assert (await running.client.post("/v1/memory/search", json=nothing)).json() == []
+        assert running.server.answers.free == ROOM
+
+
+class Slow(Wrapper):
+    """A store whose reads take a while, and are counted, once it is told so."""
+
+    objects: int | None = None
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        wanted = list(keys)
+        self._wait(len(wanted))
+        return super().get_many(wanted)
+
+    def get(self, key: str) -> bytes | None:
+        self._wait(1)
+        return super().get(key)
+
+    def _wait(self, count: int) -> None:
+        if self.objects is not None:
+            self.objects += count
+            time.sleep(0.05)
+
+
+@in_event_loop
+async def test_the_read_of_a_large_state_ends_behind_its_504() -> None:
+    slow = Slow(Memory())
+    async with Running(slow, Limits(call_timeout=0.1)) as running:
+        many = {f"k{n}": os.urandom(3_000).hex() for n in range(20)}  # each is read on its own
+        await running.services.state.save_state("u", many, "keys")
+        await running.services.state.save_state("u", {"list": [os.urandom(300).hex() for _ in range(12_000)]}, "list")
+        for session in ("keys", "list"):
+            running.forget()
+            slow.objects = 0
+            assert await running.services.state.export_state("u", session) is not None
+            needed, slow.objects = slow.objects, 0
+            running.forget()
+            assert (await running.client.get(f"/v1/state?session_id={session}")).status_code == 504
+            await until(lambda: not running.server.under_way)
+            assert 0 < slow.objects < needed * 0.7
+            assert running.server.answers.free == running.server.answers.size
+            slow.objects = None
+
+
+# Real connections
+
+
+def ask(server: Forked, target: str, count: int = 1) -> socket.socket:
+    """A connection on which requests were sent, and nothing is read yet."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", server.port))
+    connection.settimeout(20)
+    connection.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\n\r\n".encode() * count)
+    return connection
+
+
+def open_files(server: Forked) -> int:
+    return len([*Path(f"/proc/{server.pid}/fd").iterdir()])
+
+
+def test_clients_that_read_nothing_or_a_little_now_and_then_are_cut_off(zygote: Zygote, tmp_path: Path):
+    store = f"disk:{tmp_path / 'store'}"
+    with zygote.serve(store) as server, server.client() as client:
+        client.post("/v1/state", json={"a": "x" * 12_000_000}).raise_for_status()
+    with zygote.serve(store, "--timeout", "2") as server:
+        with server.client() as client:
+            client.get("/v1/state/rounds")  # opens the store's files
+            before = open_files(server) - 1
+        deadline = time.monotonic() + 20
+        while open_files(server) > before:
+            assert time.monotonic() < deadline
+        with closing(ask(server, "/v1/state")) as silent, closing(ask(server, "/v1/state")) as connection:
+            assert len(silent.recv(1)) == 1
+            read = len(connection.recv(30_000))
+            while open_files(server) > before:
+                read += len(connection.recv(30_000))
+                time.sleep(0.005)
+                assert 0 < read < 8_000_000
+                assert time.monotonic() < deadline
+
+
+def peak(pid: int) -> int:
+    return next(int(line.split()[1]) * 1024 for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+
+
+@pytest.mark.long
+def test_many_large_answers_to_slow_readers_take_the_memory_that_they_may(zygote: Zygote, tmp_path: Path):
+    room, readers = 64 << 20, 60
+    messages = [{"role": "user", "content": [{"type": "text", "text": f"{n} " + "x" * 200}]} for n in range(40_000)]
+    with ExitStack() as stack:
+        server = stack.enter_context(zygote.serve(f"disk:{tmp_path / 'store'}", "--max-answers", f"{room}", "--log-level", "error"))
+        client = stack.enter_context(server.client())
+        client.post("/v1/state", json={"messages": messages}, timeout=60).raise_for_status()
+        before = peak(server.pid)
+        connections = [stack.enter_context(closing(ask(server, "/v1/state", count=3))) for _ in range(readers)]
+        heads = [connection.recv(12) for connection in connections]
+        assert {b"HTTP/1.1 200", b"HTTP/1.1 503"} <= set(heads)
+        assert peak(server.pid) - before < 6 * room  # all of them at once would be 750 MB as text alone
