@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from asyncio import gather, run, wait_for, wrap_future
+from asyncio import gather, get_running_loop, run, wait_for, wrap_future
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures.thread import _WorkItem
+from contextlib import suppress
+from functools import partial
 from itertools import count
 from threading import Event, Thread, get_ident
 from time import thread_time
@@ -15,6 +17,7 @@ import pytest
 
 from tests.support import processes
 from tests.support.event_loop import in_event_loop
+from tests.support.interrupts import Interrupt, Trace
 from tests.support.services.gate import until
 from versioned_state.errors import StoreBusyError
 from versioned_state.services.calls.lanes import Lanes, LanesClosedError
@@ -244,7 +247,7 @@ async def test_calls_behind_workers_that_hang_are_done_by_others() -> None:
     assert await gather(*hanging) == [True] * 3
     assert await gather(*(wrap_future(lanes.submit(f"{n}", lambda: 2)) for n in range(50))) == [2] * 50
     lanes.close()
-    assert (lanes._working, lanes._late, lanes._sending, lanes._waiting) == (0, 0, 0, {})
+    assert (len(lanes._workers), lanes._sending, lanes._waiting) == (0, 0, {})
 
 
 def test_calls_behind_those_of_a_loop_that_has_ended_are_done() -> None:
@@ -325,7 +328,7 @@ async def test_calls_are_done_by_the_threads_that_there_are_if_the_system_starts
     executor.is_full = False
     assert await gather(*(wrap_future(lanes.submit(f"{n}", lambda: 2)) for n in range(20))) == [2] * 20
     lanes.close()
-    assert (lanes._working, lanes._late, lanes._waiting) == (0, 0, {})
+    assert (len(lanes._workers), lanes._waiting) == (0, {})
 
 
 @in_event_loop
@@ -345,3 +348,71 @@ async def test_calls_that_wait_for_a_process_without_time_to_spare_are_all_done_
     let_go.set()
     assert len(set(await gather(*calls))) == 1
     lanes.close()
+
+
+@pytest.mark.parametrize("where", ["new lane", "busy lane", "in a loop", "behind a worker that hangs"])
+def test_an_interrupt_at_any_line_of_a_call_leaves_lanes_that_go_on_and_end(where: str) -> None:
+    at = 0
+    while True:
+        at += 1
+        lanes, ran = Lanes(4), list[int]()
+        let_go, held_call = held(lanes, "busy" if where == "busy lane" else "other")
+        trace = Trace(at)
+        submit = partial(lanes.submit, "busy" if where == "busy lane" else "lane", partial(ran.append, 1))
+        with suppress(Interrupt):
+            if where in ("in a loop", "behind a worker that hangs"):
+                run(traced_in_loop(lanes, trace, submit, hangs=where != "in a loop"))
+            else:
+                trace.run(submit)
+        let_go.set()
+        assert lanes.submit("busy" if where == "busy lane" else "lane", partial(ran.append, 2)).result(20) is None, trace.hit
+        assert lanes.submit("third", lambda: 3).result(20) == 3, trace.hit
+        ending = Thread(target=lanes.close, daemon=True)
+        ending.start()
+        ending.join(20)
+        assert not ending.is_alive(), trace.hit
+        assert held_call.result() is True
+        assert ran in ([1, 2], [2]), trace.hit
+        assert (len(lanes._workers), lanes._waiting) == (0, {}), trace.hit
+        if not trace.hit:
+            assert ran == [1, 2]
+            return
+
+
+async def traced_in_loop(lanes: Lanes, trace: Trace, submit: Callable[[], object], *, hangs: bool) -> None:
+    """Submit a call under a trace on a loop, which goes on, and so looks after the calls that wait."""
+    let_go = Event()
+    hanging = [wrap_future(lanes.submit(f"hangs {n}", lambda: let_go.wait(20))) for n in range(2)] if hangs else []
+    with suppress(Interrupt):
+        trace.run(submit)
+    if hangs:
+        assert await wait_for(wrap_future(lanes.submit("a", lambda: 4)), 10) == 4, trace.hit
+    let_go.set()
+    await gather(*hanging)
+
+
+def test_an_interrupt_of_a_loop_as_it_looks_after_calls_leaves_them_to_a_later_look() -> None:
+    at = 2  # before that, the loop might as well not have called it
+    while True:
+        at += 1
+        lanes = Lanes(3)
+        let_go = Event()
+
+        async def ask(lanes: Lanes, let_go: Event, trace: Trace) -> int:
+            loop = get_running_loop()
+            hanging = [wrap_future(lanes.submit(f"hangs {n}", lambda: let_go.wait(20))) for n in range(2)]
+            for timer in loop._scheduled:  # type: ignore[attr-defined] # this look takes the place of the next one
+                timer.cancel()
+            with suppress(Interrupt):
+                trace.run(partial(lanes._look, loop))
+            answer = await wait_for(wrap_future(lanes.submit("a", lambda: 1)), 10)
+            let_go.set()
+            await gather(*hanging)
+            return answer
+
+        trace = Trace(at)
+        assert run(ask(lanes, let_go, trace)) == 1, trace.hit
+        lanes.close()
+        assert (len(lanes._workers), lanes._waiting) == (0, {}), trace.hit
+        if not trace.hit:
+            return

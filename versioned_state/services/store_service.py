@@ -52,7 +52,8 @@ class StoreService(ServiceWithLifecycleManager):
     Args:
         store: a ``KVStore``, a ``Repository`` or a URL, as ``open_store`` takes it; memory if there is none. A URL is opened by ``start``
             and closed by ``stop``; the others stay open.
-        threads: threads at most that run calls. Another one begins only while calls wait and the process has time to spare.
+        threads: threads at most that run calls. Another one begins only while calls wait and the process has time to spare. A hook runs on
+            such a thread: if it waits there for a call on its own session, or for any call while all threads wait so, it waits for ever.
         handles: sessions that stay open between calls, so that the next one costs what changed since.
         handle_bytes: of memory that they take together, about. Those that were used longest ago are closed first.
         cache_bytes: the size of the cache of a store across a network that a URL names; 0 for none.

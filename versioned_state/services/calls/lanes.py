@@ -68,16 +68,13 @@ class Lanes:
     def renew(self) -> None:
         """Begin again in a forked process, which has neither the threads of its parent nor their calls."""
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="versioned-state-service")
-        self._waiting: dict[str, deque[Call]] = {}  # a lane is here as long as it has a turn
+        self._waiting: dict[str, deque[Call]] = {}  # a lane is here as long as it has a call that has not ended
         self._ready: deque[Turn] = deque()
-        self._open = 0
-        self._queued = 0  # of these, the calls that have not begun
         self._lock = Lock()
         self._ended = Condition(self._lock)
-        self._working = 0
+        self._workers: set[_Worker] = set()
         self._sending = 0
-        self._shift = 0
-        self._late = 0  # workers of earlier shifts, which end with the turn that they are at
+        self._shift = 0  # workers of earlier shifts end with the turn that they are at
         self._allowed = 1  # workers that begin as soon as calls come
         self._seen = monotonic(), process_time()
         # The loops that look after the calls that wait. Each one for itself: another one may have ended, or hang.
@@ -112,71 +109,77 @@ class Lanes:
         return self._submit(lane, Call(function, copy_context(), (item,), in_steps=True))
 
     def _submit(self, lane: str, call: Call) -> Future[Any]:
+        """Accept a call. That is the last step, and one assignment: an interrupt before it leaves nothing that anybody would wait for."""
         loop = _loop()
         with self._lock:
             if self._closed:
                 raise LanesClosedError
-            self._open += 1
-            self._queued += 1
+            begun = False
             calls = self._waiting.get(lane)
             if calls is None:
-                self._waiting[lane] = calls = deque((call,))
+                calls = deque((call,))
                 self._ready.append(Turn(lane, calls))
                 begun = self._begin_worker(self._threads if loop is None else self._allowed)
-                if not begun and not self._working + self._late:
-                    del self._waiting[lane]
+                if not begun and not self._workers:
                     self._ready.pop()
-                    self._open -= 1
-                    self._queued -= 1
                     raise StoreBusyError("the system starts no thread for the call", remains="nothing was changed", hint="try again")
-            else:
-                calls.append(call)
-                begun = False
             if not begun and loop is not None and loop not in self._lookers:
-                loop.call_later(_PATIENCE_S, self._look, loop)
-                self._lookers.add(loop)
+                self._look_later(loop, _PATIENCE_S)
+            if lane in self._waiting:
+                calls.append(call)
+            else:
+                self._waiting[lane] = calls
         return call.future
 
     def close(self) -> None:
         """Accept no more calls, wait for the accepted ones, and end the threads. Idempotent."""
         with self._lock:
             self._closed = True
-            self._ended.wait_for(lambda: not self._open)
+            self._ended.wait_for(lambda: not self._waiting)
         self._executor.shutdown()
 
     # The workers
 
+    @property
+    def _working(self) -> int:
+        """The workers of this shift."""
+        return sum(worker.shift == self._shift for worker in self._workers)
+
     def _begin_worker(self, allowed: int) -> bool:
         """Begin a worker, unless so many are at work; whether it did. The lock is held."""
-        if self._working >= allowed or self._working + self._late >= self._threads:
+        if len(self._workers) >= self._threads or self._working >= allowed:
             return False
         worker = _Worker(self._shift)
         try:
             self._executor.submit(self._work, worker)
         except RuntimeError:  # the system starts no more threads, or Python ends. Another thread of the executor may take it later
             return False
-        worker.is_counted = True
-        self._working += 1
+        self._workers.add(worker)
         return True
+
+    def _look_later(self, loop: AbstractEventLoop, delay: float) -> None:
+        loop.call_later(delay, self._look, loop)
+        self._lookers.add(loop)
 
     def _look(self, loop: AbstractEventLoop) -> None:
         """Begin another worker, if calls wait that it would end sooner. Look again as long as calls wait."""
         with self._lock:
-            if not self._queued:
-                self._lookers.discard(loop)
+            self._lookers.discard(loop)  # first: if this is interrupted, the next call of the loop has it look again
+            if not any(self._waiting.values()):
                 return
-            loop.call_later(_PATIENCE_S if self._ready else _AT_LAST_S, self._look, loop)
+            self._look_later(loop, _PATIENCE_S if self._ready else _AT_LAST_S)
             if not self._ready:
                 return
             first, (then, spent) = self._ready[0], self._seen
             now, time = self._seen = monotonic(), process_time()
             waited, busy = now - first.since, (time - spent) / max(now - then, _PATIENCE_S)
+            working = self._working
             if waited >= _AT_LAST_S:
-                self._late, self._working, self._shift = self._late + self._working, 0, self._shift + 1
+                self._shift += 1
             elif busy >= _BUSY:
                 self._allowed = max(1, self._allowed - 1)
-            elif waited >= _PATIENCE_S and (not first.in_steps or self._sending >= self._working):
-                self._allowed = self._working + 1
+            elif waited >= _PATIENCE_S and (not first.in_steps or self._sending >= working):
+                self._allowed = working + 1
             self._begin_worker(self._allowed)
 
     def _work(self, worker: _Worker) -> None:
@@ -186,24 +189,24 @@ class Lanes:
     def _next(self, worker: _Worker) -> list[Turn]:
         """The turns that a worker has next, none if it is to end: one, or several in steps."""
         with self._lock:
-            if not worker.is_counted or worker.shift != self._shift:
-                self._late -= worker.is_counted
-                if not self._ready or self._working or self._late >= self._threads:
+            if worker not in self._workers or worker.shift != self._shift:
+                self._workers.discard(worker)
+                if not self._ready or self._working or len(self._workers) >= self._threads:
                     return []
-                worker.shift, worker.is_counted = self._shift, True
-                self._working += 1
-            if not self._ready:
-                self._working -= 1
-                return []
+                worker.shift = self._shift
+                self._workers.add(worker)
             turns: list[Turn] = []
             while self._ready and len(turns) < self._at_once and (not turns or self._ready[0].may_be_together):
                 turn = self._ready.popleft()
+                if self._waiting.get(turn.lane) is not turn.waiting:
+                    continue  # an interrupt came before its call was accepted
                 if not turn.calls:
-                    turn.begin(self._waiting[turn.lane])
-                    self._queued -= len(turn.calls)
+                    turn.begin()
                 turns.append(turn)
                 if not turn.may_be_together:
                     break
+            if not turns:
+                self._workers.discard(worker)
             return turns
 
     def _run(self, turns: list[Turn]) -> None:
@@ -243,26 +246,23 @@ class Lanes:
                 turn.deliver()
             with self._lock:
                 for turn in ended:
-                    self._open -= len(turn.calls)
-                    calls = self._waiting[turn.lane]
-                    if calls:
-                        self._ready.append(Turn(turn.lane, calls))
+                    if turn.waiting:
+                        self._ready.append(Turn(turn.lane, turn.waiting))
                     else:
                         del self._waiting[turn.lane]
                 for turn in alone:
                     turn.is_alone, turn.since = True, monotonic()
                     self._ready.append(turn)
                     self._begin_worker(self._threads)
-                if not self._open:
+                if not self._waiting:
                     self._ended.notify_all()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Worker:
-    """What a thread of the executor does. ``is_counted`` if it is one of those at work, or of the late ones."""
+    """What a thread of the executor does."""
 
     shift: int
-    is_counted: bool = False
 
 
 _all: Final[WeakSet[Lanes]] = WeakSet()

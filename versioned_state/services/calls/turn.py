@@ -61,15 +61,17 @@ class Turn:
     """The calls of a lane that a worker does next: one, or items in a row. Only one thread at a time has it.
 
     Attributes:
+        waiting: the calls of the lane that have not begun.
         since: the time from which it waits for a worker.
         asked: what its function has yielded, until it is answered; None if it has ended.
         is_alone: whether it may wait for the store.
     """
 
-    __slots__ = ("_begun", "_error", "_results", "_steps", "asked", "calls", "in_steps", "is_alone", "lane", "since")
+    __slots__ = ("_begun", "_error", "_results", "_steps", "asked", "calls", "in_steps", "is_alone", "lane", "since", "waiting")
 
     def __init__(self, lane: str, waiting: deque[Call]) -> None:
         self.lane = lane
+        self.waiting = waiting
         self.since = monotonic()
         self.calls: list[Call] = []
         self.in_steps = waiting[0].in_steps
@@ -85,8 +87,9 @@ class Turn:
         """Whether a worker may do it together with turns of other lanes."""
         return self.in_steps and not self.is_alone
 
-    def begin(self, waiting: deque[Call]) -> None:
+    def begin(self) -> None:
         """Take the first call that waits in the lane, and those that join it."""
+        waiting = self.waiting
         first = waiting.popleft()
         self.calls.append(first)
         while waiting and len(self.calls) < _TOGETHER and first.joins(waiting[0]):
