@@ -93,6 +93,7 @@ def test_purge_of_a_branch(vstate: Vstate, own_trip: Trip):
     assert done.code == 0
     assert "- branch idea" in done.stdout.splitlines()
     assert "1 branch erased" in done.stdout
+    assert "held it" not in done.stdout
     assert "no branch matches 'nobody/*'" in done.stderr
     assert "stay" in done.stderr
     assert vstate("log", "idea", store=own_trip.path).code == 1
@@ -116,7 +117,7 @@ def test_purge_asks_nobody_where_nobody_is(vstate: Vstate, own_trip: Trip):
 
 @pytest.mark.parametrize(
     ("typed", "code", "said"),
-    [(b"n\n", 1, "nothing was changed"), (b"\n", 1, "nothing was changed"), (b"\4", 130, "interrupted"), (b"y\n", 0, "erased")],
+    [(b"n\n", 1, "nothing was changed"), (b"\n", 1, "nothing was changed"), (b"\4", 130, "[y/N]: \r\n"), (b"y\n", 0, "erased")],
 )
 def test_purge_asks_whoever_is_there(vstate: Vstate, own_trip: Trip, tmp_path: Path, typed: bytes, code, said):
     screen = run_in_terminal("--store", str(own_trip.path), "purge", "budget", cwd=tmp_path, typed=typed)

@@ -13,7 +13,14 @@ import pytest
 
 import versioned_state
 from versioned_state import Disk, Live, Memory, Repository, Versioned, task
-from versioned_state.errors import InvalidArgumentError, StateError, UnknownRevisionError, UnmergedBranchError, UnserializableValueError
+from versioned_state.errors import (
+    InvalidArgumentError,
+    InvalidPathError,
+    StateError,
+    UnknownRevisionError,
+    UnmergedBranchError,
+    UnserializableValueError,
+)
 
 
 @task
@@ -45,6 +52,7 @@ MISTAKES: dict[str, tuple[Callable[[Versioned], object], type[Exception], str]] 
         UnserializableValueError,
         "meta.a of type .*meta takes numbers",
     ),
+    "a key with a dash": (lambda s: s.at("user-1"), InvalidPathError, r"""written '\["user-1"\]'"""),
     "an argument too few": (lambda s: book(state=s), TypeError, r"book\(\): missing a required argument: 'city'"),
     "too many undos": (lambda s: s.undo(9), UnknownRevisionError, "there are not 9 moves to undo"),
     "a redo of nothing": (lambda s: s.redo(), UnknownRevisionError, "^there is nothing to redo$"),

@@ -86,7 +86,9 @@ def _report(settings: Settings, error: Exception) -> int:
             return 130
         case click.UsageError():
             message = error.format_message().removesuffix(".")
-            output.error(message[:1].lower() + message[1:], _hint_of_usage(error))
+            if not message[:2].isupper():  # not REV:PATH, NAME or the like
+                message = message[:1].lower() + message[1:]
+            output.error(message, _hint_of_usage(error))
             return error.exit_code
         case StateError():
             from versioned_state.cli.shared.hints import hint_of, message_of

@@ -17,7 +17,10 @@ class InvalidPathError(InvalidArgumentError):
     """A path that does not parse; ``position`` is the offset of the first bad character."""
 
     def __init__(self, text: str, position: int, reason: str) -> None:
-        super().__init__(f"bad path {text!r} at {position}: {reason}", hint='for example: messages[17].content, prefs["a.b"]')
+        hint = 'for example: messages[17].content, prefs["a.b"]'
+        if text.isprintable() and text and not set(text) & set(""".[]{}@:"'\\"""):
+            hint = f"""a key that is not an identifier is written '["{text}"]'"""
+        super().__init__(f"bad path {text!r} at {position}: {reason}", hint=hint)
         self.text, self.position = text, position
 
 

@@ -92,11 +92,20 @@ def _near(repository: Repository) -> Iterator[None]:
             raise _no_branch(repository, branch) from error  # the user chose the branch, and did not type HEAD
         if not error.near and not error.deleted and not _STEPS.search(error.revision):
             error.near = _similar(repository, error.revision)
+            if error.revision in error.near:
+                raise _other_kind(repository, error.revision) from error
         raise
 
 
 def _similar(repository: Repository, name: str) -> tuple[str, ...]:
     return tuple(get_close_matches(name, islice(chain(repository.branches, repository.tags), _NEAR), n=4))
+
+
+def _other_kind(repository: Repository, name: str) -> StateError:
+    """The error for a tag in the place of a branch, or the other way round."""
+    kind, wanted = ("tag", "branch") if name in repository.tags else ("branch", "tag")
+    hint = f"vstate {kind} lists them, and vstate {kind} -d {quote(name)} deletes it"
+    return StateError(f"{name} is a {kind}, not a {wanted}", remains="nothing was changed", hint=hint)
 
 
 def _no_branch(repository: Repository, branch: str) -> StateError:

@@ -68,9 +68,12 @@ def restore(
 
 def _restore_files(settings: Settings, folder: Path, rev: str, paths: tuple[str, ...], name: str, *, overwrite: bool) -> None:
     from versioned_state.agents.workspace.export import restore_into
+    from versioned_state.cli.commands.agents.files import files_at
     from versioned_state.cli.render.text import plural
 
     with settings.reading() as repository:
+        if not folder.exists():
+            files_at(repository, rev, name)  # raises if the commit has none
         count = restore_into(repository, folder, repository.commit(rev), paths, name=name, overwrite=overwrite)
         wrote = f"wrote {plural(count, 'file')} into {folder}"
         settings.output.note(wrote if count else f"the files in {folder} are the same: none was written")

@@ -95,8 +95,11 @@ def _is_confirmed(output: Output, dry: PurgeReport) -> bool:
 def _summary(report: PurgeReport) -> str:
     would = "would be " if report.dry_run else ""
     refs = plural(len(report.refs), "branch or tag", "branches and tags")
-    said = f"{plural(len(report.holding), 'commit')} held it; {plural(len(report.commits), 'commit')} {would}rewritten, on {refs}"
-    return f"{said}; {plural(len(report.branches), 'branch', 'branches')} {would}erased" if report.branches else said
+    parts = [f"{plural(len(report.holding), 'commit')} held it"] if report.paths else []
+    parts.append(f"{plural(len(report.commits), 'commit')} {would}rewritten, on {refs}")
+    if report.branches:
+        parts.append(f"{plural(len(report.branches), 'branch', 'branches')} {would}erased")
+    return "; ".join(parts)
 
 
 def _print(output: Output, report: PurgeReport) -> None:
