@@ -245,6 +245,26 @@ def test_merges_and_cuts_keep_their_shape():
         assert repository.commit(f"main~{n}").message == str(39 - n)
 
 
+def test_the_last_entry_of_a_reflog_may_name_a_commit_that_is_gone():
+    store = Memory()
+    state = Versioned(store)
+    for n in range(3):
+        state.update(n=n, secret=SECRET)
+        state.commit()
+    state.rollback()
+    for n in range(3):
+        state["m"] = n
+        state.commit()
+    state.fork("other")
+    state.repository.prune(keep_last=2, expire=timedelta(0), gc=True)
+    Repository(store).purge("secret", branches="other")
+    repository = Repository(store)
+    assert list(repository.branches) == ["main"]
+    assert repository.snapshot().copy() == {"m": 2, "n": 1}
+    assert [position.commit for position in repository.reflog("main")] == list(repository.log())
+    assert repository.fsck().ok
+
+
 @pytest.mark.parametrize("collected", [False, True])
 def test_history_that_was_cut_stays_cut(collected):
     store = Memory()

@@ -134,8 +134,9 @@ class RewritePass:
     def _named(self, refs: Iterable[Ref], logs: Mapping[tuple[RefKind, str], list[LogEntry]], *, damaged: bool = False) -> list[Commit]:
         """The commits that some refs and their reflogs name; for ``damaged`` refs, only the commits that can be read."""
         named: dict[Address | None, None] = {}
+        expired = self._database.fence.record.expired  # the commits that an older entry names may be gone
         for ref in refs:
-            entries = logs[ref.kind, ref.name]
+            entries = [entry for entry in logs[ref.kind, ref.name] if entry.time >= expired]
             named.update(dict.fromkeys((ref.head, *(address for entry in entries for address in (entry.old, entry.new)))))
         found = []
         for address in named:
@@ -293,7 +294,7 @@ def _iter_log(database: Database, ref: Ref) -> Iterator[LogEntry]:
             return
         if entry.time < expired:
             if log == ref.log:
-                # gc keeps the last entry of a ref at any age, since it may hold a tag's message, but not the commit before the move.
+                # gc keeps the last entry of a ref at any age, since it may hold a tag's message, but not the commits that it names.
                 yield dataclasses.replace(entry, old=None, previous=None)
             return
         yield entry
