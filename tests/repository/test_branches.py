@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.histories import Clock, ancestors, make_graph
+from tests.support.outage import Outage
 from versioned_state import Commit, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import (
     BranchMovedError,
@@ -24,7 +25,7 @@ from versioned_state.errors import (
 from versioned_state.objects.keys import address_in
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID
-from versioned_state.storage import Counting, Fault, Faulty, Wrapper
+from versioned_state.storage import Counting, Fault, Wrapper
 
 
 def rounds(repository: Repository, branch: str, *messages: str) -> Commit:
@@ -338,30 +339,54 @@ def test_on_a_store_of_one_condition_a_new_name_that_moves_on_is_left_to_its_mov
     }
 
 
+@pytest.mark.parametrize("calls", [1, 4], ids=["once", "for a while"])
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.value)
-def test_a_rename_that_fails_is_done_or_not(fault):
+def test_a_rename_that_fails_is_not_done_unless_the_reply_was_lost_and_the_same_call_finds_out(fault, calls):
     for call in itertools.count(1):
         store = Memory()
         plain = Repository(store)
-        rounds(plain, "main", "one", "two")
-        faulty = Faulty(store)
+        head = rounds(plain, "main", "one", "two")
+        faulty = Outage(store, calls=calls)
         renaming = Repository(faulty)
         faulty.arm(call, fault=fault)
         try:
             renaming.branches.rename("main", "trunk")
         except StorageError:
-            failed = True
-        else:
-            failed = False
-        names = list(plain.branches)
-        assert names in (["main"], ["trunk"]), call
-        assert plain.branches[names[0]].message == "two"
-        assert [p.commit.message for p in plain.reflog(names[0]) if p.commit] == ["two", "one"]
+            assert calls > 1 or list(plain.branches) == ["main"], call
+            faulty.at = None
+            assert renaming.branches.rename("main", "trunk") == head, call
+        fired = faulty.fired
+        assert list(plain.branches) == ["trunk"], call
+        assert plain.branches["trunk"].message == "two"
+        assert [p.commit.message for p in plain.reflog("trunk") if p.commit] == ["two", "one"]
+        assert [p.action for p in plain.reflog("main")] == ["rename to trunk", "commit", "commit"]
         assert plain.fsck().ok
-        if not failed:
-            assert names == ["trunk"]
+        if not fired:
             break
     assert call > 2
+
+
+@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.value)
+def test_a_branch_that_is_brought_back_is_there_once_also_if_the_store_is_away_for_a_while(fault):
+    """The same call finds out, though its revision has no commit once the branch is back."""
+    for call in itertools.count(1):
+        store = Memory()
+        plain = Repository(store)
+        head = rounds(plain, "side", "one", "two")
+        plain.branches.delete("side", force=True)
+        faulty = Outage(store, calls=4)
+        creating = Repository(faulty)
+        faulty.arm(call, fault=fault)
+        try:
+            creating.branches.create("side", "side@{1}")
+        except StorageError:
+            faulty.at = None
+            assert creating.branches.create("side", "side@{1}") == head, call
+        fired = faulty.fired
+        assert [p.action for p in plain.reflog("side")] == ["create", "delete", "commit", "commit"], call
+        if not fired:
+            break
+    assert call > 4
 
 
 def test_a_rename_while_gc_is_at_work_loses_nothing(repository):

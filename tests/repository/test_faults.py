@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.exact import exact
+from tests.support.outage import Outage
 from versioned_state import Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import CommitInDoubtError, StorageError
 from versioned_state.storage import Fault, Faulty, InjectedCrash, KVStore
@@ -26,20 +27,6 @@ MESSAGES = [{"n": n, "text": f"message {n} " * (n % 20)} for n in range(200)]
 
 class UndoError(Exception):
     pass
-
-
-class Outage(Faulty):
-    """Fails at the next calls as well: a store that is away for a while, so that what became of a call cannot be asked at once."""
-
-    def __init__(self, store: KVStore, *, calls: int = 1) -> None:
-        self.length = calls
-        super().__init__(store)
-
-    def _is_due(self) -> bool:
-        if self.fired and self.at is not None and self.calls < self.at + self.length - 1:
-            self.calls += 1
-            return True
-        return super()._is_due()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.listing import Listing, Order, RefInfo
-from versioned_state.repository.names.mapping import DELETE, Refs
+from versioned_state.repository.names.mapping import DELETE, Move, Refs
 from versioned_state.repository.names.resolve import default_branch, resolve
 from versioned_state.repository.refs.own_line import find_sharers
 from versioned_state.repository.refs.ref import Ref, check_name, iter_refs, move_ref, read_refs, rename_ref, renamed, without_head
@@ -136,8 +136,12 @@ class Branches(Refs):
             RefExistsError: there is a branch of the new name.
             UnknownRevisionError, InvalidArgumentError: there is no branch of the old name; the new one is not a name.
             BranchMovedError: on S3, if somebody moved the new name while both existed.
+            UnknownOutcomeError: the store's reply was lost, and it could not be asked again. The same call again finds out.
         """
         check_name("branch", new)
+        doubt = self._in_doubt.get(old) if type(old) is str else None
+        if doubt is not None and self._done_before(doubt.ref, None, _rename_to(new)):
+            return self._database.commits.read(self._head(doubt.ref))
         store = self._database.store
         at_once = store.max_expected is None or store.max_expected >= 2 + self._database.fence.enabled
         while True:
@@ -145,23 +149,25 @@ class Branches(Refs):
             target = self._database.ref("branch", new)
             if target.head is not None:
                 raise RefExistsError("branch", new)
-            if at_once:
-                if self._swap(source, target):
-                    break
-            elif self._create_and_delete(source, target):
-                break
-        return self._database.commits.read(self._head(source))
+            head = self._database.commits.read(self._head(source))  # first: once it is renamed, nothing can fail
+            if self._swap(source, target) if at_once else self._create_and_delete(source, target):
+                return head
 
     def _farewell(self, source: Ref, target: Ref) -> bytes:
         # The past of the new name must not be lost, and the log of a record is one list in order of time: so the names swap their pasts.
         left = source if target.log is None else replace(source, head=None, log=target.log)
-        return self._database.log_entry(left, None, action=f"rename to {target.name}")
+        return self._database.log_entry(left, None, action=_rename_to(target.name))
 
     def _swap(self, source: Ref, target: Ref) -> bool:
         """Move the record from one name to another; False if either was moved meanwhile."""
         staging = Staging(self._database.objects)
-        log = staging.add(self._farewell(source, target))
-        return rename_ref(self._database.fence, source, target, log=log, staging=staging)
+        entry = self._farewell(source, target)
+        log = staging.add(entry)
+
+        def send(_: Move) -> Ref | None:
+            return without_head(source, log) if rename_ref(self._database.fence, source, target, log=log, staging=staging) else None
+
+        return self._settle(Move(source, None, _rename_to(target.name), entry), send) is not None
 
     def _create_and_delete(self, source: Ref, target: Ref) -> bool:
         """``_swap`` in two steps; False if the first was not done."""
@@ -284,6 +290,11 @@ def _any_leads_to(database: Database, heads: Iterable[Address | None], target: C
         if any(graph.is_ancestor(target, each, read, seen=seen) for each in longer):
             return True
     raise AssertionError  # the sizes have no end
+
+
+def _rename_to(name: str) -> str:
+    """The reflog's words for a rename."""
+    return f"rename to {name}"
 
 
 def _hex(address: Address | None) -> str | None:

@@ -37,10 +37,10 @@ _READ_AT_ONCE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class _Move:
+class Move:
     """A ref as it was read, the commit it is to point to (None: it is deleted), why, and the log entry that identifies the move.
 
-    ``origin`` has the name by which the commit was found, if it was found by one.
+    ``origin`` has the name by which the commit was found, if it was found by one; ``at`` is the revision that a caller gave.
     """
 
     ref: Ref
@@ -49,6 +49,7 @@ class _Move:
     entry: bytes
     ttl: int | None = None
     origin: tuple[str, ...] = ()
+    at: str | Commit | None = None
 
 
 class Refs(Mapping[str, Commit]):
@@ -61,7 +62,7 @@ class Refs(Mapping[str, Commit]):
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._in_doubt: dict[str, _Move] = {}  # moves whose outcome is not known, by name
+        self._in_doubt: dict[str, Move] = {}  # moves whose outcome is not known, by name
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} in {self._database.store!r}>"
@@ -122,13 +123,19 @@ class Refs(Mapping[str, Commit]):
         self, name: str, at: str | Commit, *, action: str, author: str | None = None, ttl: int | None = None, origin: str | None = None
     ) -> tuple[Ref, Commit]:
         check_name(self._kind, name)
+        doubt = self._in_doubt.get(name)
+        if doubt is not None and doubt.commit is not None and doubt.at == at:
+            # The revision may mean another commit by now, if it was this ref or another writer moved that.
+            moved = self._done_before(doubt.ref, doubt.commit, action)
+            if moved is not None:
+                return moved, doubt.commit
         if type(at) is str:
             origin = parse_revision(at).base
         commit = resolve(self._database, at)
         ref = self._database.ref(self._kind, name)
         moved = self._done_before(ref, commit, action)
         if moved is None and ref.head is None:
-            moved = self._move(ref, commit, action=action, author=author, ttl=ttl, origin=() if origin is None else (origin,))
+            moved = self._move(ref, commit, action=action, author=author, ttl=ttl, origin=() if origin is None else (origin,), at=at)
         if moved is None:
             raise RefExistsError(self._kind, name)
         return moved, commit
@@ -162,31 +169,36 @@ class Refs(Mapping[str, Commit]):
         author: str | None = None,
         ttl: int | None = None,
         origin: tuple[str, ...] = (),
+        at: str | Commit | None = None,
     ) -> Ref | None:
-        """``Database.move``; if the reply is lost, it finds out whether the move was done.
+        """``Database.move``, settled."""
+        move = self._in_doubt.pop(ref.name, None)
+        # A request that may still be on its way is sent again unchanged: whichever arrives second finds the move done.
+        if move is None or (move.ref.stored, move.commit, move.action) != (ref.stored, commit, action):
+            move = Move(ref, commit, action, self._database.log_entry(ref, commit, action=action, author=author), ttl, origin, at)
+        return self._settle(move, self._send)
+
+    def _settle(self, move: Move, send: Callable[[Move], Ref | None]) -> Ref | None:
+        """Send a move; if the reply is lost, find out whether it was done. None if the ref was moved by others.
 
         Raises:
             UnknownOutcomeError: it could not find out. The same call again does.
         """
-        move = self._in_doubt.pop(ref.name, None)
-        # A request that may still be on its way is sent again unchanged: whichever arrives second finds the move done.
-        if move is None or (move.ref.stored, move.commit, move.action) != (ref.stored, commit, action):
-            move = _Move(ref, commit, action, self._database.log_entry(ref, commit, action=action, author=author), ttl, origin)
         try:
-            return self._send(move)
+            return send(move)
         except UnknownOutcomeError as error:
-            self._in_doubt[ref.name] = move
+            self._in_doubt[move.ref.name] = move
             try:
-                found = self._find(move) or self._send(move) or self._find(move)
+                found = self._find(move) or send(move) or self._find(move)
             except StorageError as failure:
                 raise error from failure
-            del self._in_doubt[ref.name]
+            del self._in_doubt[move.ref.name]
             return found
 
-    def _send(self, move: _Move) -> Ref | None:
+    def _send(self, move: Move) -> Ref | None:
         return self._database.move(move.ref, move.commit, entry=move.entry, ttl=move.ttl, origin=move.origin)
 
-    def _find(self, move: _Move) -> Ref | None:
+    def _find(self, move: Move) -> Ref | None:
         """The ref right after a move, if the move was done and the ref was not deleted since. Cost: a read for each later log entry."""
         ref = self._database.ref(self._kind, move.ref.name)
         done, log = address_of(move.entry), ref.log
