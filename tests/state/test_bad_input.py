@@ -609,3 +609,33 @@ def test_a_place_is_no_store(place, hint):
             opened(place)
         assert caught.value.hint == hint
         assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda state: state.commit("m" * 70_000),
+        lambda state: state.commit(author="a" * 70_000),
+        lambda state: state.commit(meta={"m": "x" * 70_000}),
+        lambda state: state.repository.tags.create("t", message="x" * 70_000),
+        lambda state: state.repository.notes.update("HEAD", {"n": "x" * 2_000_000}),
+        lambda state: state.update({"a": 1, "k" * 5_000: 1}),
+    ],
+    ids=["message", "author", "meta", "message of a tag", "note", "key"],
+)
+def test_a_text_beyond_its_limit_says_what_remains(state, call):
+    before = str(state.status())
+    with pytest.raises(LimitExceededError) as caught:
+        call(state)
+    assert caught.value.remains == "nothing was changed"
+    assert str(caught.value).endswith("; nothing was changed")
+    assert str(state.status()) == before
+    assert not state.repository.tags
+    assert not state.repository.notes
+
+
+def test_what_a_note_takes_is_said_of_a_note(state):
+    with pytest.raises(UnserializableValueError, match=r"note\.n\[1\].*nothing was changed") as caught:
+        state.repository.notes.update("HEAD", {"n": [1, threading.Lock()]})
+    assert "a note takes" in caught.value.hint
+    assert "commit(" not in caught.value.hint

@@ -409,7 +409,7 @@ class Database:
         if not isinstance(meta, Mapping) or any(  # type: ignore[redundant-expr]
             type(key) is not str for key in meta
         ):
-            raise InvalidArgumentError("meta is a dict with string keys")
+            raise InvalidArgumentError("meta is a dict with string keys", remains="nothing was changed")
         try:
             return InlineEncoder().encode_inline(dict(meta), "meta")
         except PickleRefusedError as error:

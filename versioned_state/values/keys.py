@@ -35,7 +35,7 @@ def user_key(key: str) -> bytes:
         raise TypeError(f"the keys of a state are strings, not {type(key).__name__}: {key!r}")
     root_key = b"k" + key.encode("utf-8", "surrogatepass")
     if len(root_key) > MAX_KEY:
-        raise LimitExceededError(f"a key of {len(root_key) - 1} bytes", limit=MAX_KEY - 1)
+        raise LimitExceededError(f"a key of {len(root_key) - 1} bytes", limit=MAX_KEY - 1, remains="nothing was changed")
     return root_key
 
 

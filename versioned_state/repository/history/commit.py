@@ -185,7 +185,7 @@ def new_commit(
     if author is not None:
         _check_length("an author", author)
     if meta_cell is not None and len(meta_cell) > MAX_TEXT:
-        raise LimitExceededError(f"meta of {len(meta_cell)} bytes", limit=MAX_TEXT)
+        raise LimitExceededError(f"meta of {len(meta_cell)} bytes", limit=MAX_TEXT, remains="nothing was changed")
     if len(parents) == 1:
         (parent,) = parents
         generation, height, merge_height = parent.generation + 1, parent.height + 1, parent.merge_height
@@ -204,7 +204,7 @@ def new_commit(
 
 def _check_length(what: str, text: str) -> None:
     if len(text) > MAX_TEXT // 4 and len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
-        raise LimitExceededError(f"{what} of {len(text)} characters", limit=MAX_TEXT)
+        raise LimitExceededError(f"{what} of {len(text)} characters", limit=MAX_TEXT, remains="nothing was changed")
 
 
 def with_address(commit: Commit) -> tuple[Commit, bytes]:

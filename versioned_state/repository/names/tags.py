@@ -95,7 +95,7 @@ class Tags(Refs):
                     f"the {what} of a tag is a text; without a message there is no annotation", remains="nothing was changed"
                 )
             if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
-                raise LimitExceededError(f"the {what} of a tag of {len(text)} characters", limit=MAX_TEXT)
+                raise LimitExceededError(f"the {what} of a tag of {len(text)} characters", limit=MAX_TEXT, remains="nothing was changed")
         return self._create(name, at, action="create" if message is None else _ANNOTATED + message, author=author)[1]
 
     def delete(self, name: str) -> Commit:

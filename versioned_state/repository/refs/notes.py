@@ -153,9 +153,11 @@ def write_note(key: str, values: Mapping[str, Any]) -> bytes:
     try:
         cell = InlineEncoder().encode_inline(dict(values), "note")
     except PickleRefusedError as error:
-        raise UnserializableValueError(error.path, error.type_name, "a note takes data only", remains="nothing was changed") from None
+        failed = UnserializableValueError(error.path, error.type_name, "a note takes data only", remains="nothing was changed")
+        failed.hint = "a note takes numbers, texts, times, lists, dicts and other data"
+        raise failed from None
     if len(cell) > MAX_NOTE:
-        raise LimitExceededError(f"a note of {len(cell)} bytes", limit=MAX_NOTE)
+        raise LimitExceededError(f"a note of {len(cell)} bytes", limit=MAX_NOTE, remains="nothing was changed")
     return write_record(key, seal(bytes((Kind.CHUNK,)) + cell))
 
 
