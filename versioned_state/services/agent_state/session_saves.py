@@ -81,7 +81,17 @@ class SessionSaves:
 
     def save_in_steps(self, asked: AskedSave) -> Generator[Any, Any, int]:
         """Save a state; the number of its round. Yields as a function in steps."""
-        number = None if asked.ready is None else (yield from self._save_ready(asked, *asked.ready))
+        number = None
+        if asked.ready is not None:
+            handle, ready = asked.ready
+            if ready.late:
+                yield ALONE
+                try:
+                    handle.complete(ready)
+                except BaseException:
+                    close_handle(handle)
+                    raise
+            number = yield from self._save_ready(asked, handle, ready)
         if number is None:
             yield ALONE
             number = self._save_alone(asked)

@@ -3,6 +3,7 @@
 ::
 
     encoded    the dict as cells, and the new objects; costs what changed         on the event loop, if it asks no store
+    completed  long new values, of which the loop took copies                     on a thread
     saved      the round on the head, in one batch                                on a thread
                └── the branch had moved: our cells on its new head, as the round that is next by then
 
@@ -24,6 +25,7 @@ from versioned_state.repository.database import Publication
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.refs.ref import Ref
+from versioned_state.services.agent_state.capturing import captured, is_long
 from versioned_state.services.agent_state.reading import has_files
 from versioned_state.services.agent_state.rounds import LARGEST, NO_ROUNDS, Rounds, rounds_of
 from versioned_state.services.calls.heads import is_over
@@ -32,10 +34,10 @@ from versioned_state.state.branch.commit_options import OnMoved
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.summary import summary_of
 from versioned_state.state.versioned import Versioned
-from versioned_state.state.worktree.entries import UNSTORABLE, Repacking, Staged
+from versioned_state.state.worktree.entries import UNSTORABLE, Repacking, Staged, Unstorable
 from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.detection.baselines import Baseline
+from versioned_state.values.detection.baselines import Baseline, Elements, Entries, Pinned
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import USER, user_key
 from versioned_state.values.trees.edit import edit_map
@@ -87,11 +89,13 @@ class Encoded:
         cells: by root key, the cell and the baseline of its value.
         changed: the keys that differ from those of the state before, removed ones too.
         staging: the new objects.
+        late: by root key, captured values that ``complete`` encodes.
     """
 
     cells: dict[bytes, tuple[bytes, Baseline | None]]
     changed: list[bytes]
     staging: Staging
+    late: dict[bytes, Any]
 
     def equals(self, other: Encoded) -> bool:
         """Whether the other one is of the same state."""
@@ -182,7 +186,7 @@ class SessionHandle(Versioned):
         """Encode a state. The handle does not change, and keeps nothing of the state.
 
         Args:
-            sealed: raise ``StoreNeededError`` instead of asking the store.
+            sealed: raise ``StoreNeededError`` instead of asking the store, and leave long new values to ``complete``.
             anew: do not rely on the state before: its objects may be gone.
 
         Raises:
@@ -191,30 +195,46 @@ class SessionHandle(Versioned):
         staging = Staging(self._objects, flush_at=None if sealed else _FLUSH_AT)
         if anew:
             staging.distrust()
-        self._nodes.bind(staging)
-        self._objects.is_sealed = sealed
-        encoder = _encoders.of(self.repository.database.policy, self._nodes)
         before = {} if anew else self._cells
-        cells: dict[bytes, tuple[bytes, Baseline | None]] = {}
-        changed = []
+        encoded = Encoded({}, [], staging, {})
+        encoder = self._encoder_into(staging)
+        self._objects.is_sealed = sealed
         try:
             for name, value in state.items():
                 key = user_key(name)
-                known = before.get(key)
-                old, base = (None, None) if known is None else known
+                old, base = before.get(key) or (None, None)
                 small = encoder.encode_small(value) if base is None else None
-                cells[key] = (small, None) if small is not None else encoder.encode(value, base, key)
-                if cells[key][0] != old:
-                    changed.append(key)
+                if sealed and small is None and _is_long_and_new(value, base) and (late := captured(value)) is not None:
+                    encoded.late[key] = late
+                    continue
+                encoded.cells[key] = cell, _ = (small, None) if small is not None else encoder.encode(value, base, key)
+                if cell != old:
+                    encoded.changed.append(key)
         except UNSTORABLE as error:
-            error.remains = SAVED.remains
-            if isinstance(error, UnserializableValueError):
-                error.hint = "keep what it was made from instead, or register() its type"
+            _complete_error(error)
             raise
         finally:
             self._objects.is_sealed = False
-        changed += [key for key in before if key not in cells]
-        return Encoded(cells, changed, staging)
+        encoded.changed += [key for key in before if key not in encoded.cells and key not in encoded.late]
+        return encoded
+
+    def complete(self, encoded: Encoded) -> None:
+        """Encode the values that were captured only. Raises as ``encoded``."""
+        encoder = self._encoder_into(encoded.staging)
+        try:
+            for key, value in encoded.late.items():
+                old, base = self._cells.get(key) or (None, None)
+                encoded.cells[key] = cell, _ = encoder.encode(value, base, key)
+                if cell != old:
+                    encoded.changed.append(key)
+        except UNSTORABLE as error:
+            _complete_error(error)
+            raise
+        encoded.late = {}
+
+    def _encoder_into(self, staging: Staging) -> Encoder:
+        self._nodes.bind(staging)
+        return _encoders.of(self.repository.database.policy, self._nodes)
 
     def prepare(self, session: Session, encoded: Encoded, number: int | None, *, max_rounds: int | None) -> PreparedSave | None:
         """Begin to save an encoded state; None, and nothing was changed, if the store has to be asked first or an error is likely."""
@@ -328,6 +348,21 @@ class SessionHandle(Versioned):
         except BranchMovedError:
             raise SessionGoneError from None
         expire(self)
+
+
+def _is_long_and_new(value: Any, base: Baseline | None) -> bool:
+    """Whether encoding a value would hold the event loop for long."""
+    if base is None:
+        return is_long(value)
+    if isinstance(base, Elements | Entries):
+        return type(value) is base.type and is_long(value, base.tree.count)
+    return is_long(value) and not (isinstance(base, Pinned) and value is base.value)
+
+
+def _complete_error(error: Unstorable) -> None:
+    error.remains = SAVED.remains
+    if isinstance(error, UnserializableValueError):
+        error.hint = "keep what it was made from instead, or register() its type"
 
 
 class PreparedSave:
