@@ -59,7 +59,7 @@ def test_the_reflog_keeps_what_was_dropped_until_it_expires():
     kept = [(p.commit and p.commit.id, p.action) for p in repository.reflog("main")]
     assert kept == [(ids["second"], "reset")], "the reflog ends where its entries have expired"
     assert list(repository.reflog("side")) == [], "the record of a deleted branch goes with its reflog"
-    with pytest.raises(UnknownRevisionError, match="moved only"):
+    with pytest.raises(UnknownRevisionError, match="its reflog has no move"):
         repository.commit("main@{3}")
     assert_whole(store)
 

@@ -290,11 +290,11 @@ def test_a_deleted_name_is_said_to_be_deleted_and_how_it_comes_back(line, kind):
 
 def test_numbers_in_the_reasons_of_unknown_revisions(line):
     repository = line.repository
-    for revision, reason in (("main^2", "has only 1 parent"), ("main~6^2", "has no parent"), ("main@{99}", "moved only 5 times")):
+    for revision, reason in (("main^2", "has only 1 parent"), ("main~6^2", "has no parent"), ("main@{99}", "its reflog has only 5 moves")):
         with pytest.raises(UnknownRevisionError, match=reason):
             repository.commit(revision)
     repository.branches.create("new")
-    with pytest.raises(UnknownRevisionError, match="it has not moved yet"):
+    with pytest.raises(UnknownRevisionError, match="its reflog has no move"):
         repository.commit("new@{1}")
 
 

@@ -17,6 +17,8 @@ from versioned_state.errors import (
     InvalidArgumentError,
     InvalidPathError,
     StateError,
+    StoreClosedError,
+    UnknownPathError,
     UnknownRevisionError,
     UnmergedBranchError,
     UnserializableValueError,
@@ -26,6 +28,12 @@ from versioned_state.errors import (
 @task
 def book(city: str) -> str:
     return city
+
+
+def closed(_: Versioned) -> None:
+    store = Memory()
+    store.close()
+    Versioned(store)
 
 
 def copied(state: Any) -> None:
@@ -52,6 +60,10 @@ MISTAKES: dict[str, tuple[Callable[[Versioned], object], type[Exception], str]] 
         UnserializableValueError,
         "meta.a of type .*meta takes numbers",
     ),
+    "a key that is spelt wrong": (lambda s: s.at("pln"), UnknownPathError, "did you mean plan?"),
+    "a key of a dict that is spelt wrong": (lambda s: s.at("prefs.teme"), UnknownPathError, "did you mean theme?"),
+    "an index that a commit has not": (lambda s: s.checkout("HEAD").at("prefs.all[9]"), UnknownPathError, "the list has 1 element$"),
+    "a store that is closed": (closed, StoreClosedError, "the store is closed.*open it again"),
     "a key with a dash": (lambda s: s.at("user-1"), InvalidPathError, r"""written '\["user-1"\]'"""),
     "an argument too few": (lambda s: book(state=s), TypeError, r"book\(\): missing a required argument: 'city'"),
     "too many undos": (lambda s: s.undo(9), UnknownRevisionError, "there are not 9 moves to undo"),
@@ -69,7 +81,7 @@ MISTAKES: dict[str, tuple[Callable[[Versioned], object], type[Exception], str]] 
 def test_a_mistake_is_told_with_the_way_out(name: str):
     call, kind, words = MISTAKES[name]
     with Versioned(Memory()) as state:
-        state["plan"] = []
+        state.update(plan=[], prefs={"theme": "dark", "all": [1]})
         head = state.commit("begin")
         with pytest.raises(kind) as caught:
             call(state)

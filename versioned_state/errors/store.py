@@ -12,6 +12,9 @@ class StorageError(StateError):
 class StoreClosedError(StorageError):
     """A call on a store after ``close()``."""
 
+    def __init__(self, what: str = "the store is closed", *, remains: str = "", hint: str = "open it again") -> None:
+        super().__init__(what, remains=remains, hint=hint)
+
 
 class StoreBusyError(StorageError):
     """Another process kept the store locked for longer than the timeout; nothing was written."""

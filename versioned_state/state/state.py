@@ -28,6 +28,9 @@ _NONE: Final = object()
 _FIELDS_SHOWN: Final = 12
 """Fields that an error names: all those of most classes."""
 
+_KEYS_COMPARED: Final = 1000
+"""Keys among which an error looks for similar ones."""
+
 
 def locked(method: F) -> F:
     """A method of a state: one call at a time, and none after ``close()``."""
@@ -214,7 +217,7 @@ def step_into(value: Any, step: Step) -> Any:
             key = key_of(step)
             if key in value:
                 return value[key]
-            raise LookupError("")
+            raise LookupError(_near_hint(value, key))
         fields = fields_of(value)
         if fields is not None:
             key = key_of(step)
@@ -226,6 +229,15 @@ def step_into(value: Any, step: Step) -> Any:
             return value[step.index]
         raise LookupError(length_hint(value))
     raise LookupError(f"a value of type {type(value).__name__} has no such part")
+
+
+def _near_hint(value: State | dict[Any, Any], key: Any) -> str:
+    """Keys that are like one that is not there. Cost: looks at a thousand keys at most."""
+    from difflib import get_close_matches
+
+    keys = value.iter_keys(limit=_KEYS_COMPARED) if isinstance(value, State) else islice(value, _KEYS_COMPARED)
+    near = get_close_matches(str(key), [each for each in keys if type(each) is str], n=3)
+    return f"did you mean {', '.join(str(StatePath().key(each)) for each in near)}?" if near else ""
 
 
 def _fields_hint(value: Any, fields: dict[Any, Any]) -> str:

@@ -137,7 +137,7 @@ class Backend(KVStore):
 
 def raise_closed() -> NoReturn:
     """Raise ``StoreClosedError``."""
-    raise StoreClosedError("the store is closed")
+    raise StoreClosedError
 
 
 def check_key(key: str) -> None:

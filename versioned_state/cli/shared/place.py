@@ -108,7 +108,7 @@ def _hint(snapshot: Snapshot, path: str, error: InvalidPathError | UnknownPathEr
     """How the path is written, or the paths near it."""
     if isinstance(error, InvalidPathError):
         return f"the key {path!r} is written '{StatePath().key(path)}'" if path in snapshot else ""
-    return error.hint or _near(snapshot, StatePath.parse(error.path))
+    return _near(snapshot, StatePath.parse(error.path))
 
 
 def _near(snapshot: Snapshot, missing: StatePath) -> str:

@@ -173,7 +173,8 @@ class Merge:
         return self._again(self._resolutions)
 
     def __repr__(self) -> str:
-        return f"<Merge with {len(self.conflicts)} conflicts>"
+        count = len(self.conflicts)
+        return f"<Merge with {count} conflict{'' if count == 1 else 's'}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,8 @@ def _count(commits: int) -> str:
 
 
 def _moves(moves: int) -> str:
-    return f"it has moved only {moves} times" if moves > 1 else "it has moved only once" if moves else "it has not moved yet"
+    """How far a reflog goes back; entries that have expired are not in it."""
+    return f"its reflog has only {moves} moves" if moves > 1 else "its reflog has only 1 move" if moves else "its reflog has no move"
 
 
 def _parent(database: Database, rev: str, commit: Commit, number: int) -> Commit:

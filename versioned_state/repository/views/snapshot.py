@@ -169,9 +169,10 @@ class Snapshot(Mapping[str, Any]):
                 raise UnknownPathError(str(path), at=self._where(), hint=self._hint(root_key))
             for step in rest.steps:
                 done = StatePath((*done.steps, step))
-                cell = find_part(self._nodes, cell, step)
-                if cell is None:
-                    raise UnknownPathError(str(done), at=self._where())
+                part = find_part(self._nodes, cell, step)
+                if part is None:
+                    raise UnknownPathError(str(done), at=self._where(), hint=self._length(cell))
+                cell = part
             return cell
 
     def _where(self) -> str:
@@ -182,6 +183,13 @@ class Snapshot(Mapping[str, Any]):
 
         near = get_close_matches(str(path_of(root_key)), list(islice(self, 1000)), n=3)
         return f"did you mean {', '.join(near)}?" if near else ""
+
+    def _length(self, cell: bytes) -> str:
+        """How long the list in a cell is; empty for any other value."""
+        opened = container_of(self._nodes, cell)
+        if opened is None or opened.tree.shape is not Shape.SEQUENCE:
+            return ""
+        return f"the list has {opened.tree.count:,} element{'' if opened.tree.count == 1 else 's'}"
 
     def keys_at(self, path: str | StatePath) -> list[Any] | int | None:
         """The keys of the dict at a path, in their order, or the length of the list there; None for any other value. Reads no value."""

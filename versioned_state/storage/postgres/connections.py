@@ -172,7 +172,7 @@ class Connections:
     def check_open(self) -> None:
         """Raise ``StoreClosedError`` after ``close()``."""
         if self._closed:
-            raise StoreClosedError("the store is closed")
+            raise StoreClosedError
 
     def close(self) -> None:
         """Close idle connections now, and each connection in use when it is given back. Idempotent."""

@@ -274,7 +274,7 @@ class S3(Backend):
         try:
             running = [self._threads.submit(work, item) for item in items]
         except RuntimeError as error:
-            raise StoreClosedError("the store is closed") from error
+            raise StoreClosedError from error
         _, rest = wait(running, return_when=FIRST_EXCEPTION)
         for future in rest:
             future.cancel()
