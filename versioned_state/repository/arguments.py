@@ -1,4 +1,4 @@
-"""Checks of the numbers, texts and functions that public calls take. Layer: repository.
+"""Checks of the numbers, strings and functions that callers pass to public calls. Layer: repository.
 
 ``resolve`` checks revisions, ``Database.ref`` and ``check_name`` names, ``as_path`` paths, and ``Policies`` policies.
 """

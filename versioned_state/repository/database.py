@@ -1,6 +1,6 @@
 """The database beneath a repository: its store, format, commits and refs, and the one way to move a ref. Layer: repository.
 
-``Repository`` is the face that users see; whatever works on a store (gc, purge, a handle on a branch) takes a ``Database``.
+``Repository`` is the public class. Code that works on a store (gc, purge, a handle on a branch) takes a ``Database``.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ _NEAR_HEADS: Final = 8
 
 
 class Database:
-    """Commits and refs over one ``KVStore``. Safe for many threads. An empty store is made a database in one small write.
+    """Commits and refs over one ``KVStore``. Safe for many threads. Opening an empty store makes it a database, in one small write.
 
     Args:
         store: the store.
         pickle, pickle_key: when values that are not data are pickled and unpickled.
-        author: the author of commits and log entries, unless a call names another; ``""`` is None here and there.
+        author: the author of commits and log entries, unless a call names another; ``""`` means None in both.
         signer: signs every new commit.
         clock: microseconds since 1970.
 
     Attributes:
         objects: verified reads from the store.
         commits: commits by address.
-        fence: what this database knows of gc.
+        fence: the fence between gc and writers.
         policy: ``pickle`` and ``pickle_key``, applied to this store.
-        nodes: a cache of tree nodes that handles, diffs and snapshots share; a session's next request finds the end of its list there,
-            and neighbours in history have most nodes in common. This and the cache of commits are emptied
-            as soon as it is known that gc or purge deleted something.
+        nodes: a cache of tree nodes that handles, diffs and snapshots share: the next request of a session finds the end of its list there,
+            and successive commits share most nodes. This cache and that of commits are emptied as soon as the database learns that gc or
+            purge deleted something.
         format_version: that of the store.
         current_branch: what ``HEAD`` means; None: see ``names.resolve.default_branch``.
 
@@ -94,7 +94,7 @@ class Database:
         self.commits = CommitReader(self.objects)
         self.fence = GcFence(store)
         self.nodes = NodeCache()
-        self._cached_since = 0  # the number of the fence's sweeps since which commits and nodes are kept
+        self._cached_since = 0  # the fence's number of sweeps when the caches were last emptied
         self.format_version = FORMAT_VERSION
         self.current_branch: str | None = None
         self._open()
@@ -157,7 +157,7 @@ class Database:
         """The record of a ref. Raises ``CorruptRefError``, and ``InvalidArgumentError`` for a name that is not a string."""
         if type(name) is not str or kind not in ("branch", "tag"):
             raise InvalidArgumentError(f"a ref is a branch or a tag, and its name a string: not {kind!r}, {name!r:.80}")
-        sweeps = self.fence.sweeps  # before the ref is read: whatever the ref leads to was there after these sweeps
+        sweeps = self.fence.sweeps  # before the ref is read: all objects that the ref leads to existed after these sweeps
         if sweeps != self._cached_since:
             self.forget()
             self._cached_since = sweeps
@@ -190,15 +190,15 @@ class Database:
         ttl: int | None = None,
         origin: Sequence[str] = (),
     ) -> Ref | None:
-        """Point a ref elsewhere (None: delete it) and log the move, in one batch.
+        """Point a ref to another commit (None: delete it) and log the move, in one batch.
 
-        Returns the ref as it is then; None if it no longer was as ``ref`` says, and nothing was changed.
+        Returns the new ref; None if the ref was no longer as ``ref`` says, and nothing was changed.
 
         Args:
-            entry: the bytes that ``log_entry`` gave, instead of a new entry: by them a move whose reply was lost is recognised.
+            entry: the bytes from ``log_entry``, instead of a new entry: they identify a move whose reply was lost.
             ttl: see ``publish``.
-            part: goes into the same batch. None is returned also if one of its conditions does not hold.
-            origin: the name of the ref by which the commit was found, if it was.
+            part: a part of the same batch. If one of its conditions does not hold, the result is None too.
+            origin: the name of the ref by which the commit was found, if there was one.
         """
         staging = Staging(self.objects)
         raw = self.log_entry(ref, commit, action=action, author=author) if entry is None else entry
@@ -227,11 +227,11 @@ class Database:
         part: BatchPart = NOTHING,
         ttl: int | None = None,
     ) -> Ref | None:
-        """Move a ref to a staged commit, with everything staged, in one batch. None: the ref had moved, and nothing else was changed.
+        """Move a ref to a staged commit, with all staged objects, in one batch. Returns None if the ref had moved; no ref was changed then.
 
         Args:
             action, author: for the reflog, if the commit is not a child of the head.
-            part: goes into the same batch. None is returned also if one of its conditions does not hold.
+            part: a part of the same batch. If one of its conditions does not hold, the result is None too.
             ttl: the branch expires that long after its last change; None: as before.
         """
         after = self.after_commit(ref, commit, ttl=ttl)
@@ -257,7 +257,7 @@ class Database:
         return moved
 
     def publish_together(self, publications: Sequence[Publication]) -> list[Ref] | None:
-        """``publish`` for several branches, in one batch. None: one of them had moved, and nothing else was changed."""
+        """``publish`` for several branches, in one batch. Returns None if one of them had moved; no ref was changed then."""
         staging = Staging(self.objects)
         batch, after = NOTHING, []
         parents: list[Address] = []
@@ -287,9 +287,9 @@ class Database:
         return [replace(ref, sweeps=sweeps) for ref in after]
 
     def publish_each(self, publications: Sequence[Publication]) -> list[Ref | StateError | None]:
-        """``publish`` for several branches, each by itself. Cost: one round trip, if the store sends batches together.
+        """``publish`` for several branches, each independently. Cost: one round trip, if the store sends batches together.
 
-        For each the ref as it is then, or the error. None: the ref had moved, or only ``publish`` can tell; nothing else was changed.
+        Returns for each the new ref, or the error. None: the ref had moved, or only ``publish`` can find out; the ref was not changed.
         """
         batches = []
         for each in publications:
@@ -314,18 +314,18 @@ class Database:
         return outcomes
 
     def _relied_on(self, ref: Ref, commit: Commit, staging: Staging) -> tuple[tuple[Address, ...], int]:
-        """The stored parents of a staged commit, and the number of ``sweeps`` at which all that it relies on was there."""
-        # Whatever a staging relies on was there when the ref was read that it was first to move, or was sent since.
+        """The stored parents of a staged commit, and the number of ``sweeps`` at which all objects that it relies on existed."""
+        # The objects that a staging relies on existed when the ref to move was read, or were sent later.
         since = staging.since = ref.sweeps if staging.since is None else min(ref.sweeps, staging.since)
         parents = commit.parent_addresses
-        if parents != (ref.head,):  # not one more commit on the head
+        if parents != (ref.head,):  # not a plain commit on the head
             parents = _stored_parents(commit, staging)[1]
             if any(parent not in (ref.head, ROOT_ADDRESS) and not self.fence.knows(parent) for parent in parents):
-                since = min(since, 0)  # known only if nothing was ever deleted
+                since = min(since, 0)  # known to exist only if nothing was ever deleted
         return parents, since
 
     def _sharing(self, ref: Ref, addresses: Iterable[Address], origin: Sequence[str] = ()) -> BatchPart:
-        """The records that a ref is about to lead to existing commits, which ``refs/own_line`` asks for."""
+        """The records that say that a ref will lead to existing commits; ``refs/own_line`` reads them."""
         strange = [address for address in addresses if address not in (ROOT_ADDRESS, ref.head)]
         if not strange or not self.fence.enabled:
             return NOTHING
@@ -335,7 +335,7 @@ class Database:
         return BatchPart(puts=puts)
 
     def _secure_staged(self, ref: Ref, commit: Commit, staging: Staging) -> None:
-        """Make sure that all that a staged commit leads to is stored or staged. Raises ``MissingObjectError``."""
+        """Make sure that all objects that a staged commit leads to are stored or staged. Raises ``MissingObjectError``."""
         made, parents = _stored_parents(commit, staging)
         for parent in parents:
             self._secure_history(self.commits.read_stored(parent), ref)
@@ -349,16 +349,16 @@ class Database:
         return after_move(ref, commit.address, ref.log, changed=commit.time, is_new=True, indexed=self.fence.enabled, ttl=ttl)
 
     def _secure_history(self, commit: Commit, ref: Ref) -> None:
-        """Make sure that a commit and all that it leads to are stored, before a ref is moved to it. Raises ``MissingObjectError``."""
+        """Before a ref is moved to a commit, make sure that all objects that it leads to are stored. Raises ``MissingObjectError``."""
         address = commit.address
         if address in (ROOT_ADDRESS, ref.head) or self.fence.knows(address) or not self.fence.sweeps:
             return
-        # History may have been pruned before gc ran: by the shallow commits in memory, it would still lead to what is gone.
+        # History may have been pruned before gc ran; the shallow commits in memory would still lead to the deleted commits.
         self.commits.refresh_shallow()
         heads = self.fence.known_heads(_NEAR_HEADS) if ref.head is None else [ref.head, *self.fence.known_heads(_NEAR_HEADS)]
         near = []
         for head in heads:
-            with suppress(MissingObjectError):  # known by an old record of gc's: then the batch is tried again with the new one
+            with suppress(MissingObjectError):  # known by an old record of gc: then the batch is tried again with the new record
                 near.append(self.commits.read(head))
         reupload_history(self.objects, self.commits.read(address), near, self.commits.read)
 
@@ -375,7 +375,7 @@ class Database:
         meta: Mapping[str, Any] | None = None,
         tag: str | None = None,
     ) -> Commit:
-        """Stage a commit. It is in the store once a ref was moved to it; with ``tag``, in one batch with the tag of that name."""
+        """Stage a commit. Moving a ref to it stores it; with ``tag``, in one batch with the tag of that name."""
 
         def read(address: Address) -> Commit:
             return read_commit(address, staging.read(address)) if address in staging else self.commits.read_stored(address)
@@ -449,5 +449,5 @@ def _stored_parents(commit: Commit, staging: Staging) -> tuple[list[Commit], tup
 
 
 def backoff(attempt: int) -> None:
-    """Wait before the next attempt on a contended branch: at random, so that writers spread, and longer each time, up to 50 ms."""
+    """Wait before the next attempt on a contended branch: a random time, so that writers spread, which grows up to 50 ms."""
     time.sleep(random.uniform(0, min(0.05, 0.0005 * 2**attempt)))  # noqa: S311 - spreading, not secrecy

@@ -1,4 +1,4 @@
-"""The format record: it marks a store as one of ours, and names the version of its format. Layer: repository."""
+"""The format record, which marks a store of this library and names the version of its format. Layer: repository."""
 
 from __future__ import annotations
 

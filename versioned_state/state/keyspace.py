@@ -32,8 +32,8 @@ class KeySpace(State):
     """A mapping over the live values of a worktree. Its keys are a range of root keys; see ``values.keys``.
 
     Args:
-        prefix: the root keys of the space begin with it.
-        lock: the handle's.
+        prefix: the beginning of the root keys of the space.
+        lock: the lock of the handle.
     """
 
     def __init__(self, prefix: bytes, lock: HandleLock) -> None:
@@ -53,9 +53,9 @@ class KeySpace(State):
         return self._get(key)
 
     def _loaded(self, key: object) -> Any:
-        """The value of a key that is loaded, for a read beside a call of ``aio`` that is under way on this thread's event loop."""
+        """The value of a key if it is loaded, for a read during a call of ``aio`` that this thread's event loop made."""
         if self._lock.is_leased_here and type(key) is str:
-            with suppress(AttributeError):  # that call closes the state
+            with suppress(AttributeError):  # if that call closes the state
                 return self._worktree.loaded(self._prefix + user_key(key), _NONE)
         return _NONE
 
@@ -127,7 +127,7 @@ class KeySpace(State):
         while (found := next(self._worktree.keys.between(first, end, limit=1), None)) is not None:
             name = found[len(start) :].partition(b"\0")[0]
             names.append(name.decode("utf-8", "surrogatepass"))
-            first = start + name + b"\x01"  # past every key of this name
+            first = start + name + b"\x01"  # after every key of this name
         return names
 
     @locked

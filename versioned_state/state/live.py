@@ -29,10 +29,10 @@ class Live(State):
         self._values: dict[str, Any] = {}
         self._order: KeyOrder[str] = KeyOrder(self._values)
         self._namespaces: dict[str, Live] = {}
-        self._outermost: Live | None = None  # of a namespace: the state that it is a part of
-        self._names: tuple[str, ...] = ()  # of a namespace: its name, after those of the namespaces around it
-        self._events: dict[str, Any] = {}  # of tasks, by name; kept for the layer above
-        self._last_event = 0  # its time
+        self._outermost: Live | None = None  # for a namespace: the state that it is a part of
+        self._names: tuple[str, ...] = ()  # for a namespace: its name, after those of the namespaces around it
+        self._events: dict[str, Any] = {}  # the events of tasks, by name; kept for the layer above
+        self._last_event = 0  # the time of the last event
         self._ledger: LiveLedger | None = None
 
     @locked

@@ -1,4 +1,4 @@
-"""``StateSequence``: a list of a state that is read and edited without being loaded. Layer: state."""
+"""``StateSequence``: reads and edits a list of a state without loading it. Layer: state."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class StateSequence(PartialSequence, MutableSequence[Any]):
-    """A list under a key of a state, with all that a list has.
+    """A list under a key of a state, with all methods of a list.
 
-    A call costs O(log n) and the elements that it touches, whatever the length; only ``sort`` and ``reverse`` load the list. Elements
-    that were read, and values that were put in, are those of the state: changes to them are seen, as long as anybody holds them. While
-    the list is loaded as well (``state[key]``), this is a view of the loaded list. A key that is not there is an empty list.
+    A call costs O(log n) and the elements that it touches, whatever the length; only ``sort`` and ``reverse`` load the list. Elements that
+    were read or inserted are live values of the state: changes to them are detected while any caller refers to them. If the list is loaded
+    too (``state[key]``), this is a view of the loaded list. A missing key is an empty list.
 
     Raises:
-        TypeError: the key holds something else than a list.
+        TypeError: the value of the key is not a list.
     """
 
     def __init__(self, space: KeySpace, key: bytes) -> None:
@@ -45,7 +45,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
         return self._space._worktree
 
     def _live(self) -> list[Any] | None:
-        """The list itself if it is loaded."""
+        """The loaded list, or None."""
         worktree = self._worktree
         found = worktree.loaded_list(self._key)
         return None if found is None and not worktree.is_live(self._key) else _as_list(found)
@@ -97,7 +97,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
                 yield value
                 index += 1
                 if self._version() != version:
-                    break  # elements were put in or removed meanwhile: as the iterator of a list, it goes on by index
+                    break  # elements were inserted or removed: continue by index, as the iterator of a list does
 
     def __reversed__(self) -> Iterator[Any]:
         index = len(self)
@@ -112,12 +112,12 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
 
     @locked
     def _batch(self, start: int, end: int) -> tuple[list[Any], object]:
-        """The elements [start, end), as far as they are there, and the version of the list."""
+        """The elements [start, end), as far as they exist, and the version of the list."""
         return self._read(range(start, min(end, len(self)))), self._version()
 
     @locked
     def _version(self) -> object:
-        """Differs from an earlier one if elements may have been put in or removed since."""
+        """A value that changes if elements may have been inserted or removed."""
         return self._worktree.lists.version(self._key) if self._live() is None else object()
 
     # Writing
@@ -127,7 +127,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
     @overload
     def __setitem__(self, index: slice, value: Iterable[Any]) -> None: ...
     def __setitem__(self, index: int | slice, value: Any) -> None:
-        """Put a value in the place of another, or the elements of an iterable in the place of those of a slice."""
+        """Replace an element, or the elements of a slice by those of an iterable."""
         if isinstance(index, slice):
             try:
                 value = list(value)
@@ -175,7 +175,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
             self._replace([(at, at + 1, []) for at in (picked if picked.step > 0 else picked[::-1])])
 
     def _on_loaded(self, live: list[Any], change: Callable[..., Any], *arguments: Any) -> Any:
-        """Change the list, which is loaded."""
+        """Change the loaded list."""
         return change(live, *arguments)
 
     def _replace(self, replacements: list[tuple[int, int, list[Any]]]) -> None:
@@ -185,7 +185,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
 
     @locked
     def insert(self, index: int, value: Any) -> None:
-        """Put a value in front of the element at an index. A key that is not there becomes a list."""
+        """Insert a value before the element at an index. A missing key becomes a list."""
         live = self._live()
         if live is not None:
             self._on_loaded(live, list.insert, index, value)
@@ -195,11 +195,11 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
         self._replace([(at, at, [value])])
 
     def append(self, value: Any) -> None:
-        """Put a value at the end. A key that is not there becomes a list."""
+        """Append a value. A missing key becomes a list."""
         self._extend([value])
 
     def extend(self, values: Iterable[Any]) -> None:
-        """Put values at the end, all of them or none. A key that is not there becomes a list."""
+        """Append values, all of them or none. A missing key becomes a list."""
         self._extend(list(values))
 
     @locked
@@ -254,7 +254,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
             loaded.sort(key=key, reverse=reverse)
 
     def _load(self) -> list[Any] | None:
-        """The list, loaded from now on; None if the key is not there."""
+        """Load the list. Returns None if the key does not exist."""
         self._live()
         return _as_list(self._worktree.get(self._key)) if self._key in self._worktree else None
 
@@ -270,7 +270,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
 
 
 class LiveSequence(StateSequence):
-    """The same over a ``Live`` state, whose lists are always loaded."""
+    """A ``StateSequence`` over a ``Live`` state, whose lists are always loaded."""
 
     def __init__(self, state: Live, key: str) -> None:
         self._state = state

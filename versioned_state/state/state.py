@@ -1,4 +1,4 @@
-"""``State``: what every kind of state shares, and how a path is followed in live values. Layer: state."""
+"""``State``, the base of every kind of state; and following a path in live values. Layer: state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KEYS_COMPARED: Final = 1000
 
 
 def locked(method: F) -> F:
-    """A method of a state: one call at a time, and none after ``close()``."""
+    """Make a method of a state run one call at a time, and raise after ``close()``."""
 
     @wraps(method)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -46,7 +46,7 @@ def locked(method: F) -> F:
                 return method(self, *args, **kwargs)
             except BaseException:
                 with suppress(StateError):
-                    self._check_open()  # an interrupted call is ended before its exception goes on
+                    self._check_open()  # completes the interrupted call before its exception propagates
                 raise
 
     return cast("F", wrapper)
@@ -94,9 +94,9 @@ class State(MutableMapping[str, Any]):
 
     @abstractmethod
     def release(self, key: str) -> bool:
-        """Let go of a loaded value that has not changed, and of the cost of comparing it. Returns whether nothing is held any more.
+        """Stop tracking a loaded value that has not changed, which also saves comparing it. Returns whether the key is no longer loaded.
 
-        The state no longer sees changes through references to the value that somebody still holds.
+        The state no longer sees changes that are made through remaining references to the value.
         """
 
     def __iter__(self) -> Iterator[str]:
@@ -110,7 +110,7 @@ class State(MutableMapping[str, Any]):
             UnknownPathError: nothing is there.
         """
         if self._lock.is_leased_here:
-            return value_at(self, as_path(path))  # what is loaded is read beside the call that is under way
+            return value_at(self, as_path(path))  # a loaded value can be read during the call that is under way
         return self._at(as_path(path))
 
     @locked
@@ -145,7 +145,7 @@ class State(MutableMapping[str, Any]):
 
     @locked
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The value of a key, which is set to the default if the key is not there."""
+        """The value of a key. Sets it to the default if the key does not exist."""
         if key in self:
             return self[key]
         self[key] = default
@@ -177,7 +177,7 @@ class State(MutableMapping[str, Any]):
         return table(repr(self)[1:-1], ("key", "value"), self._previews(ROWS + 1))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # A subclass of the caller's may have attributes of its own; on ours an assignment would be kept nowhere, and lost.
+        # A user's subclass may have attributes. On the library's own classes an assignment would be lost silently.
         if name[:1] != "_" and type(self).__module__.startswith("versioned_state.") and not hasattr(type(self), name):
             raise AttributeError(f"a state keeps values under keys: write state[{name!r}] = ...", name=name, obj=self)
         super().__setattr__(name, value)
@@ -196,7 +196,7 @@ class State(MutableMapping[str, Any]):
 
 
 def value_at(state: State, path: StatePath) -> Any:
-    """The live value at a path. Raises ``UnknownPathError``, which names the part of the path that is not there."""
+    """The live value at a path. Raises ``UnknownPathError``, which names the missing part of the path."""
     value: Any = state
     for count, step in enumerate(path.steps, 1):
         try:
@@ -241,7 +241,7 @@ def _near_hint(value: State | dict[Any, Any], key: Any) -> str:
 
 
 def _fields_hint(value: Any, fields: dict[Any, Any]) -> str:
-    """The fields that an instance has, for an error about one that it has not."""
+    """The fields of an instance, for an error about a missing field."""
     name = value.name.rpartition(":")[2] if type(value) is Tagged else type(value).__name__
     shown = [str(field) for field in islice(fields, _FIELDS_SHOWN)]
     more = ["…"] if len(fields) > _FIELDS_SHOWN else []
@@ -249,7 +249,7 @@ def _fields_hint(value: Any, fields: dict[Any, Any]) -> str:
 
 
 def length_hint(value: list[Any] | tuple[Any, ...] | deque[Any]) -> str:
-    """How long a list is, for an error about an index that is not there."""
+    """The length of a list, for an error about a missing index."""
     return f"the {type(value).__name__} has {len(value)} element{'' if len(value) == 1 else 's'}"
 
 

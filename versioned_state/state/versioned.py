@@ -107,8 +107,8 @@ class Versioned(BranchOperations):
         self._unfinished = self._handle.unfinished
         self._hooks = self._handle.hooks.all
         self._transactions = Transactions(self._handle, self._lock, ref(self))
-        self._own_store: KVStore | None = None  # closed with the handle; see open()
-        self._is_kept = store is not None  # a Memory of the handle's own ends with it, committed or not
+        self._own_store: KVStore | None = None  # a store that is closed with the handle; see open()
+        self._is_kept = store is not None  # a default Memory ends with the handle, with all commits
         self._closed = False
 
     @property
@@ -134,7 +134,7 @@ class Versioned(BranchOperations):
 
     @property
     def _held_bytes(self) -> int:
-        """Bytes of memory that the handle takes, about, besides live values and what each handle needs."""
+        """Approximate bytes of memory of the handle, without live values and its fixed size."""
         return self._worktree.held_bytes
 
     @property
@@ -159,7 +159,7 @@ class Versioned(BranchOperations):
             self._transactions.drop_abandoned()
 
     def _is_at_rest(self) -> bool:
-        """Whether it is open, and no earlier call has left anything to be ended first."""
+        """Whether the handle is open, and no interrupted call needs to be completed first."""
         unfinished = self._unfinished
         ended = unfinished.question is None and unfinished.move is None and unfinished.edit is None
         return not self._closed and ended and not self._handle.is_in_doubt
@@ -188,8 +188,8 @@ class Versioned(BranchOperations):
         """Commit the changes since the head: all of them or none. Returns the commit, which is the new head.
 
         Without changes it makes no commit and returns the head. If the branch has moved, our changes are merged by path onto its new head,
-        and the live values take in the changes of others; if those are the very same as ours, their commit is returned. Cost: packing the
-        loaded values, and writing the changed parts.
+        and the live values take in the changes of others; if those equal ours, their commit is returned. Cost: packing the loaded values,
+        and writing the changed parts.
 
         Args:
             message: describes the commit; a summary of the changes by default.
@@ -294,7 +294,7 @@ class Versioned(BranchOperations):
         return Transaction(self._transactions, options, self)
 
     def lock(self, *, ttl: float = 30.0, wait: float = 10.0) -> Lock:
-        """A ``with`` block that one holder at a time is in: of all threads, processes and machines that lock this branch of the store.
+        """A ``with`` block for one holder at a time, among all threads, processes and machines that lock this branch of the store.
 
         ::
 
@@ -302,18 +302,19 @@ class Versioned(BranchOperations):
                 state["balance"] -= 10          # the head was taken in, as by refresh()
                 state.commit("pay")             # refused if somebody else has the lock by now
 
-        Writers that take no lock are not kept out; their commits are merged, as ever. The lock of a holder that died is over after ``ttl``
-        seconds, on the same machine at once. A holder that is merely slow may lose it too: then each commit and each move of the branch
-        through this handle raises ``FencedError`` until the block is left, whatever keys it touches. Commits and ``lock.renew()`` let the
-        time begin anew. A block of the same thread and task within the block changes nothing. If the store fails at the end, the lock is
-        over with its time. Cost: three round trips to take it and to refresh, one to release it, and none for a commit.
+        Writers that take no lock are not kept out; their commits are merged as usual. The lock of a holder that died ends after ``ttl``
+        seconds, or at once on the same machine. A holder that is merely slow may lose it too: then each commit and each move of the branch
+        through this handle raises ``FencedError`` until the block is left, whatever keys it touches. Commits and ``lock.renew()`` restart
+        the time. A nested block of the same thread and task changes nothing. If the store fails at the end, the lock ends after ``ttl``
+        seconds.
+        Cost: three round trips to take the lock and to refresh, one to release it, and none for a commit.
 
         Args:
             ttl: seconds without a sign of life after which others may take the lock.
             wait: seconds to wait for it; ``math.inf`` waits for ever.
 
         Raises:
-            LockTimeoutError: also ``TimeoutError``; it was not to be had in that time.
+            LockTimeoutError: also ``TimeoutError``; the lock was not free in that time.
             UnsupportedByStoreError: the store cannot carry the condition (S3).
             TransactionError: a transaction or a task is open on this handle; take the lock around it.
             MergeConflictError: as ``refresh``. Nothing was changed, and the lock is free.
@@ -404,11 +405,11 @@ class Versioned(BranchOperations):
         return state
 
     def close(self) -> None:
-        """Let go of the store and the live values. Idempotent. A ``ResourceWarning`` names uncommitted changes, which are dropped.
+        """Release the store and the live values. Idempotent. A ``ResourceWarning`` names uncommitted changes, which are dropped.
 
-        Who opens a store closes it: a state from ``versioned_state.open()`` closes its store. A store that the caller opened stays open
-        for others, and closes by itself once nobody refers to it. A store that fails, or was closed before, does not keep the state from
-        closing; the warning then names the keys that seem changed without a read.
+        The opener of a store closes it: a state from ``versioned_state.open()`` closes its store. A store that the caller opened stays
+        open, and closes by itself when nothing refers to it. A store that fails, or was closed before, does not keep the state from
+        closing; the warning then names the keys that may have changed.
         """
         self._close(warning=True)
 
@@ -424,7 +425,7 @@ class Versioned(BranchOperations):
             try:
                 if store is not None:
                     store.close()
-            except StorageError as error:  # the store has every commit already, so nothing depends on this
+            except StorageError as error:  # the store has every commit already, so this failure loses nothing
                 failure = error
         if keys:
             self._warn("closed", keys)
@@ -433,7 +434,7 @@ class Versioned(BranchOperations):
 
     def _changed_keys(self) -> list[bytes]:
         with suppress(StateError):
-            self._check_open()  # an interrupted call is ended first, if the store allows
+            self._check_open()  # completes an interrupted call, if the store works
         return self._worktree.changed_keys()
 
     def _warn(self, happened: str, keys: list[bytes]) -> None:
@@ -450,7 +451,7 @@ class Versioned(BranchOperations):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._close(warning=kind is None)  # the exception is loud enough
+        self._close(warning=kind is None)  # the exception makes a warning unnecessary
 
     async def __aenter__(self) -> Self:
         return self
@@ -459,7 +460,7 @@ class Versioned(BranchOperations):
         await self.aio.run(partial(self._close, warning=kind is None))
 
     def __del__(self) -> None:
-        # No call on the store: this may run in any thread, at any time. Values that changed in place are not compared.
+        # Does not call the store, because this may run in any thread, at any time. Does not compare values that may have changed in place.
         if not getattr(self, "_closed", True) and self._is_kept and (keys := self._worktree.touched_keys()):
             self._warn("dropped", keys)
 

@@ -1,4 +1,4 @@
-"""A set of addresses that does not outgrow memory, for walks over a whole store. Layer: repository."""
+"""``AddressSet``: a set of addresses with bounded memory, for walks over a whole store. Layer: repository."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BITS: Final = {role: 1 << index for index, role in enumerate(Role)}
 
 
 class AddressSet:
-    """A set of addresses, each in some roles. Beyond ``in_memory`` addresses it moves to a temporary file.
+    """A set of addresses, each with some roles. Beyond ``in_memory`` addresses it moves to a temporary file.
 
     An address takes about 150 bytes in memory, and 40 in the file, which SQLite removes by itself. Not for two threads at once.
     """
@@ -27,7 +27,7 @@ class AddressSet:
         self._count = 0
 
     def add(self, address: bytes, role: Role | None = None) -> bool:
-        """Add an address in a role; whether it is new there."""
+        """Add an address in a role. Returns whether it is new in that role."""
         bit = 1 if role is None else _BITS[role]
         here = self._here
         known = here.get(address)
@@ -42,7 +42,7 @@ class AddressSet:
         return True
 
     def load(self, address: bytes, roles: int) -> None:
-        """Add an address in the roles that ``items`` gave."""
+        """Add an address with the roles from ``items``."""
         known = self._here.get(address)
         if known is None:
             self._count += not (self._file is not None and self._stored(address))
@@ -51,7 +51,7 @@ class AddressSet:
             self._spill()
 
     def items(self) -> Iterator[tuple[bytes, int]]:
-        """All addresses with their roles, for ``load``. An address may be given twice. Nothing may be added meanwhile."""
+        """All addresses with their roles, for ``load``. An address may occur twice. Nothing may be added meanwhile."""
         if self._file is not None:
             yield from self._file.execute("SELECT address, roles FROM seen")
         yield from self._here.items()
@@ -66,16 +66,16 @@ class AddressSet:
 
     @staticmethod
     def bit(role: Role) -> int:
-        """What stands for a role in a value."""
+        """The bit of a role in a value."""
         return _BITS[role]
 
     def value(self, address: bytes) -> int:
-        """What is kept of an address; 0 if it is not there."""
+        """The value of an address; 0 if the set does not have it."""
         known = self._here.get(address)
         return known if known is not None else self._stored(address) if self._file is not None else 0
 
     def put(self, address: bytes, value: int) -> None:
-        """Replace what is kept of an address, which ``_count`` has."""
+        """Replace the value of an address that ``_count`` includes already."""
         self._here[address] = value
         if len(self._here) > self._in_memory:
             self._spill()

@@ -1,8 +1,8 @@
-"""Commits: what one is, and its bytes. Layer: repository.
+"""``Commit``, and its bytes. Layer: repository.
 
-A commit names the root of a state's tree and the commits it came from. It also holds its height and one jump to an earlier
-ancestor, so that the n-th ancestor is found in O(log n) reads (the skew-binary jump pointers of Myers, 1983), and where the newest
-merge lies, so that a line without one is known to be a line.
+A commit names the root of a state's tree and its parents. It also has its height and one jump to an earlier ancestor, so that the n-th
+ancestor is found in O(log n) reads (the skew-binary jump pointers of Myers, 1983), and the height of the newest merge, so that a line
+without merges is recognised.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Commit:
 
     Attributes:
         address: the address of the commit; ``id`` is the same in 48 hex digits.
-        parent_addresses: the commits it was made from; none for the empty root commit that every store shares. In shallow history,
-            only the parents that were kept. ``parents`` has their ids.
+        parent_addresses: the parents; none for the empty root commit that every store shares. In shallow history, only the parents that
+            were kept. ``parents`` has their ids.
         time: microseconds since 1970, UTC.
-        author: who made it, or None.
-        message: what it is about; a summary of the change if the caller gave none.
+        author: the author, or None.
+        message: the caller's message, or else a summary of the changes.
         generation: 1 more than the greatest of its parents; 0 for the root commit.
         tree: the tree of the state. ``root`` is the address of its top node in hex: equal roots, equal states.
         height: how many first parents lead to the root commit.
@@ -63,7 +63,7 @@ class Commit:
         meta_cell: the stored form of ``meta``, or None.
         tag: the name of the tag that ``commit(tag=)`` made for it, or None. The tag may be gone.
         skipped: paths that ``commit(skip_unserializable=True)`` left out; known to that call only, not stored.
-        shallow: whether ``prune`` ended history here, so that parents it was made from are not among ``parent_addresses``.
+        shallow: whether ``prune`` ended history here, so that some original parents are not among ``parent_addresses``.
         signature: the id of the signing key, then the signature: see ``signing``; None if it is not signed.
     """
 
@@ -111,7 +111,7 @@ class Commit:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The caller's own data: task, session, step. Decoded anew each time, so changing the dict changes no commit."""
+        """The caller's data: task, session, step. Decoded at each access, so changing the dict changes no commit."""
         if self.meta_cell is None:
             return {}
         meta = decode_inline(self.meta_cell)
@@ -119,7 +119,7 @@ class Commit:
 
     @property
     def signed_by(self) -> str | None:
-        """The id of the key that the signature names, 16 hex digits, or None. ``verify`` tells whether it is true."""
+        """The id of the key that the signature names, 16 hex digits, or None. ``verify`` checks the signature."""
         return None if self.signature is None else self.signature[:KEY_ID_SIZE].hex()
 
     @property
@@ -136,7 +136,7 @@ class Commit:
             return ""
         try:
             return f", meta: {', '.join(map(str, self.meta))}"
-        except StateError:  # a repr, which a debugger or a traceback asks for, does not raise
+        except StateError:  # a repr must not raise in a debugger or a traceback
             return ", meta: damaged"
 
     def _repr_html_(self) -> str:
@@ -176,7 +176,7 @@ def new_commit(
 
     Args:
         tag: the name of the tag that is made with it.
-        sign: gives the signature field for the raw bytes of the unsigned commit.
+        sign: returns the signature field for the raw bytes of the unsigned commit.
 
     Raises:
         LimitExceededError: a text is longer than ``MAX_TEXT``.
@@ -208,7 +208,7 @@ def _check_length(what: str, text: str) -> None:
 
 
 def with_address(commit: Commit) -> tuple[Commit, bytes]:
-    """A commit of these fields at the address that they give it, without a signature, and its raw bytes, kind first."""
+    """The commit with these fields, its own address and no signature; and its raw bytes, kind first."""
     c = commit
     place = (c.generation, c.tree, c.height, c.merge_height, c.jump_address)
     raw = _write((c.parent_addresses, c.time, c.author, c.message, *place, c.meta_cell, c.tag))
@@ -244,7 +244,7 @@ def _write(stored: _Fields) -> bytes:
 def unsigned(raw: bytes) -> bytes:
     """The raw bytes that were signed, from the stored bytes of a signed commit: the same without the signature.
 
-    They are taken from the stored bytes, not written again, so a signature does not verify on a commit that was written in another way.
+    They are cut out of the stored bytes, not written again, so a signature does not verify for a commit with another encoding.
     """
     return raw[:1] + _UNSIGNED[raw[1:2]] + raw[2 : -len(_SIGNATURE_HEADER) - SIGNATURE_SIZE]
 

@@ -1,6 +1,6 @@
 """Walks over the graph of commits: ancestors, log order, merge bases. Layer: repository.
 
-They take a function that reads a commit. It gives shallow commits the parents that were kept, so every walk ends there.
+They take a function that reads a commit. It returns shallow commits with only the parents that were kept, so every walk ends there.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def jump_of(parent: Commit, read: Read) -> Address:
         jump = parent.jump_address or read(parent.address).jump_address
         return (jump and read(jump).jump_address) or parent.address
     except MissingObjectError:
-        # Below a shallow commit commits may be gone. A shorter jump still leads to an ancestor.
+        # Below a shallow commit, commits may be gone. A shorter jump still leads to an ancestor.
         return parent.address
 
 
 def parents_of(commit: Commit, read: Read) -> list[Commit]:
     """The parents of a commit that history still has. Cost: one read each.
 
-    Every walk asks here, because another process may have pruned and collected the parents after the commit was read.
+    Every walk calls this, because another process may have pruned and collected the parents after the commit was read.
     """
     try:
         return [read(address) for address in commit.parent_addresses]
@@ -136,9 +136,9 @@ def walk(
     order: Callable[[Commit], tuple[int, ...]] = lambda commit: (-commit.generation, -commit.time),
     first_parent: bool = False,
 ) -> Iterator[Commit]:
-    """Commits and all their ancestors, each once: always the least in ``order`` of those with a child that was given. Cost: one read each.
+    """Commits and all their ancestors, each once: always the least in ``order`` of the commits reached so far. Cost: one read each.
 
-    The default order gives children before parents, and among the others newer commits first.
+    The default order has children before parents, and otherwise newer commits first.
 
     Args:
         first_parent: follow only the first parent of each.
@@ -168,10 +168,11 @@ def first_parents(commit: Commit, read: Read) -> Iterator[Commit]:
 def is_ancestor(old: Commit, new: Commit, read: Read, *, seen: set[Address] | None = None) -> bool:
     """Whether ``old`` is ``new`` or an ancestor of it.
 
-    Cost: O(log n) reads if first parents lead there, or nowhere else; else so many for each merge of a greater generation, and its parents.
+    Cost: O(log n) reads if first parents lead there, or there are no merges in between; else as many for each merge of a greater
+        generation.
 
     Args:
-        seen: the merges that are known not to lead there, for many calls with the same ``old``.
+        seen: the merges that are known not to lead to ``old``, for many calls with the same ``old``.
     """
     seen = set() if seen is None else seen
     pending = [(new, True)]
@@ -179,7 +180,7 @@ def is_ancestor(old: Commit, new: Commit, read: Read, *, seen: set[Address] | No
         commit, is_new_line = pending.pop()
         if is_new_line and old.height <= commit.height and descend(commit, old.height, read) == old:
             return True
-        # What leads to a commit beside its line of first parents was merged into that line.
+        # Other paths to a commit than its line of first parents were merged into that line.
         merge = descend(commit, commit.merge_height, read) if commit.merge_height else None
         if merge is not None and merge.address not in seen and merge.generation > old.generation:
             seen.add(merge.address)
@@ -206,9 +207,9 @@ def only_in(head: Commit, others: Iterable[Commit], read: Read, *, first_parent:
 
 
 def _only_fork(a: Commit, b: Commit, read: Read) -> Commit | None:
-    """The one best common ancestor of two lines without merges since they parted; None if that takes a walk. Cost: O(log n) reads.
+    """The one best common ancestor of two lines without merges since they diverged; None if only a walk can tell. Cost: O(log n) reads.
 
-    Nothing but the fork and its ancestors leads to both, because nothing else was merged into either line.
+    Only the fork and its ancestors are common, because no commit was merged into either line.
     """
     fork = _fork(a, b, read)
     return fork if fork is not None and (fork in (a, b) or max(a.merge_height, b.merge_height) <= fork.height) else None
@@ -226,7 +227,7 @@ def _first_parents_of(commits: Iterable[Commit], head: Commit) -> Iterator[Commi
 
 
 def ahead_behind(heads: Sequence[Commit], base: Commit, read: Read) -> list[tuple[int, int]]:
-    """For each head, how many commits lead to it and not to the base, and the other way round, without the empty root commit.
+    """For each head, the number of commits that lead to it and not to the base, and vice versa, without the empty root commit.
 
     Cost: reads each commit that does not lead to all of them, once, however many heads there are.
     """
@@ -278,8 +279,8 @@ def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
     for each commit above the base.
 
     Raises:
-        UnknownRevisionError: history was pruned and has no common ancestor any more. The empty root commit would not do as the base of a
-            merge: values that one side deleted long ago would come back as additions of the other.
+        UnknownRevisionError: history was pruned and no longer has a common ancestor. The empty root commit cannot be the base of a merge:
+            values that one side deleted long ago would come back as additions of the other side.
     """
     base = find_merge_base(a, b, read)
     if base is None:
@@ -290,7 +291,7 @@ def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
 
 
 def find_merge_base(a: Commit, b: Commit, read: Read) -> Commit | None:
-    """``merge_base``, or None if history has no common ancestor any more."""
+    """``merge_base``, or None if history no longer has a common ancestor."""
     return next(iter_merge_bases(a, b, read), None)
 
 

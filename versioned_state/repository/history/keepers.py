@@ -1,7 +1,7 @@
-"""Keepers: for each marked object, the one ref that leads to it, or the smallest group of refs that has all that do. Layer: repository.
+"""Keepers: for each marked object, the only ref that leads to it, or the smallest group that has all such refs. Layer: repository.
 
-A ref is known by its kind and name, ``branch/alice/1``. The refs whose names begin alike form a group, ``branch/alice/``, so that all
-sessions of one user are one; all refs of a store are the last group, whose name is empty.
+A ref is identified by its kind and name, ``branch/alice/1``. The refs whose names begin alike form a group, ``branch/alice/``: all sessions
+of one user, for example. All refs of a store form the largest group, whose name is empty.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Keepers:
         return number
 
     def joined(self, first: int, second: int) -> int:
-        """The smallest group that has both."""
+        """The smallest group that contains both."""
         while first != second:
             if self._depth[first] >= self._depth[second]:
                 first = self._above[first]
@@ -78,11 +78,11 @@ class KeeperSet(AddressSet):
         self.keepers = Keepers()
 
     def reach(self, address: bytes, role: Role, keeper: int) -> int | None:
-        """Note that a keeper leads to an object in a role.
+        """Record that a keeper leads to an object in a role.
 
-        Returns the keeper for which the references of the object are to be followed; None if they were, or will be, for that keeper or a
-        group that has it. So an object is followed again whenever its keeper becomes a greater group, and in the end every ref that leads
-        to an object is its keeper, or in it: that is so where a walk begins, and goes on from each object to those that it refers to.
+        Returns the keeper for which the references of the object must be followed; None if they were, or will be, for that keeper or a
+        group that contains it. So an object is followed again whenever its keeper becomes a larger group. In the end every ref that leads
+        to an object is its keeper or in its keeper: this holds at the start of a walk, and passes from each object to its references.
         """
         bit = self.bit(role)
         known = self.value(address)
@@ -97,7 +97,7 @@ class KeeperSet(AddressSet):
         return keeper
 
     def load(self, address: bytes, roles: int) -> None:
-        """Take in a value that ``items`` gave; the last one of an address counts."""
+        """Load a value from ``items``; the last value of an address counts."""
         self._count += not self.value(address)
         self.put(address, roles)
 

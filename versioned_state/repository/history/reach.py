@@ -1,7 +1,7 @@
 """References between objects, and walks over everything that is reachable. Nothing is unpickled. Layer: repository.
 
-A *reference* is an address and a *role*: the kind of object that a reader must find there. Gc, fsck and others follow references without
-looking at values; only this module knows which objects a tree needs.
+A *reference* is an address and a *role*: the kind of object that a reader expects there. Gc, fsck and others follow references without
+reading values; only this module knows which objects a tree needs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ UNREAD: Final = frozenset({Role.CHUNK, Role.SEGMENT})
 
 
 class Reference(NamedTuple):
-    """An address, and what the object there is expected to be.
+    """An address, and the expected properties of the object there.
 
     An inner node or a cell may state the ``level``, the ``size`` (elements or bytes), the first ``key`` and the ``end``, a key that all
     keys come before; None if it does not. ``code`` is that of the cell whose tree the object belongs to: the elements of a set and the
@@ -170,10 +170,10 @@ def _of_inner(shape: Shape, node: Node, code: int | None = None) -> list[Referen
 
 
 def _of_cells(data: bytes | memoryview, *, thoroughly: bool = False) -> list[Reference]:
-    """The references in packed cells, however deep. Extensions are taken one after the other, so that no depth of theirs is too deep.
+    """The references in packed cells at any depth. Nested extensions are processed in a loop, so their depth is not limited.
 
     Args:
-        thoroughly: read also the values that refer to nothing, for their errors.
+        thoroughly: also read the values without references, to find errors in them.
     """
     found: list[Reference] = []
     pending: list[tuple[int, bytes]] = []
@@ -188,7 +188,7 @@ def _of_cells(data: bytes | memoryview, *, thoroughly: bool = False) -> list[Ref
     while pending:
         code, payload = pending.pop()
         if code in RAW_READERS:
-            if thoroughly and code != Code.ZONEINFO:  # which zones there are is this machine's affair
+            if thoroughly and code != Code.ZONEINFO:  # the known time zones depend on the machine
                 RAW_READERS[code](payload)
             continue
         if code not in _KNOWN:
@@ -210,7 +210,7 @@ _KNOWN: Final = frozenset(Code)
 
 
 def _shape_of(code: int) -> Shape:
-    """What the tree of this code is."""
+    """The shape of the tree for this code."""
     if code == Code.DICT_TREE:
         return Shape.MAP
     return Shape.BLOB if code >= Code.TEXT else Shape.SEQUENCE
@@ -227,18 +227,19 @@ def walk(
     unread: Callable[[Reference], None] = lambda _: None,
     pending: list[Reference] | None = None,
 ) -> Iterator[tuple[Reference, bytes]]:
-    """Every reachable object with its raw bytes, each once. Segments are added to ``seen``, and not given: their leaf has their bytes.
+    """Every reachable object with its raw bytes, each once. Segments are added to ``seen`` and not returned: their leaf has their bytes.
 
-    Objects in ``seen`` are not walked again, and every object found is added to it. At most ``BATCH`` objects are read at once, the last
-    found first, which keeps the list of objects still to read short. Jumps of commits are followed too, so a long line of commits is read
-    in a few batches instead of one by one.
+    Objects in ``seen`` are not walked again, and every object that is found is added to it. At most ``BATCH`` objects are read at once, the
+    last found first, which keeps the list of pending objects short. Jumps of commits are followed too, so a long line of commits is read in
+    a few batches instead of one by one.
 
     Args:
         shallow: where history ends: pruned parents are not followed.
-        expired: log entries older than this, in microseconds, are given, but their references are not followed.
-        chunks: whether to read and give chunks. They are added to ``seen`` in any case.
+        expired: log entries older than this, in microseconds, are returned, but their references are not followed.
+        chunks: whether to read and return chunks. They are always added to ``seen``.
         unread: called with each chunk that is not read.
-        pending: references in ``seen`` that are still to be read. If the reader raises, they are all those, so that a walk can go on.
+        pending: references in ``seen`` that are still to be read. If the reader raises, this has all of them, so that the walk can
+            continue.
 
     Raises:
         MissingObjectError, CorruptObjectError: the walk cannot go on.
@@ -264,14 +265,14 @@ def walk(
 
 
 def segments_of(raw: bytes) -> list[Address]:
-    """The segments that an object was read from. They are objects too, and it needs them."""
+    """The segments that an object was read from. They are objects that it needs too."""
     return [address for address, _ in raw.segments] if isinstance(raw, Segmented) else []
 
 
 def followed(reference: Reference, raw: bytes, *, shallow: Shallow = _WHOLE, expired: int | None = None) -> list[Reference]:
     """The references that a walk follows from an object, as history is now, and the jump of a commit. Raises as ``references``.
 
-    Gc and reclaiming ask here, and nowhere else, which other objects an object needs.
+    Gc and reclaiming must use only this function to find the objects that an object needs.
     """
     address, role = reference.address, reference.role
     if role is Role.COMMIT:
@@ -286,8 +287,8 @@ def followed(reference: Reference, raw: bytes, *, shallow: Shallow = _WHOLE, exp
 def iter_new(reader: Reader, old: Iterable[Reference], new: Iterable[Reference]) -> Iterator[tuple[Reference, bytes]]:
     """The objects that are reachable from ``new`` and not from ``old``, with their raw bytes. Cost: reads about the difference.
 
-    Both sides are walked level by level, each level in one read, without the objects that both name. An equal part may be walked all the
-    same if it is at another level on the two sides. Parents of commits are not followed.
+    Both sides are walked level by level, each level in one read, without the objects that both name. An equal part is walked nevertheless
+    if it is at different levels on the two sides. Parents of commits are not followed.
 
     Raises:
         MissingObjectError, CorruptObjectError: an object of either side cannot be read.

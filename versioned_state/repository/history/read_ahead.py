@@ -1,7 +1,7 @@
 """``ReadAhead``: the commits of a line of first parents, read many at a time. Layer: repository.
 
 A walk learns the address of a parent from the child, so it would read one commit at a time. But each commit also names an earlier one (its
-jump, see ``graph``): the line between them is read from both, and their jumps part it again. So n commits take O(log n) calls of the store.
+jump, see ``graph``), so a line can be read from both ends, and their jumps divide it again. So n commits take O(log n) calls of the store.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REMEMBERED: Final = 1024
 
 
 class ReadAhead:
-    """Gives the parents of commits to one walk from children to parents. Not for two threads at once."""
+    """Returns the parents of commits for one walk from children to parents. Not for two threads at once."""
 
     def __init__(self, commits: CommitReader) -> None:
         self._commits = commits
@@ -29,14 +29,14 @@ class ReadAhead:
         self._requested: set[Address] = set()
 
     def parents_of(self, commit: Commit) -> list[Commit]:
-        """``graph.parents_of``. Cost: O(log n) calls for n commits of a line. At most as many more commits are read as were asked for."""
+        """``graph.parents_of``. Cost: O(log n) calls for n commits of a line. Reads at most twice as many commits as were requested."""
         if commit.parent_addresses and commit.parent_addresses[0] not in self._requested:
             self._read_line(commit)
             self._size = min(self._size * 2, _MOST)
         return graph.parents_of(commit, self._commits.read)
 
     def _read_line(self, commit: Commit) -> None:
-        """Have the commits below this one in the cache, as far as ``_size``."""
+        """Read the next ``_size`` commits below this one into the cache."""
         low = commit.height - self._size
         if len(self._requested) > _REMEMBERED:
             self._requested.clear()

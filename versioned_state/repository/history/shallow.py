@@ -1,8 +1,8 @@
 """Shallow history: the commits at which ``prune`` ended it, as git's ``shallow`` file lists them. Layer: repository.
 
-Every commit is read through this record (``graft``): a shallow commit has only the parents that were kept, and a jump that could pass
-one is hidden. So a walk along ``parents`` and ``jump`` stops there by itself. The record is read when a repository is opened, with its
-pages: a prune adds to the record, and a record that is full becomes a page.
+Every commit is read through this record (``graft``): a shallow commit has only the parents that were kept, and a jump that could pass a
+shallow commit is hidden. So a walk along ``parents`` and ``jump`` stops there. The record and its pages are read when a repository is
+opened. A prune adds to the record; a full record becomes a page.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Shallow(Mapping[bytes, ShallowCommit]):
 
     Attributes:
         stored: the bytes of the record, None if there is no record.
-        own: those that are in the record itself, which come before those of its pages.
-        pages: the names of its pages, and ``paged`` the content of all.
+        own: the shallow commits in the record itself, which take precedence over those of its pages.
+        pages: the names of its pages; ``paged`` has the content of all pages.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Shallow(Mapping[bytes, ShallowCommit]):
         return len(self.own.keys() | self.paged.keys()) if self.paged else len(self.own)
 
     def graft(self, commit: Commit) -> Commit:
-        """The commit as history reads now. Cost: a lookup; nothing if no commit is shallow.
+        """The commit as history is now. Cost: a lookup; nothing if no commit is shallow.
 
         A jump past the height of any shallow commit is hidden, even if that commit lies on another line: only a walk could tell. The
         walk then follows parents, for at most as many steps as there are such heights.
@@ -109,7 +109,7 @@ class Shallow(Mapping[bytes, ShallowCommit]):
 
 
 def with_cuts(shallow: Shallow, made: Mapping[bytes, ShallowCommit]) -> dict[str, bytes]:
-    """The records to put so that some commits become shallow too: the record, and now and then a page. Cost: that of what is made.
+    """The records that make some commits shallow too: the record, and sometimes a page. Cost: the new shallow commits.
 
     A page is named by its content, so it may be put before the record that names it.
     """
@@ -123,7 +123,7 @@ def with_cuts(shallow: Shallow, made: Mapping[bytes, ShallowCommit]) -> dict[str
 
 
 def all_cuts(commits: Mapping[bytes, ShallowCommit]) -> dict[str, bytes]:
-    """The records to put so that these are the shallow commits."""
+    """The records for exactly these shallow commits."""
     found: dict[str, bytes] = {}
     pages = []
     ordered = sorted(commits)

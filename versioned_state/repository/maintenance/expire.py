@@ -1,7 +1,7 @@
-"""Expiry: branches with a time to live are deleted once nobody has changed them for so long. Layer: repository.
+"""Expiry: deletes branches that have not changed for their time to live. Layer: repository.
 
-The record of a branch has its time to live, and its end is that long after the last change; so a commit renews it for nothing. An index has
-branches by their end. A place in it may be too early, since commits do not move it, and never too late.
+The record of a branch has its time to live. The branch ends that long after its last change, so a commit renews it at no cost. An index has
+the branches by their end. A place in the index may be too early, because commits do not move it, but never too late.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PAGE: Final = 256
 
 
 class _RenewedError(Exception):
-    """The branch has been changed, so that it does not end yet."""
+    """The branch has changed, so it does not end yet."""
 
 
 def expire(database: Database, branches: Branches) -> list[str]:
@@ -44,7 +44,7 @@ def expire(database: Database, branches: Branches) -> list[str]:
 
 
 def _due(database: Database, now: int) -> Iterator[str]:
-    """The branches that may be over; on a store without an index, all that ever end."""
+    """The branches that may have expired; on a store without an index, all branches with a time to live."""
     if not database.fence.enabled:
         yield from (ref.name for ref in iter_refs(database.store, "branch") if ref.ttl)
         return
@@ -61,7 +61,7 @@ def _due(database: Database, now: int) -> Iterator[str]:
 
 
 def _put_off(database: Database, ref: Ref, end: int) -> None:
-    """Move a branch to its end in the index, unless somebody moves the branch at this moment."""
+    """Move a branch to its end in the index, unless another writer moves the branch at this moment."""
     if not ref.due:
         return
     after = rewritten(replace(ref, due=end + YEAR_ONE), ref.head, ref.log)
@@ -70,7 +70,7 @@ def _put_off(database: Database, ref: Ref, end: int) -> None:
 
 
 def expire_branch(branches: Branches, name: str, now: int) -> bool:
-    """Delete a branch whose time to live is over; whether this was done. It was not if the branch has been renewed, or is gone."""
+    """Delete a branch whose time to live is over. Returns False if the branch has been renewed, or is gone."""
 
     def check(ref: Ref, head: Commit) -> None:
         if not ref.ttl or ref.changed(head) + ref.ttl > now:

@@ -1,4 +1,4 @@
-"""Fsck: every object, ref and record of a store is checked, and that every reachable object is there and in its place. Layer: repository.
+"""Fsck: checks every object, ref and record of a store, and that every reachable object exists in its place. Layer: repository.
 
 It reads each object once, unpickles nothing and writes nothing. Damage is reported, never raised.
 """
@@ -94,7 +94,7 @@ def check(store: KVStore, *, progress: Callable[[int, int | None], None] | None 
 
 
 class _Step(NamedTuple):
-    """A reference to follow, what it was found in, and the commit whose content it belongs to."""
+    """A reference to follow, the object or ref that has it, and the commit whose content it belongs to."""
 
     reference: Reference
     named_by: str
@@ -242,7 +242,7 @@ class _Check:
             except (*DAMAGE, LimitExceededError) as error:
                 self._find("corrupt", what, key, str(error))
             except StateError:
-                pass  # the result is of a type that this machine does not know: no damage
+                pass  # the result has a type that is not known on this machine, which is not damage
 
     # What is reachable
 
@@ -304,7 +304,7 @@ class _Check:
                 at = step
                 if isinstance(error, MissingObjectError | CorruptObjectError) and error.id not in ("", address.hex()):
                     segment = Address(bytes.fromhex(error.id))
-                    if not self._seen.add(segment, Role.SEGMENT):  # another version of the leaf has it too
+                    if not self._seen.add(segment, Role.SEGMENT):  # another version of the leaf has the segment too
                         continue
                     at = _Step(Reference(segment, Role.SEGMENT), address.hex(), step.commit)
                 if isinstance(error, MissingObjectError):
@@ -316,7 +316,7 @@ class _Check:
         return raws
 
     def _check_place(self, step: _Step, raw: bytes) -> None:
-        """Raise ``CorruptObjectError`` if an object is not what the reference to it says, or does not fit together."""
+        """Raise ``CorruptObjectError`` if an object does not match the reference to it, or is inconsistent."""
         address, role, level, size, first, end, code = step.reference
         if role is Role.COMMIT:
             commit = read_commit(address, raw)
@@ -355,7 +355,7 @@ class _Check:
             reason = error.reason if isinstance(error, CorruptObjectError) else str(error)
             raise CorruptObjectError(address.hex(), f"a value in it cannot be read: {reason}") from error
         except StateError:
-            pass  # a type or a time zone that this machine does not know: no damage
+            pass  # a type or a time zone that is not known on this machine, which is not damage
 
     # The place of commits in history
 

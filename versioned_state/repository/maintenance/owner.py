@@ -1,7 +1,7 @@
-"""Owners: which process does a piece of work, so that another process can tell whether it still does. Layer: repository.
+"""Owners: the process that does a piece of work, so that another process can tell whether it still does. Layer: repository.
 
 The id of an owner is 28 bytes: a random number, the machine (its boot, and its namespace of process ids), the process id, and the time at
-which the process started, since systems use process ids again.
+which the process started, since systems reuse process ids.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prune: ends the history of branches, so that older commits become garbage. Layer: repository.
+"""``prune``: ends the history of branches, so that older commits become garbage. Layer: repository.
 
 Ids never change. Nothing is deleted here: a record names the commits at which history ends (``history/shallow``), and ``gc`` deletes the
 commits that nothing reaches any more::
@@ -59,9 +59,9 @@ class PruneReport:
     """The result of a prune, or of a dry run.
 
     Attributes:
-        branches: the branches that were pruned; not one whose older commits all stay for the sake of others.
+        branches: the branches that were pruned, without those whose older commits all stay because of other refs.
         kept: commits that the pruned branches still reach.
-        removed: commits that nothing reaches any more: garbage for ``gc``.
+        removed: commits that are no longer reachable: garbage for ``gc``.
         dry_run: whether nothing was changed.
         collected: the report of gc, if it was asked for.
     """
@@ -150,7 +150,7 @@ def prune(
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The retention that was asked for; times in microseconds."""
+    """The requested retention; times in microseconds."""
 
     keep_last: int
     since: int | None
@@ -329,7 +329,7 @@ def logged_commits(database: Database, ref: Ref, *, since: int | None = None) ->
     while log is not None:
         try:
             entry = read_entry(log, database.objects.read(log))
-        except MissingObjectError:  # it had expired, and was collected
+        except MissingObjectError:  # the entry had expired, and was collected
             return
         if since is not None and entry.time < since:
             return

@@ -1,4 +1,4 @@
-"""The part of a commit that is done before its task waits: the changes are staged as they are when it is called. Layer: state."""
+"""The first part of an awaited commit: its changes are staged when it is called, before its task waits. Layer: state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 def stage_ahead(state: Versioned, lenient: bool) -> None:  # noqa: FBT001 - for functools.partial
     """Stage the changes of a state for its next commit, on the thread of its caller.
 
-    If that takes the store, another thread, or the end of an interrupted call, or a value cannot be stored, nothing is done here: the
-    commit does it, and holds its caller meanwhile.
+    Does nothing if this would have to wait for the store, for another thread or for an interrupted call, or if a value cannot be stored.
+    The commit then stages the changes itself, and holds its caller meanwhile.
     """
     caller = current_caller()
     assert caller is not None, "a background call is about to begin"
     lock = state._lock
-    if lock.is_free:  # a statement that enters it without waiting could be interrupted before it knows that it has
+    if lock.is_free:  # not acquire(blocking=False): an interrupt could come before its result is known
         with lock:
             return _stage_ahead(state, caller, lenient=lenient)
     return None

@@ -1,6 +1,6 @@
 """``AsyncBlock``: an ``async with`` block that notices if an interrupt keeps its end from running. Layer: state.
 
-The statement alone holds the callable that ends the block, as with ``Block``: the frames that a traceback keeps do not.
+As with ``Block``, only the statement refers to the callable that ends the block; the frames in a traceback do not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ End = Callable[[type[BaseException] | None, BaseException | None], Coroutine[Any
 
 
 class _Held:
-    """Held by whoever is to end a block."""
+    """Kept alive by the callable that ends a block."""
 
 
 class _Exit:
@@ -42,8 +42,8 @@ class AsyncBlock:
     """An ``async with`` block.
 
     Attributes:
-        ends: ends the block that was entered last.
-        reference: dead once the block can no longer end; None if that is not known.
+        ends: the function that ends the block that was entered last.
+        reference: dead as soon as the block can no longer end; None if that is not known.
     """
 
     __aexit__ = _Exit()

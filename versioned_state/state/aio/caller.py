@@ -1,8 +1,8 @@
 """The caller of a background thread, and the lock of a handle's calls. Layer: state.
 
-A call of ``state.aio`` works on a background thread while the tasks of its event loop go on. Before it compares or changes live values,
-it *holds* its caller: the event loop stands still until the call lets go of it. A synchronous call has no caller to hold, since whoever
-made it waits for it. Nothing here loads asyncio.
+A call of ``state.aio`` runs on a background thread while the tasks of its event loop continue. Before it compares or changes live values,
+it *holds* its caller: the event loop stops until the call releases it. A synchronous call need not hold its caller, which waits for it
+anyway. This module does not load asyncio.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _TRIES: Final = 3
 
 
 class StoreNeeded(BaseException):
-    """A step that must not wait for the store needs an object that is not in memory. Only ``run_still`` catches it."""
+    """A step that must not wait for the store needs an object that is not in memory. Only ``run_still`` catches this."""
 
 
 class Caller:
-    """The task for which a thread works. This one stands still all the time: it is on the thread itself.
+    """The task for which a thread works. An instance of this class is on the thread itself, so it is always held.
 
     Attributes:
-        owner: the thread and the task of the caller; what is done here, it does.
-        objects: each object that the call has read through its handle, until the call ends.
-        is_sealed: another object must not be read now.
-        is_cold: the next step that stands still is known to need objects that are not in memory.
+        owner: the thread and the task of the caller, which count as those of the work here.
+        objects: the objects that the call has read through its handle, until the call ends.
+        is_sealed: whether reading another object is forbidden now.
+        is_cold: whether the next step that holds the caller is known to need objects that are not in memory.
     """
 
     def __init__(self, owner: tuple[int, object]) -> None:
@@ -52,7 +52,7 @@ class Caller:
 
     @contextmanager
     def sealed(self) -> Iterator[None]:
-        """A block in which the store must not be asked for an object. Raises ``StoreNeeded`` where it is."""
+        """A block in which reading an object from the store raises ``StoreNeeded``."""
         before, self.is_sealed = self.is_sealed, True
         try:
             yield
@@ -89,9 +89,10 @@ def hold_still() -> AbstractContextManager[None]:
 
 
 def run_still(function: Callable[[], T]) -> T:
-    """Run a step that compares live values and changes nothing, while they stand still.
+    """Run a step that compares live values and changes nothing, while no task can change them.
 
-    The event loop does not wait for the store: objects that the step needs are read before, by runs whose results do not count.
+    The event loop does not wait for the store: the step is first run without holding the caller, to read the objects that it needs; the
+    results of these runs are ignored.
     """
     caller = _this_thread.caller
     if caller is None or caller.is_held:
@@ -115,7 +116,7 @@ class Lease(Protocol):
     """A call of ``state.aio`` that is under way on a handle."""
 
     def wait(self) -> None:
-        """Wait on the thread of the event loop until the call has ended, which may hold the thread meanwhile."""
+        """Wait on the thread of the event loop until the call has ended. Meanwhile the call may hold the thread."""
         ...
 
 
@@ -123,7 +124,7 @@ class HandleLock(RLock):  # type: ignore[misc] # typeshed has it final; it is no
     """The lock of a handle's calls.
 
     Attributes:
-        leases: the calls of ``state.aio`` that are under way or begin next, by the thread of their event loop.
+        leases: by the thread of their event loop, the calls of ``state.aio`` that are under way or begin next.
     """
 
     __slots__ = ("leases",)
@@ -143,9 +144,9 @@ class HandleLock(RLock):  # type: ignore[misc] # typeshed has it final; it is no
 
 
 def ready(lock: HandleLock) -> HandleLock:
-    """The lock, once no call of ``state.aio`` that this thread's event loop made is under way: such a call may need the thread to end.
+    """The lock, as soon as this thread's event loop has no call of ``state.aio`` under way: such a call may need the thread to end.
 
-    It is not a method that enters the lock: an interrupt could come between that and the ``with`` statement, and the lock stay held.
+    This function does not enter the lock: an interrupt between entering and the ``with`` statement would leave the lock held.
     """
     if lock.leases:
         lease = lock.leases.get(get_ident())

@@ -10,11 +10,11 @@
         │      end        │
         │<────────────────┤
 
-A synchronous call on the same handle waits on the thread of the loop for the end of the background call. It lets visits pass meanwhile, so
-neither waits for the other for ever.
+A synchronous call on the same handle waits on the thread of the loop for the end of the background call. Meanwhile it admits visits, so the
+two never wait for each other for ever.
 
-A signal handler may raise between any two lines on the thread of the loop. So each step there can be done again, and whoever waits for that
-thread asks again: no background call waits for a step that was lost, and nobody for a background call that will not come.
+A signal handler may raise between any two lines on the thread of the loop. So each step there can be repeated, and a background thread that
+waits for the loop asks again: no thread waits for ever for a step that was lost.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LOOKS: Final = 50
 
 
 class _Visit:
-    """One hold of an event loop by a background thread. The locks are held until what they stand for has come."""
+    """One hold of an event loop by a background thread. Each lock is released when its event has happened."""
 
     __slots__ = ("granted", "is_over", "over")
 
@@ -54,7 +54,7 @@ class _Visit:
         self.is_over = False
 
     def end(self) -> None:
-        self.is_over = True  # first: whoever waits may be interrupted when it has the lock
+        self.is_over = True  # first, because a waiting thread may be interrupted when it has the lock
         self.over.release()
 
     def wait(self) -> None:
@@ -63,7 +63,7 @@ class _Visit:
 
 
 class _Turn(asyncio.Lock):
-    """Whose turn it is among the calls of one loop on one handle, and which calls there are."""
+    """The order of the calls of one loop on one handle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,11 +78,11 @@ class Gate:
         self.thread = get_ident()
         self.turns: dict[HandleLock, _Turn] = {}
         self._visits: deque[_Visit] = deque()
-        self._news = Lock()  # held until something has come that ``wait_for`` may wait for
+        self._news = Lock()  # held until there is an event for ``wait_for``
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """A block of a background thread during which the loop stands still. Raises ``EventLoopError`` if the loop runs no more."""
+        """A block of a background thread during which the loop is stopped. Raises ``EventLoopError`` if the loop no longer runs."""
         visit = _Visit()
         self._visits.append(visit)
         self.tell()
@@ -92,7 +92,7 @@ class Gate:
             self._ask()
             looks = 0 if self.loop.is_running() else looks + 1
             if looks > _LOOKS or self.loop.is_closed():
-                visit.end()  # it may have been let in right now
+                visit.end()  # the loop may have admitted it at this moment
                 self._remove(visit)
                 raise EventLoopError("the event loop stopped while the call was under way")
         try:
@@ -101,11 +101,11 @@ class Gate:
             visit.end()
 
     def _remove(self, visit: _Visit) -> None:
-        with suppress(ValueError):  # the other thread has done it
+        with suppress(ValueError):  # the other thread has removed it
             self._visits.remove(visit)
 
     def _ask(self) -> None:
-        with suppress(RuntimeError):  # it was closed
+        with suppress(RuntimeError):  # the loop was closed
             self.loop.call_soon_threadsafe(self.let_in)
 
     def tell(self) -> None:
@@ -113,7 +113,7 @@ class Gate:
         _release(self._news)
 
     def let_in(self) -> None:
-        """Stand still for each background thread that waits for it, whatever exceptions come meanwhile. Runs on the thread of the loop."""
+        """Stop for each background thread that waits, even if exceptions come meanwhile. Runs on the thread of the loop."""
         interrupt: BaseException | None = None
         while self._visits:
             try:
@@ -121,7 +121,7 @@ class Gate:
                 _release(visit.granted)
                 visit.wait()
                 self._remove(visit)
-            except IndexError:  # it was taken back
+            except IndexError:  # the background thread has withdrawn it
                 continue
             except BaseException as error:  # noqa: BLE001 - Ctrl-C: the visitor still compares values
                 interrupt = error
@@ -129,7 +129,7 @@ class Gate:
             raise interrupt
 
     def wait_for(self, lease: Lease) -> None:
-        """Wait on the thread of the loop until a call has ended, and let background threads in meanwhile."""
+        """Wait on the thread of the loop until a call has ended, and admit background threads meanwhile."""
         while not lease.has_ended:
             self.let_in()
             if self._is_quiet(lease):
@@ -146,25 +146,25 @@ def _release(lock: Lock) -> None:
 
 
 class Lease:
-    """One call of ``state.aio`` on a handle, or on several, from before it begins until it has ended."""
+    """One call of ``state.aio`` on one handle or several, from its registration until its end."""
 
     def __init__(self, gate: Gate, locks: Sequence[HandleLock]) -> None:
         self.has_ended = False
         self._gate = gate
         self._locks = locks
-        self._chance = [None]  # whoever takes it says whether the call begins
+        self._chance = [None]  # the first thread that takes the element decides whether the call begins
 
     def register(self) -> None:
-        """Let synchronous calls on the thread of the loop wait for this one."""
+        """Make synchronous calls on the thread of the loop wait for this call."""
         for lock in self._locks:
             lock.leases[self._gate.thread] = self
 
     def begin(self) -> bool:
-        """Whether the call begins, on its background thread; not if it was dropped."""
+        """Begin the call on its background thread. Returns False if it was dropped."""
         return self._take_chance()
 
     def drop(self) -> None:
-        """End a call that has not begun; it never will. One that has begun goes on."""
+        """Keep a call from beginning. A call that has begun continues."""
         if self._take_chance():
             self.end()
 
@@ -187,7 +187,7 @@ class Lease:
 
 
 class LoopCaller(Caller):
-    """A task whose event loop runs on another thread than this one."""
+    """A task whose event loop runs on another thread."""
 
     def __init__(self, gate: Gate, owner: tuple[int, object], *, is_cold: bool) -> None:
         super().__init__(owner)
@@ -221,7 +221,7 @@ _this_thread: Final = _Thread()
 
 @asynccontextmanager
 async def _turn(lock: HandleLock) -> AsyncIterator[Gate]:
-    """A block in which no other call of this event loop is under way on the handle. First come, first served."""
+    """A block in which no other call of this event loop is under way on the handle. Calls take turns in the order of their arrival."""
     loop = running_loop()
     gate = _this_thread.gate
     if gate is None or gate.loop is not loop:
@@ -241,7 +241,7 @@ async def _turn(lock: HandleLock) -> AsyncIterator[Gate]:
 
 
 def _turns(locks: Sequence[HandleLock]) -> AbstractAsyncContextManager[Gate]:
-    """The same for several handles, in the order given."""
+    """``_turn`` for several handles, in the order given."""
     first, *others = locks
     return _turn_and(first, others) if others else _turn(first)
 
@@ -275,10 +275,10 @@ async def run_on_handles(
     """Run a call on handles off the event loop, for a task. See ``off_loop`` for cancellation.
 
     Args:
-        locks: those of the handles, each once, and in one order for all callers, so that two such calls do not wait for each other.
+        locks: the locks of the handles, each once, in the same order for all callers, so that two such calls do not wait for each other.
         owner: the task; by default the current one.
-        ahead: done first, on the thread of the loop, once it is the call's turn.
-        undo: called with the result if the call was cancelled and nobody gets the result.
+        ahead: a step to run first, on the thread of the loop, when it is the call's turn.
+        undo: called with the result if the call was cancelled and no caller gets the result.
     """
     async with _turns(locks) as gate:
         who = gate.thread, owner or asyncio.current_task()
@@ -297,7 +297,7 @@ async def run_on_handles(
                     with working_for(LoopCaller(gate, who, is_cold=first.is_cold)):
                         return step()
                 finally:
-                    lease.end()  # here: the thread of the loop may wait for it
+                    lease.end()  # on this thread, because the thread of the loop may wait for the end
 
             try:
                 lease.register()

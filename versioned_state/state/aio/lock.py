@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class AsyncLock:
-    """The lock of a branch. It belongs to the task that enters it; other tasks go on with the handle while this one waits.
+    """The lock of a branch. It belongs to the task that enters it; other tasks can use the handle while that task waits.
 
-    A task that is cancelled as it enters does not have the lock; one that is cancelled as it leaves has released it.
+    A task that is cancelled while it enters does not have the lock; a task that is cancelled while it leaves has released it.
     """
 
     def __init__(self, handle: HandleLock, lock: Lock) -> None:

@@ -17,12 +17,12 @@ _MOST: Final = 64
 
 
 class Stream(Generic[T]):
-    """Elements that are read on a background thread, in batches, ahead of the loop that takes them.
+    """Elements that a background thread reads in batches, ahead of the consumer.
 
-    A cancelled step loses no element: a later step goes on. An error is raised after the elements before it, and ends the stream.
+    A cancelled step loses no element: a later step continues. An error is raised after the elements before it, and ends the stream.
 
     Args:
-        begin: gives the iterator that they are read from.
+        begin: returns the iterator to read from.
         run: reads a batch off the event loop.
     """
 

@@ -25,8 +25,8 @@ _CANCELLED: Final = asyncio.CancelledError("the task was cancelled as it entered
 class AsyncTransaction(AsyncBlock):
     """A block whose changes are committed together when it ends, and rolled back if it raises or is cancelled.
 
-    It belongs to the task that enters it. A block that is cancelled as it begins is left as if it had not been entered; one that is
-    cancelled as it ends has ended, with its commit or its rollback, when ``CancelledError`` is raised.
+    The block belongs to the task that enters it. If it is cancelled while it begins, it counts as not entered. If it is cancelled while it
+    ends, its commit or rollback is complete when ``CancelledError`` is raised.
     """
 
     def __init__(self, lock: HandleLock, transaction: Transaction[Versioned]) -> None:

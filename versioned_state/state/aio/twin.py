@@ -20,10 +20,10 @@ T = TypeVar("T")
 class HandleAio(Generic[S]):
     """Calls on a handle, one at a time, off the event loop.
 
-    A cancelled call that has begun ends first, and raises ``CancelledError`` then.
+    A cancelled call that has begun runs to its end, and then raises ``CancelledError``.
 
     Attributes:
-        of: the object that the calls are made on.
+        of: the object whose methods are called.
         handle_lock: the lock of the handle's calls.
     """
 
@@ -37,7 +37,7 @@ class HandleAio(Generic[S]):
     async def run(self, function: Callable[[], T]) -> T:
         """Run a function that calls the state, such as the ``merge.commit`` of a conflict, as one call on the handle.
 
-        It runs on a background thread, while tasks may change live values, so it should not change these itself.
+        It runs on a background thread while tasks may change live values, so it should not change live values itself.
 
         Raises:
             EventLoopError: asyncio runs no event loop here.
@@ -51,12 +51,12 @@ def awaitable(
     ahead: Callable[[Any, Mapping[str, Any]], None] | None = None,
     after: Callable[[Any], object] | None = None,
 ) -> Twin[P, Coroutine[Any, Any, R]]:
-    """A twin that gives the result of its method when it is awaited.
+    """A twin that returns the result of its method when it is awaited.
 
     Args:
         method: see ``Named``.
-        ahead: done with the object and the keyword arguments before the call, on the thread of the event loop.
-        after: done with the result, on the background thread.
+        ahead: called with the object and the keyword arguments before the call, on the thread of the event loop.
+        after: called with the result, on the background thread.
     """
 
     def wrap(aio: HandleAio[Any], method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
@@ -75,7 +75,7 @@ def awaitable(
 
 
 def stream(method: Named[P, Iterator[T]]) -> Twin[P, AsyncIterator[T]]:  # noqa: ARG001 - for type checkers
-    """A twin that gives an asynchronous iterator where its method gives an iterator, which nothing but the store stands behind."""
+    """A twin that returns an asynchronous iterator instead of the iterator of its method, which must read only the store."""
 
     def wrap(aio: HandleAio[Any], method: Callable[P, Iterator[T]]) -> Callable[P, AsyncIterator[T]]:
         def call(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:

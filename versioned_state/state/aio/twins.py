@@ -1,6 +1,6 @@
-"""What ``aio`` gives: an awaitable twin of each call that asks the store. Layer: state.
+"""The objects that ``aio`` returns: an awaitable twin for each call that may access the store. Layer: state.
 
-A twin takes the arguments of its call and gives its result. It runs the call on a background thread; see ``gate``.
+A twin takes the arguments of its call and returns its result. It runs the call on a background thread; see ``gate``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SequenceAio(HandleAio["StateSequence"]):
         return await self.run(partial(self.of.__getitem__, index))
 
     async def set(self, index: int | slice, value: Any) -> None:
-        """Put a value in the place of another, or the elements of an iterable in the place of those of a slice."""
+        """Replace an element, or the elements of a slice by those of an iterable."""
         await self.run(lambda: self.of.__setitem__(index, value))
 
     async def delete(self, index: int | slice) -> None:
@@ -89,7 +89,7 @@ class KeySpaceAio(HandleAio[K]):
     @overload
     async def load(self, *paths: str | StatePath) -> list[Any]: ...
     async def load(self, *paths: str | StatePath) -> Any:
-        """Load the keys that paths begin with, so that reading them later does not wait. Returns the live value of one path, or a list.
+        """Load the keys that paths begin with, so that later reads do not wait. Returns the live value of one path, or a list.
 
         Raises:
             UnknownPathError: nothing is at one of the paths. The keys before it are loaded.
@@ -99,7 +99,7 @@ class KeySpaceAio(HandleAio[K]):
 
 
 class VersionedAio(KeySpaceAio["Versioned"]):
-    """The awaitable twins of the calls of a state. A commit has the values as they are when it is called, or when its turn comes."""
+    """The awaitable twins of the calls of a state. A commit takes the values as they are when it is called, or when its turn comes."""
 
     blame = awaitable(lambda: Versioned.blame)
     checkout = awaitable(lambda: Versioned.checkout)
@@ -137,7 +137,7 @@ class VersionedAio(KeySpaceAio["Versioned"]):
             entries = patch.to_patch() if isinstance(patch, Diff) else patch
             for entry in read_patch(entries):
                 self._load_key(entry.path)
-            self.of.status()  # what a rollback takes is read before the loop stands still, as the values are
+            self.of.status()  # before the loop is stopped, read the objects that a rollback needs, and the values
             with hold_still():
                 self.of.apply(entries)
 

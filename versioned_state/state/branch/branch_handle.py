@@ -117,14 +117,14 @@ class BranchHandle:
         """Read the record of the branch and its head from the store. Raises ``BranchMovedError`` if the branch was deleted."""
         ref = self.read_ref()
         head = self._head_of(ref)
-        # One that expired comes back as one that expires.
+        # A branch that expired comes back with the same time to live.
         return ref if ref.head is not None else replace(ref, ttl=self.ref.ttl), head
 
     def _head_of(self, ref: Ref) -> Commit:
         """The head of a record of this branch. Raises ``BranchMovedError`` if the branch was deleted."""
         if ref.head is None and self.head.id != ROOT_ID:
             if ref.log is not None and self.repository.database.read_log(ref.log).action == EXPIRE:
-                return self.head  # its time to live ended while it was in use: the next commit brings it back
+                return self.head  # the branch expired while it was in use: the next commit brings it back
             raise BranchMovedError(
                 self.branch,
                 expected=self.head.id,
@@ -169,8 +169,8 @@ class BranchHandle:
 
         Args:
             write: stages a commit of a root on a parent.
-            amended: the root to commit, if hooks have changed the staged one.
-            tag: is made for the commit, in the same batch.
+            amended: the root to commit, if hooks have changed the staged root.
+            tag: a tag to make for the commit, in the same batch.
         """
         ref, parent, ours = self.ref, self.head, staged.tree if amended is None else amended
         tree = ours
@@ -192,7 +192,7 @@ class BranchHandle:
                 backoff(attempt)
             ref, found = self.read_head()
             if found == parent:
-                # Only the record changed: the branch was created again, or was moved away and back.
+                # Only the record has changed: the branch was created again, or was moved away and back.
                 continue
             if on_moved is OnMoved.REFUSE:
                 break
@@ -204,16 +204,16 @@ class BranchHandle:
     # Migrations
 
     def root_of(self, commit: Commit) -> Tree:
-        """The root that the handle works with at a commit: that of the commit, at the newest version. Raises as ``Migrator.migrated``."""
+        """The root that the handle uses for a commit: the commit's root at the newest version. Raises as ``Migrator.migrated``."""
         return commit.tree if self.migrator is None else self.migrator.migrated(commit).root
 
     @property
     def is_migrating(self) -> bool:
-        """Whether the next commit writes what migrations change."""
+        """Whether the next commit writes the changes of migrations."""
         return self.migrator is not None and not self.migrator.migrated(self.head).is_written
 
     def migrated(self, commit: Commit, staged: Staged) -> Commit:
-        """The parent of a commit that is based on ``root_of(commit)``: that commit, or one of its migration, which is staged."""
+        """The parent for a commit that is based on ``root_of(commit)``: that commit, or a staged commit of its migration."""
         return commit if self.migrator is None else self.migrator.written(commit, staged.staging, self.author)
 
     def moved_error(self, resolving: Resolving) -> BranchMovedError:
@@ -224,7 +224,8 @@ class BranchHandle:
     def publish(self, ref: Ref, commit: Commit, staged: Staged, resolving: Resolving, beside: BatchPart = NOTHING) -> Ref | None:
         """Move the branch to a commit. Returns the new record, or None if the branch had moved.
 
-        If the outcome is unknown, the store is asked at once; if that fails too, the commit stays in doubt. ``beside`` goes into the batch.
+        If the outcome is unknown, this asks the store at once; if that fails too, the commit stays in doubt. ``beside`` is part of the
+        batch.
         """
         part = self.asking(ref, commit, staged, beside)
         try:
@@ -234,17 +235,17 @@ class BranchHandle:
         return moved if moved is not None else self.answered(None, resolving)
 
     def asking(self, ref: Ref, commit: Commit, staged: Staged, beside: BatchPart = NOTHING) -> BatchPart:
-        """Note that the store is asked to move the branch to a commit, until ``adopt_commit``. Returns what goes into the batch."""
+        """Record, until ``adopt_commit``, that the store is asked to move the branch to a commit. Returns the hooks' part of the batch."""
         part = self.asked(commit, ref, staged).joined(beside) if self.hooks.all else beside
         self.unfinished.question = CommitInDoubt(staged, commit, ref, under_way=True)
         return part
 
     def answered(self, answer: StateError | None, resolving: Resolving) -> Ref | None:
-        """What becomes of ``asking`` if the answer was that the branch had moved (None), or an error: as ``publish`` says."""
+        """Settle ``asking`` after the answer that the branch had moved (None), or an error. Returns and raises as ``publish``."""
         question = self.unfinished.question
         assert isinstance(question, CommitInDoubt)
         if isinstance(answer, StorageError) and not isinstance(answer, StoreClosedError):
-            # The store may have the commit even so: perhaps only the reply was lost.
+            # The store may have the commit nevertheless: perhaps only the reply was lost.
             question.under_way = isinstance(answer, UnknownOutcomeError)
             try:
                 moved = find_commit(self, question)
@@ -263,13 +264,13 @@ class BranchHandle:
         return None
 
     def asked(self, commit: Commit, ref: Ref, staged: Staged) -> BatchPart:
-        """Ask the hooks whether a commit may be made on a ref; what they add to its batch. Raises their errors."""
+        """Ask the hooks whether a commit may be made on a ref. Returns their part of its batch. Raises their errors."""
         nodes = Nodes(staged.staging, staging=staged.staging)
         self.hooks.check(nodes, self.commit_of(ref).tree, commit.tree)
         return self.hooks.batch_part()
 
     def adopt_commit(self, commit: Commit, ref: Ref, staged: Staged) -> None:
-        """Make a published commit the head. It holds the staged changes, alone or merged with changes of others."""
+        """Make a published commit the head. It contains the staged changes, alone or merged with changes of others."""
         if current_caller() is not None and (staged.replaced or not same(staged.tree, commit.tree)):
             self._adopt_beside(commit, ref, staged)
             return
@@ -284,9 +285,9 @@ class BranchHandle:
         self.unfinished.move = None
 
     def _adopt_beside(self, commit: Commit, ref: Ref, staged: Staged) -> None:
-        """Make a published commit the head that also holds changes of others, while live values may have changed since they were staged.
+        """Make a published commit the head if it contains changes of others too, and live values may have changed since they were staged.
 
-        If these later changes conflict with those of others, the handle stays where it is, and its next call raises the conflict.
+        If these later changes conflict with those of others, the handle does not move, and its next call raises the conflict.
         """
         self.commits_made += 1
         self._in_doubt = CommitInDoubt(staged, commit, ref, under_way=False)
@@ -295,7 +296,7 @@ class BranchHandle:
             self.resolve_doubt()
 
     def tell_hooks(self) -> None:
-        """Tell the hooks of the head, unless they know it."""
+        """Notify the hooks of the head, unless they know it."""
         if self.hooks.all:
             self.hooks.tell(self.head)
 
@@ -344,7 +345,7 @@ class BranchHandle:
             self._finishing = False
 
     def roll_back(self, savepoint: Savepoint, *, within: bytes = b"") -> None:
-        """Restore the live values to a savepoint, merged with the changes that the head has received since; see ``Worktree.restore``."""
+        """Restore the live values to a savepoint, merged with later changes of the head; see ``Worktree.restore``."""
         head = self.worktree.tree  # ``self.head`` may differ while a commit is in doubt
         if not same(savepoint.head, head):
             staged = replace(self.worktree.saved(savepoint), replaced=set())
@@ -362,7 +363,7 @@ class BranchHandle:
         if doubt is None:
             return False
         ref = find_commit(self, doubt)
-        if ref is not None and doubt.commit != self.head:  # if it is the head, an interrupted call took it in
+        if ref is not None and doubt.commit != self.head:  # if it is the head, an interrupted call has adopted it
             base, commit = doubt.staged.tree, doubt.commit
             if discarding:
                 self.worktree.adopt_late(doubt.staged)
@@ -430,7 +431,7 @@ class BranchHandle:
             self._take_in(position, staged, base, expected)
 
     def _take_in(self, position: HandlePosition, staged: Staged, base: Tree, expected: Tree) -> None:
-        """Move to another position; the live values, which are as ``staged``, take on the content of ``expected``."""
+        """Move to another position. The live values, which equal ``staged``, get the content of ``expected``."""
         theirs = self.root_of(position.head)
         keep = staged.failed.keys() - staged.replaced
         self.unfinished.move = Move(expected, theirs, staged.staging, keep=keep, position=position)

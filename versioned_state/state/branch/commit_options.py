@@ -38,7 +38,7 @@ OnMovedOption = OnMoved | Literal["merge", "refuse", "replace"]
 class CommitOptions:
     """How a commit is made; see ``Versioned.commit``. An author of ``""`` is None. Raises ``InvalidArgumentError``.
 
-    ``subject`` stands before the summary that is the message by default.
+    ``subject`` precedes the summary, which is the default message.
     """
 
     message: str = ""

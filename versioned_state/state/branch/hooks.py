@@ -1,4 +1,4 @@
-"""``Hook``: what takes part in the commits and moves of one handle: a schema, bounds, a lock, a workspace. Layer: state.
+"""``Hook``: a part of a handle, such as a schema, a lock or a workspace, that joins its commits and moves. Layer: state.
 
 ::
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 
 class Hook:
-    """A part that a handle asks before it commits or moves, and tells after its head has moved.
+    """A part that the handle calls before it commits or moves, and after its head has moved.
 
     Attributes:
-        keys: the root keys whose values ``amend`` makes; ``commit(keys=)`` may name them.
-        policies: merge policies of the hook's values by path pattern, after those of the repository and before those of a call.
+        keys: the root keys whose values ``amend`` sets; ``commit(keys=)`` may name them.
+        policies: merge policies for the hook's values by path pattern, applied after those of the repository and before those of a call.
     """
 
     keys: frozenset[bytes] = frozenset()
     policies: Mapping[str, Policy] = MappingProxyType({})
 
     def before_commit(self, keys: Collection[bytes] | None) -> None:
-        """Called before the changes of a commit are staged: those of these root keys, or all. It may change live values."""
+        """Called before the changes of a commit are staged: the changes of these root keys, or all. May change live values."""
 
     def amend(self, nodes: Nodes, tree: Tree, keys: Collection[bytes] | None) -> Tree:
         """The root to commit, or to show in ``status``, given the root with the staged changes; new nodes are staged in ``nodes``.
@@ -54,29 +54,29 @@ class Hook:
         return tree
 
     def settle(self, nodes: Nodes, before: Tree, after: Tree) -> tuple[Tree, ...]:
-        """The root that a new commit gets instead of ``after``, which changes are merged already; also called for merges.
+        """The root to commit instead of ``after``, in which changes are merged already. Also called for merges.
 
-        ``before`` is the root of its first parent. More than one root: the commit comes last, after a commit of each of the others. Live
-        values follow. It is called again if the branch moves meanwhile.
+        ``before`` is the root of the first parent. If several roots are returned, each is committed, in this order. Live values follow.
+        Called again if the branch moves meanwhile.
         """
         return (after,)
 
     def check(self, nodes: Nodes, before: Tree, after: Tree) -> None:
-        """Raise if a new commit may not have the root ``after``; ``before`` is that of its first parent. Also called for merges."""
+        """Raise if a new commit must not have the root ``after``; ``before`` is the root of its first parent. Also called for merges."""
 
     def batch_part(self) -> BatchPart:
-        """The conditions and records that a new commit, or a move to another one, adds to the batch that moves the branch."""
+        """The conditions and records that the hook adds to the batch of a new commit, or of a move to another commit."""
         return NOTHING
 
     def batch_refused(self) -> None:
-        """Called after the store refused a batch: raise if a condition of ``batch_part`` is the reason, so that trying again is vain."""
+        """Called after the store refused a batch: raise if a condition of ``batch_part`` is the reason, so that a retry is pointless."""
 
     def uncommitted(self) -> Iterable[str]:
-        """The paths of changes beside the live values that a move would overwrite."""
+        """The paths of changes outside of the live values that a move would overwrite."""
         return ()
 
     def refuse(self, call: str, paths: Sequence[str]) -> None:
-        """Raise ``UncommittedChangesError`` if a move would overwrite changes beside the live values.
+        """Raise ``UncommittedChangesError`` if a move would overwrite changes outside of the live values.
 
         Args:
             paths: the changed live values that the call refuses to overwrite; the error names them too.
@@ -86,30 +86,30 @@ class Hook:
             raise UncommittedChangesError(call, [*paths, *beside])
 
     def take_in(self, head: Commit) -> None:
-        """Raise if a head of others cannot be taken in beside the uncommitted changes."""
+        """Raise if the handle cannot adopt a head of others with its uncommitted changes."""
 
     def restore(self, path: StatePath, snapshot: Snapshot) -> bool:
-        """Restore a path to the value that a snapshot has there, if the path belongs to the hook; whether it does."""
+        """Restore a path to the value in a snapshot, if the path belongs to the hook. Returns whether it does."""
         return False
 
     def forked(self, fork: Versioned) -> None:
-        """A fork of the state was made, by ``fork`` or ``parallel``: add a hook to it, if it is to have one."""
+        """Called after ``fork`` or ``parallel`` made a fork of the state. May add a hook to the fork."""
 
     def moved(self, before: Commit, after: Commit) -> None:
-        """The head of the handle is another commit. After an interrupt the next call on the handle calls it."""
+        """Called when the head of the handle has moved. After an interrupt, the next call on the handle calls it."""
 
     def discard(self) -> None:
-        """Drop the changes that no commit has."""
+        """Drop the uncommitted changes."""
 
     def save(self) -> object:
-        """What ``roll_back`` needs, at the start of a transaction or a task's call."""
+        """The argument for ``roll_back``, saved at the start of a transaction or a task's call."""
         return None
 
     def roll_back(self, saved: object) -> None:
-        """Restore what ``save`` gave; None: the head, since a commit was made within the block."""
+        """Restore the result of ``save``. None: restore the head, because a commit was made within the block."""
 
     def close(self) -> None:
-        """The handle was closed."""
+        """Called when the handle is closed."""
 
 
 class Hooks:
@@ -119,7 +119,7 @@ class Hooks:
 
     def __init__(self) -> None:
         self.all: list[Hook] = []
-        self.told: Commit | None = None  # the head that the hooks know
+        self.told: Commit | None = None  # the head of which the hooks were notified
         self._telling = False
 
     def __bool__(self) -> bool:
@@ -132,7 +132,7 @@ class Hooks:
         self.all.append(hook)
 
     def remove(self, hook: Hook) -> None:
-        """Remove a hook, if it is there."""
+        """Remove a hook, if the handle has it."""
         if hook in self.all:
             self.all.remove(hook)
 
@@ -170,7 +170,7 @@ class Hooks:
             hook.batch_refused()
 
     def makes(self, key: bytes) -> bool:
-        """Whether a hook makes the value of a root key."""
+        """Whether a hook sets the value of a root key."""
         return any(key in hook.keys for hook in self.all)
 
     def refuse(self, call: str, paths: Sequence[str] = ()) -> None:

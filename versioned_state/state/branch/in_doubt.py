@@ -55,7 +55,7 @@ class MoveInDoubt:
 
 
 def find_commit(handle: BranchHandle, doubt: CommitInDoubt) -> Ref | None:
-    """The ref at a commit in doubt if the branch has it, perhaps below later commits of others; None if it never will.
+    """The ref at a commit in doubt, if the branch has that commit, perhaps below later commits; None if it never will.
 
     Raises ``StorageError``: the doubt remains.
     """
@@ -66,8 +66,8 @@ def find_commit(handle: BranchHandle, doubt: CommitInDoubt) -> Ref | None:
             return database.after_commit(doubt.ref, doubt.commit, ttl=handle.ttl)
         if not doubt.under_way or ref.stored != doubt.ref.stored:
             return None
-        # The write may still be on its way, in the buffers of a server or waiting for a lock there. A record other than the one that it
-        # expects, though for the same commit, bars it for good.
+        # The write may still arrive: it may be in the buffers of a server, or wait for a lock there. Replacing the record that it expects,
+        # by another one for the same commit, makes it fail for good.
         head = handle.commit_of(ref)
         barred = database.move(ref, None if ref.head is None else head, action=GIVEN_UP, author=handle.author)
         if barred is not None:

@@ -4,7 +4,7 @@
 
     enter ── take the record ── refresh ── the block, each commit under the condition that the token is the newest ── release
 
-The record is taken without the handle's lock, so other threads and tasks may go on with the handle while one waits.
+Taking the record does not need the lock of the handle, so other threads and tasks can use the handle while one waits.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class Holding:
     """A lock that is held, or is being taken.
 
     Attributes:
-        database, branch: where it is.
+        database, branch: the branch of the lock.
         record: the record as this holder last wrote it, or found it with its own token.
-        renewed: the record that a batch under way puts in its place; None if none does.
+        renewed: the record with which a batch under way replaces it; None if there is no such batch.
         since: when the record was written, by this process's clock.
-        worker: the thread and the task that are in its block. Blocks of theirs within it change nothing.
-        block: dead once the block can no longer end; None if that is not known.
+        worker: the thread and the task in the block. Their nested blocks change nothing.
+        block: dead as soon as the block can no longer end; None if that is not known.
     """
 
     __slots__ = ("__weakref__", "_process", "block", "branch", "database", "owner", "record", "renewed", "since", "worker")
@@ -86,11 +86,11 @@ class Holding:
         return record.held and (record.token, record.owner) == (self.record.token, self.owner.id)
 
     def take(self, before: LockRecord, ttl: int) -> bool:
-        """Take a lock that is free, or whose holder's time is over; False if another was first."""
+        """Take a lock that is free, or whose time to live is over. Returns False if another holder was first."""
         since = time.monotonic()
         fields = {"token": before.token + 1, "owner": self.owner.id, "held": True, "ttl": ttl, "beat": 0, "wanted": False}
         mine = before.but(self.branch, time=self.database.now(), **fields)
-        self.record = mine  # before it is asked for: the reply may be lost
+        self.record = mine  # before the request, because the reply may be lost
         if not put_lock(self.database.store, self.branch, before, mine):
             return False
         self.since = since
@@ -112,19 +112,19 @@ class Holding:
             self.find(remains="nothing was changed")
 
     def find(self, *, remains: str) -> None:
-        """Find the record again, which somebody who waits for the lock may have changed. Raises ``FencedError`` if the lock is lost."""
+        """Read the record again: a caller that waits for the lock may have changed it. Raises ``FencedError`` if the lock is lost."""
         found = read_lock(self.database.store, self.branch)
         if not self._is_ours(found):
             raise FencedError(self.branch, self.record.token, None if found.stored is None else found.token, remains=remains)
         self.record, self.renewed = found, None
 
     def release(self) -> None:
-        """Release the lock, if it is held still. If the store fails, the lock is over with its time."""
+        """Release the lock, if it is still held. If the store fails, the lock ends with its time to live."""
         if os.getpid() != self._process:
-            return  # a forked child leaves the block too, and the lock is its parent's
+            return  # a forked child leaves the block too, but the lock belongs to its parent
         self.owner.end()
         if not self.record.token:
-            return  # it was never asked for
+            return  # it was never requested
         with suppress(StorageError):
             found = self.record
             while not put_lock(self.database.store, self.branch, found, found.but(self.branch, held=False)):
@@ -137,7 +137,7 @@ class LockHook(Hook):
     """Puts the condition of a lock into the commits and moves of a handle."""
 
     def __init__(self) -> None:
-        self._holding: ReferenceType[Holding] | None = None  # weak: whoever is in the block holds it
+        self._holding: ReferenceType[Holding] | None = None  # weak: the block refers to it
 
     @property
     def holding(self) -> Holding | None:
@@ -168,12 +168,12 @@ class LockHook(Hook):
     def moved(self, before: Commit, after: Commit) -> None:
         holding = self.holding
         if holding is not None and holding.renewed is not None:
-            # If it was not written after all, the next batch is refused, and finds the record again.
+            # If it was not written after all, the store refuses the next batch, which then reads the record again.
             holding.record, holding.renewed, holding.since = holding.renewed, None, time.monotonic()
 
 
 class Lock(Block):
-    """The lock of a branch: a ``with`` block that one holder at a time is in, among all handles, threads, processes and machines.
+    """The lock of a branch: a ``with`` block for one holder at a time, among all handles, threads, processes and machines.
 
     See ``Versioned.lock``.
     """
@@ -193,11 +193,11 @@ class Lock(Block):
 
     @property
     def token(self) -> int:
-        """The number of this holding: greater than that of every earlier one. A service that remembers it can refuse a late request."""
+        """The number of this holding, greater than that of every earlier one. A service that remembers it can refuse a late request."""
         return self._token
 
     def renew(self) -> None:
-        """Let the time to live begin anew. Commits do that too.
+        """Restart the time to live. Commits do that too.
 
         Raises:
             FencedError: the lock is lost.
@@ -226,7 +226,7 @@ class Lock(Block):
             raise
         return self
 
-    # Steps; between them the event loop of ``state.aio`` may go on
+    # Steps; between them the event loop of ``state.aio`` can run
 
     def begin(self, block: ReferenceType[Any] | None) -> bool:
         """Begin to take the lock; False if this thread and task has it already. Raises as ``Versioned.lock``."""
@@ -257,7 +257,7 @@ class Lock(Block):
             return True
 
     def look(self) -> float | None:
-        """Take the lock, if it can be had. Returns None, or how long to wait before the next look. Raises ``LockTimeoutError``."""
+        """Take the lock if possible. Returns None, or how long to wait before the next try. Raises ``LockTimeoutError``."""
         holding = self._taking
         assert holding is not None, "the taking has begun"
         database, branch = holding.database, holding.branch
@@ -275,7 +275,7 @@ class Lock(Block):
         return min(random.uniform(longest / 2, longest), max(self._deadline - now, 0.0))  # noqa: S311 - spreading, not secrecy
 
     def _is_polite(self, holding: Holding, record: LockRecord, now: float) -> bool:
-        """Whether to leave a free lock to others for a moment: this process had it last, and somebody waits for it."""
+        """Whether to leave a free lock to others for a moment: this process had it last, and another caller waits for it."""
         if not record.wanted or record.owner[8:] != holding.owner.id[8:]:
             return False
         if not self._yields_until:
@@ -283,7 +283,7 @@ class Lock(Block):
         return now < min(self._yields_until, self._deadline)
 
     def attach(self) -> Holding:
-        """Put the handle under the lock that was taken, and take in the head of the branch. Raises as ``Versioned.refresh``."""
+        """Bind the handle to the lock that was taken, and move to the head of the branch. Raises as ``Versioned.refresh``."""
         holding = self._taking
         assert holding is not None, "it was taken"
         state = self.state
@@ -299,7 +299,7 @@ class Lock(Block):
         return holding
 
     def done(self) -> None:
-        """The block is entered, and its end will release the lock."""
+        """Note that the block is entered: from now on its end releases the lock."""
         self._taking = None
 
     def give_up(self) -> None:
@@ -312,7 +312,7 @@ class Lock(Block):
 def leave(state: Versioned, holding: Holding | None, _error: object = None) -> None:
     """Leave the block, and release the lock unless this thread and task had it before.
 
-    It is not a method: a block that refers to itself is not freed at once if its end never runs, and would keep the lock.
+    This is not a method: a block that refers to itself is not freed at once if its end never runs, and would keep the lock.
     """
     if holding is None:
         return

@@ -47,7 +47,7 @@ def merge_roots(
             on_top=on_top,
             unstorable=staged.failed,
         )
-    except UnserializableValueError as error:  # a value that a policy or the caller gave
+    except UnserializableValueError as error:  # a value from a policy or the caller
         error.remains = resolving.remains
         raise
     if merged.conflicts:
@@ -61,7 +61,7 @@ def merge_roots(
 class LateMerge:
     """Merges three roots for stale values that were changed here.
 
-    It holds a weak reference, so that the worktree, which calls it, does not keep its handle alive.
+    It has a weak reference to the handle, so that the worktree, which calls it, does not keep the handle alive.
     """
 
     def __init__(self, handle: ReferenceType[BranchHandle]) -> None:

@@ -29,7 +29,7 @@ def switch(handle: BranchHandle, branch: str, *, create: bool) -> None:
     elif not create:
         head = handle.repository.branches[branch]  # raises
     elif handle.ref.head is None:
-        head = handle.head  # our branch has no commit to point to: like ours, the new one begins with its first commit
+        head = handle.head  # our branch has no commit yet, so the new branch also begins with its first commit
     else:
         try:
             ref, head = handle.repository.branches.begin(branch, handle.head, origin=handle.branch)
@@ -37,7 +37,7 @@ def switch(handle: BranchHandle, branch: str, *, create: bool) -> None:
             raise_if_moved(handle, error)
             raise
     handle.move_to(HandlePosition(branch, ref, head))
-    handle.ttl = None  # it was that of the other branch
+    handle.ttl = None  # it belonged to the other branch
 
 
 def move_branch(

@@ -81,7 +81,7 @@ def _commit_tagged(handle: BranchHandle, options: CommitOptions, name: str, reso
         return commit
     try:
         handle.repository.tags.create(name, at=commit)
-    except MissingObjectError:  # the head was purged, or taken back and collected; the branch has another one
+    except MissingObjectError:  # the head was purged, or undone and collected; the branch has another head
         handle.recover(OnMoved.MERGE if options.on_moved is OnMoved.REPLACE else options.on_moved, resolving)
         commit = replace(handle.head, skipped=commit.skipped)
         handle.repository.tags.create(name, at=commit)
@@ -89,7 +89,7 @@ def _commit_tagged(handle: BranchHandle, options: CommitOptions, name: str, reso
 
 
 def _commit(handle: BranchHandle, options: CommitOptions, resolving: Resolving, *, landed: bool, tag: CommitTag | None = None) -> Commit:
-    """``commit``, once it is known whether a commit that was in doubt ``landed``."""
+    """``commit``, after any commit in doubt is resolved; ``landed``: the branch has it."""
     allow_empty = options.allow_empty and not landed
     if options.keys is not None:
         return _commit_keys(handle, options, resolving, allow_empty=allow_empty, tag=tag)
@@ -168,7 +168,7 @@ def write_on(
 ) -> Commit:
     """Stage a commit of a root on a parent, after the commits that migrations and hooks put before it.
 
-    Returns that of the migration if nothing else has changed.
+    Returns the commit of the migration if nothing else has changed.
     """
     before = parent if handle.migrator is None else handle.migrated(parent, staged)
     if before is not parent and same(tree, before.tree) and not allow_empty:
@@ -181,7 +181,7 @@ def write_on(
 
 
 def _settled(handle: BranchHandle, staged: Staged, before: Tree, after: Tree) -> tuple[Tree, ...]:
-    """The roots to commit instead of ``after``, as the hooks want it; ``before`` is the root of the first parent."""
+    """The roots to commit instead of ``after``, according to the hooks; ``before`` is the root of the first parent."""
     return handle.hooks.settle(Nodes(staged.staging, staging=staged.staging), before, after) if handle.hooks.all else (after,)
 
 
@@ -199,7 +199,7 @@ def merge(
     """Merge a commit into the branch. Returns the new head. See ``Versioned.merge``.
 
     Args:
-        in_time: what both sides appended is in the order of the commits' times; else ours comes first.
+        in_time: elements that both sides appended come in the order of the commits' times; otherwise ours come first.
     """
     for attempt in range(_ATTEMPTS):
         staged = handle.clean("merge()")
@@ -265,7 +265,7 @@ def rebase(handle: BranchHandle, onto: Commit, resolving: Resolving) -> Commit:
     head = handle.migrated(onto, staged)
     for commit in _beyond(handle, onto, handle.head):
         if len(commit.parents) > 1:
-            continue  # the commits that it merged are repeated by themselves, or are there
+            continue  # the commits that the merge brought in are repeated themselves, or are there already
         parent = _first_parent(handle, commit)
         head = _repeated(handle, staged, (parent, commit), head, commit, _described(commit, Description()), resolving)
     move_branch(handle, head, f"rebase onto {onto.short}", staged=staged)

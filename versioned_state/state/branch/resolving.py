@@ -1,4 +1,4 @@
-"""How one call resolves conflicts, and how it runs again with resolutions. Layer: state."""
+"""The resolution of conflicts in one call: policies, resolutions by hand, and running the call again with them. Layer: state."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ UNCHANGED: Final = "nothing was changed"
 
 @dataclass(slots=True)
 class Resolving:
-    """How one call resolves conflicts: its policies, the resolutions by hand, and a function that runs the call again with more of them.
+    """The policies and resolutions of one call, and a function that runs the call again with more resolutions.
 
-    The errors of the call say ``remains``.
+    ``remains`` is for the errors of the call.
     """
 
     policies: Mapping[str, Policy] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Resolving:
 
 
 class Resolvable:
-    """A call on a state that may meet conflicts. It is not a closure: one that names itself would keep the state from being freed."""
+    """A call on a state that may have conflicts. Not a closure, because a closure that refers to itself would keep the state alive."""
 
     __slots__ = ("_branch", "_remains", "_run", "_state", "policies")
 

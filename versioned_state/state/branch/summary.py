@@ -34,7 +34,7 @@ def summarize(worktree: Worktree, staged: Staged, subject: str = "", amended: Tr
 
 
 def summary_of(changes: Mapping[bytes, tuple[bytes | None, bytes | None]], subject: str = "") -> str:
-    """The same of changes by root key: the cells before and after."""
+    """The summary of changes by root key: the cells before and after."""
     words: list[str] = []
     for key in sorted(changes):
         old, cell = changes[key]

@@ -6,7 +6,8 @@
                               ├── a branch had moved: merge, and try the batch again
                               └── the reply was lost: each handle finds its own commit, or that there is none of them
 
-Each handle notes its commit before the batch is sent. So after an interrupt each finds out by its next call, as after a commit alone.
+Each handle records its commit before the batch is sent. So after an interrupt its next call finds out the outcome, as after a single
+commit.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ _ATTEMPTS: Final = 1000
 
 
 class PreparedCommit:
-    """A commit that ``Database.publish_each`` makes, with those of other handles. The handle makes no other call until it is settled.
+    """A commit that ``Database.publish_each`` makes with those of other handles. Until it is settled, the handle must make no other call.
 
     Attributes:
-        publication: for ``publish_each``, whose answer ``settle`` takes.
+        publication: the argument for ``publish_each``; ``settle`` takes the answer.
     """
 
     def __init__(self, part: _Part, options: CommitOptions, resolving: Resolving) -> None:
@@ -66,9 +67,9 @@ class PreparedCommit:
         self.publication = Publication(part.ref, self._commit, part.staged.staging, beside, handle.ttl)
 
     def settle(self, answer: Ref | StateError | None) -> Commit | None:
-        """The commit, which is the new head; None if it was not made: the branch had moved, or only a commit alone can tell.
+        """The commit, which is the new head; None if it was not made because the branch had moved, or if a commit by itself must find out.
 
-        Raises as ``Versioned.commit``. Without a commit, the staged changes are still there.
+        Raises as ``Versioned.commit``. If there is no commit, the staged changes are still there.
         """
         handle, part = self._part.handle, self._part
         moved = answer if isinstance(answer, Ref) else handle.answered(answer, self._resolving)
@@ -84,7 +85,7 @@ class PreparedCommit:
 def prepare_commit(state: Versioned, options: CommitOptions) -> PreparedCommit | None:
     """Begin to commit the changes of a state that no other thread uses; None if it has no changes. Raises as ``Versioned.commit``.
 
-    It asks the store only for what the changes need.
+    It reads only the objects that the changes need.
     """
     resolving = Resolving(options.policies, remains=STAGED)
     state._check_open()
@@ -95,7 +96,7 @@ def prepare_commit(state: Versioned, options: CommitOptions) -> PreparedCommit |
 
 @dataclass(slots=True)
 class _Part:
-    """The share of one handle: its staged changes, the commit that it is to make of them, and on which head."""
+    """The part of one handle: its staged changes, the commit to make of them, and the head to make it on."""
 
     handle: BranchHandle
     staged: Staged
@@ -109,7 +110,7 @@ class _Part:
 
     @property
     def is_needless(self) -> bool:
-        """Whether another writer has made the same change."""
+        """Whether another writer has made the same changes."""
         return self.parent != self.handle.head and same(self.tree, self.parent.tree)
 
 

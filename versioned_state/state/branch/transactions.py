@@ -1,9 +1,9 @@
-"""Transactions on one handle: who may enter one, in which order they end, and the rollback of those that fail. Layer: state.
+"""Transactions on one handle: who may enter one, the order in which they end, and the rollback of a failed one. Layer: state.
 
 A transaction is open from its savepoint until its block is left. Its owner is a thread and, if an event loop runs, the current task; or
-something else that runs there, such as the call of an agent's task, which may also commit before its end. Blocks end last in, first out.
-The ``with`` statement alone holds the callable that ends its block: once that is gone and the transaction
-is still open, an interrupt came between, and the next call on the handle rolls the transaction back.
+something that runs there, such as the call of an agent's task, which may also commit before its end. Blocks end last in, first out. Only
+the ``with`` statement refers to the callable that ends its block. If the callable is gone and the transaction is still open, an interrupt
+came between, and the next call on the handle rolls the transaction back.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ _END_IT: Final = "take the generator to its end, or close it"
 
 
 class Owner(Protocol):
-    """Who is in a transaction."""
+    """The owner of a transaction."""
 
     @property
     def block(self) -> str:
-        """The block that it is in, with an article."""
+        """A noun for its block, with an article, for errors."""
         ...
 
     @property
     def hint(self) -> str:
-        """The way out for a call that cannot be undone, within the block."""
+        """The hint for a call within the block that could not be undone."""
         ...
 
     @property
     def elsewhere(self) -> str:
-        """How a caller outside of the block hears of it."""
+        """A description of the owner for callers outside of the block."""
         ...
 
     @property
     def way_out(self) -> str:
-        """The way out for a caller outside of the block that wants to enter one."""
+        """The hint for a caller outside of the block that wants to enter one."""
         ...
 
     @property
     def has_ended(self) -> bool:
-        """Whether nobody will end the block any more."""
+        """Whether the block can no longer end."""
         ...
 
     def is_current(self) -> bool:
@@ -71,7 +71,7 @@ class Owner(Protocol):
 
 
 class _Worker:
-    """A thread and, if an event loop runs in it, the task."""
+    """An owner that is a thread and, if an event loop runs in it, a task."""
 
     __slots__ = ("task", "thread")
     block = "a transaction"
@@ -101,15 +101,15 @@ class OpenTransaction:
     """One open transaction.
 
     Attributes:
-        owner: who is in it.
+        owner: the owner.
         savepoint: the state to roll back to.
-        saved: what the hooks of the handle roll back to.
-        commits_made: the handle's number of commits at the beginning. A higher number says that a commit was made, which has everything
-            that came before it.
-        block: dead once the block can no longer end; None if that is not known.
-        has_left: the block was left, and its end failed.
-        doomed: it was rolled back with one that was left too early; later changes of its block are rolled back too.
-        within: the changes under root keys that begin with this are its own, and rolled back with it; empty: all of them.
+        saved: the hooks' part of the savepoint.
+        commits_made: the handle's number of commits at the beginning. A higher number means that a commit was made, which contains all
+            earlier changes.
+        block: dead as soon as the block can no longer end; None if that is not known.
+        has_left: whether the block was left and its end failed.
+        doomed: whether it was rolled back with a transaction that was left too early; later changes of its block are rolled back too.
+        within: only changes under root keys that begin with this belong to the transaction, and are rolled back with it; empty: all.
         worker: the thread and the task that entered it, if ``within`` is not empty.
     """
 
@@ -130,12 +130,12 @@ class OpenTransaction:
         self.worker: tuple[int, object] | None = None
 
     def is_apart_from(self, other: OpenTransaction) -> bool:
-        """Whether each has changes of its own, none of which is the other's."""
+        """Whether the two transactions have no changes in common."""
         return bool(self.within and other.within) and not (self.within.startswith(other.within) or other.within.startswith(self.within))
 
     @property
     def is_plain(self) -> bool:
-        """Whether it makes one commit, at its end."""
+        """Whether it makes a single commit, at its end."""
         return isinstance(self.owner, _Worker)
 
 
@@ -145,7 +145,7 @@ class Transactions:
     Args:
         handle: commits and rolls back.
         lock: the lock of the handle's calls.
-        state: the state of the handle. It holds its transactions, and must be freed once nobody else holds it.
+        state: the state of the handle. A weak reference, because the state refers to its transactions and must not be kept alive by them.
     """
 
     def __init__(self, handle: BranchHandle, lock: HandleLock, state: ReferenceType[Versioned]) -> None:
@@ -172,11 +172,11 @@ class Transactions:
         return TransactionError(f"{what} {owner.elsewhere}", remains="nothing was changed", hint=owner.way_out)
 
     def drop_abandoned(self) -> None:
-        """End the transactions whose block is gone, but whose end failed or never ran, with all that they enclose."""
+        """End the transactions whose block is gone and whose end failed or never ran, and all transactions within them."""
         for transaction in self.open:
             if transaction.has_left or transaction.owner.has_ended or (transaction.block is not None and transaction.block() is None):
                 self._abandon(transaction)
-                self.drop_abandoned()  # those that are apart from it
+                self.drop_abandoned()  # the transactions apart from it
                 return
 
     def enter(
@@ -191,14 +191,14 @@ class Transactions:
         """Open a transaction. Cost: a detection.
 
         Args:
-            owner: who is in it; by default this thread and task.
-            space: the root keys that the owner works on begin with this.
-            limited: only changes under these keys are rolled back with it, since others go on beside it. Such a one may be suspended, as
-                the call of a generator is between two steps: then the same thread and task may enter another one on other keys.
+            owner: the owner; by default this thread and task.
+            space: the beginning of the root keys that the owner works on.
+            limited: roll back only changes under these keys, because others use the handle meanwhile. Such a transaction may be suspended,
+                like the call of a generator between two steps: then the same thread and task may enter another one on other keys.
 
         Raises:
-            TransactionError: somebody else is in one; or it would commit before the end of one that does not.
-            StorageError: a commit is in doubt, and the store cannot be asked; only for another owner than this thread and task.
+            TransactionError: another owner is in a transaction; or this one would commit before the end of an enclosing one that does not.
+            StorageError: a commit is in doubt, and the store does not answer; only if the owner is not this thread and task.
         """
         with ready(self._lock):
             self._check_open()
@@ -235,10 +235,10 @@ class Transactions:
         raise self._foreign(f"cannot enter {entering.block}:", self.open[-1].owner)
 
     def commit(self, transaction: OpenTransaction, options: CommitOptions, *, ends: bool = False) -> Commit:
-        """Commit before the end: everything so far, also what the enclosing transactions changed. A failure is rolled back to here.
+        """Commit all changes so far, also those of the enclosing transactions. A later failure is rolled back to this point.
 
         Args:
-            ends: it is the end of the transaction, which has no commit of its own.
+            ends: whether this is the end of the transaction, which then makes no other commit.
 
         Raises:
             TransactionError: a transaction within it is open.
@@ -267,7 +267,7 @@ class Transactions:
         return TransactionError("a commit within a transaction", remains="nothing was changed", hint=_Worker.hint)
 
     def hook(self, kind: type[H], make: Callable[[], H]) -> H:
-        """The hook of a kind; if the handle has none, a new one. The transactions that are open roll it back to what it is now."""
+        """The hook of a kind; if the handle has none, a new one. Open transactions roll it back to its present state."""
         found = next((hook for hook in self._handle.hooks.all if isinstance(hook, kind)), None)
         return self._add_hook(make()) if found is None else found
 
@@ -278,7 +278,7 @@ class Transactions:
         return hook
 
     def check_innermost(self, transaction: OpenTransaction) -> None:
-        """Raise ``TransactionError`` if a transaction within this one is still open, such as that of a generator that was not closed."""
+        """Raise ``TransactionError`` if a transaction within this one is open, such as that of a generator that was not closed."""
         inner = self._innermost_within(transaction)
         if inner is not None and inner is not transaction:
             raise TransactionError(
@@ -288,7 +288,7 @@ class Transactions:
             )
 
     def _innermost_within(self, transaction: OpenTransaction) -> OpenTransaction | None:
-        """The transaction that was entered last within one, or that one itself; None if it has ended."""
+        """The innermost transaction within a transaction, or the transaction itself; None if it has ended."""
         if transaction not in self.open:
             return None
         return next(each for each in reversed(self.open) if each is transaction or not each.is_apart_from(transaction))
@@ -297,15 +297,15 @@ class Transactions:
         """End a transaction: commit the outermost one, or roll back one that failed with an error.
 
         Raises:
-            TransactionError: it is not the innermost one, or was rolled back already with one that encloses it. All are rolled back.
+            TransactionError: it is not the innermost one, or was rolled back already with an enclosing one. All are rolled back.
             StateError: as ``commit``. The transaction was rolled back.
         """
         with ready(self._lock):
             try:
                 self._leave(transaction, failed=error is not None)
             except BaseException:
-                transaction.has_left = True  # if the store fails here too, the next call does the rest
-                self._handle.finish()  # an interrupt may have come into it
+                transaction.has_left = True  # if the store fails here too, the next call ends it
+                self._handle.finish()  # an interrupt may have stopped it
                 if transaction in self.open and (transaction.is_plain or not self._handle.is_in_doubt):
                     self._abandon(transaction)
                 raise
@@ -348,7 +348,7 @@ class Transactions:
         self._handle.tell_hooks()
 
     def _abandon(self, transaction: OpenTransaction) -> None:
-        """Roll back a transaction that did not end well, unless its commit was made all the same."""
+        """Roll back a transaction that failed, unless its commit was made nevertheless."""
         if transaction.is_plain and self._handle.commits_made != transaction.commits_made:
             self.forget(transaction)
         else:
@@ -356,10 +356,10 @@ class Transactions:
 
     def _roll_back(self, transaction: OpenTransaction) -> None:
         if not transaction.is_plain:
-            # A commit in doubt comes first: taken in after the rollback, it would look like changes that were taken back.
+            # Resolve a commit in doubt first: adopted after the rollback, its changes would look as if they had been undone.
             self._handle.resolve_doubt(discarding=True)
         if self._handle.commits_made != transaction.commits_made:
-            self._handle.worktree.restore(within=transaction.within)  # to the commit that was made within it
+            self._handle.worktree.restore(within=transaction.within)  # to the last commit within the transaction
         else:
             self._handle.roll_back(transaction.savepoint, within=transaction.within)
         if transaction.saved and not transaction.within:
@@ -367,7 +367,7 @@ class Transactions:
         self.forget(transaction)
 
     def _doom(self, left: OpenTransaction) -> None:
-        """Roll back everything since the outermost transaction began, now and again as the other blocks end."""
+        """Roll back everything since the outermost transaction began, now and at the end of each other block."""
         savepoint = self.open[0].savepoint
         for transaction in self.open:
             transaction.savepoint, transaction.doomed = savepoint, True
@@ -377,7 +377,7 @@ class Transactions:
         self.open.remove(left)
 
     def forget(self, transaction: OpenTransaction) -> None:
-        """End a transaction, and those within it, as they are: nothing is committed or rolled back."""
+        """End a transaction, and those within it, without a commit or a rollback."""
         if self.open and self.open[-1] is transaction:
             self.open.pop()
         elif transaction in self.open:
@@ -386,7 +386,7 @@ class Transactions:
 
 
 class _Exit:
-    """``__exit__`` of a block. For an instance it gives a callable that only the ``with`` statement holds."""
+    """``__exit__`` of a block. On an instance it returns a callable that only the ``with`` statement refers to."""
 
     def __get__(self, block: Block | None, cls: type[Block]) -> Callable[..., None]:
         if block is None:
@@ -404,8 +404,8 @@ class Block:
     """A ``with`` block that notices if an interrupt keeps its end from running.
 
     Attributes:
-        ends: ends the block that was entered last; is given its error, or None.
-        reference: dead once the block can no longer end; None if that is not known.
+        ends: the function that ends the block that was entered last; called with the error, or None.
+        reference: dead as soon as the block can no longer end; None if that is not known.
     """
 
     __exit__ = _Exit()
@@ -438,7 +438,7 @@ class Transaction(Block, ContextDecorator, Generic[T]):
 
 
 def current_worker() -> tuple[int, object]:
-    """The thread and, if an event loop runs in it, the task; of a background call those of its caller."""
+    """The thread and, if an event loop runs in it, the task; for a background call, those of its caller."""
     caller = current_caller()
     return (get_ident(), _current_task()) if caller is None else caller.owner
 

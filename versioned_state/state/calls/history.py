@@ -1,4 +1,4 @@
-"""``BranchHistory``: what a handle shows of the history of its branch. Nothing here changes anything. Layer: state."""
+"""``BranchHistory``: the read-only calls of a state on the history of its branch. Layer: state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # loaded by the calls that need them
 
 
 class BranchHistory(KeySpace):
-    """The keys of a branch, and the questions about its commits. In revisions, ``HEAD`` is the handle's head."""
+    """The keys of a branch, and queries about its commits. In revisions, ``HEAD`` is the handle's head."""
 
     _handle: BranchHandle
     _shape: Shape | None

@@ -1,6 +1,6 @@
 """Applies a patch to live values, in place. Layer: state.
 
-The entries of one list are applied together: a removed element is named by its old index, an added or changed one by its new index.
+The entries of one list are applied together: a removed element has its old index, an added or changed element its new index.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Same = Callable[[Any, Any], bool]
 
 
 class _MisfitError(Exception):
-    """The old value of an entry is not there."""
+    """The state does not have the old value of an entry."""
 
 
 def apply_patch(state: State, entries: list[PatchEntry], same: Same) -> None:
     """Apply the entries of a patch to a state. Raises ``PatchConflictError``; some entries may have been applied by then.
 
     Args:
-        same: tells whether two values are stored alike.
+        same: tells whether two values have the same stored form.
     """
     misfits: list[str] = []
     tree = _Branch()
@@ -64,7 +64,7 @@ class _Branch:
 
 
 def _apply(container: Any, tree: _Branch, same: Same, misfits: list[str]) -> Any:
-    """Apply the entries below a container. Returns it, or another value to be put in its place."""
+    """Apply the entries below a container. Returns the container, or the value that replaces it."""
     if type(container) is list:
         _apply_to_list(container, tree, same, misfits)
         return container
@@ -105,7 +105,7 @@ def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, mis
 
 
 def _apply_below(held: Any, branch: _Branch, same: Same, misfits: list[str]) -> Any:
-    """Apply the entries below a value, then those for the order of its keys. Returns the value to hold in its place."""
+    """Apply the entries below a value, then those for the order of its keys. Returns the value, or the value that replaces it."""
     if branch.below:
         held = _apply(held, branch, same, misfits)
     for entry in branch.entries:
@@ -115,7 +115,7 @@ def _apply_below(held: Any, branch: _Branch, same: Same, misfits: list[str]) -> 
 
 
 def _held_key(container: Any, key: Any, same: Same) -> Any:
-    """The container's own key that equals ``key``: a key with a NaN in it is found by identity alone."""
+    """The key object of the container that equals ``key``: a key with a NaN in it is found only by identity."""
     if type(container) is not dict or type(key) is str or key in container:
         return key
     return next((held for held in container if type(held) is type(key) and same(held, key)), key)

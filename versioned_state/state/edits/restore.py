@@ -19,7 +19,7 @@ def restore_path(state: State, snapshot: Snapshot, path: StatePath) -> None:
     """Assign the snapshot's value at a path, or remove the live one if the snapshot has none.
 
     Raises:
-        UnknownPathError: the container is not there, neither side has a value, or the list is too short for the index.
+        UnknownPathError: the container does not exist, neither side has a value, or the list is too short for the index.
     """
     if not path.steps or isinstance(path.steps[-1], Namespace):
         raise InvalidArgumentError("restore() takes the path of a key, or of a value in it")
@@ -34,17 +34,17 @@ def restore_path(state: State, snapshot: Snapshot, path: StatePath) -> None:
 
 
 def put_at(state: State, path: StatePath, value: Any) -> None:
-    """Put a value at a path: under a key, in a field, at an index, or behind the last element of a list. Past ``__setattr__``.
+    """Put a value at a path: under a key, in a field, at an index, or after the last element of a list. Does not call ``__setattr__``.
 
     Raises:
-        UnknownPathError: the container is not there, or the list is too short for the index.
+        UnknownPathError: the container does not exist, or the list is too short for the index.
         InvalidArgumentError: the container has no such parts, or cannot be changed in place.
     """
     _change_at(state, path, partial(_put, step=path.steps[-1], value=value, path=path))
 
 
 def _change_at(state: State, path: StatePath, change: Callable[[Any], None]) -> None:
-    value_at(state, StatePath(path.steps[:-1]))  # raises an error that names the part of the path that is not there
+    value_at(state, StatePath(path.steps[:-1]))  # raises an error that names the missing part of the path
     try:
         _change(state, path.steps[:-1], change, path)
     except NotPlainDataError:
@@ -52,7 +52,7 @@ def _change_at(state: State, path: StatePath, change: Callable[[Any], None]) -> 
 
 
 def _change(container: Any, steps: tuple[Step, ...], change: Callable[[Any], None], path: StatePath) -> Any:
-    """Change the container that steps lead to. Returns the one that they begin at, or another value to be put in its place."""
+    """Change the container that steps lead to. Returns the value at which the steps begin, or the value that replaces it."""
     if not isinstance(container, State) and (layout_of(type(container)) is not None or type(container) is Tagged):
         return edited(container, lambda data: _change(data, steps, change, path))
     if not steps:

@@ -1,6 +1,6 @@
-"""From annotations to rules: what a model, a dataclass or a type of ``typing`` says about values. Layer: state.
+"""Converts annotations to rules: models, dataclasses and types of ``typing``. Layer: state.
 
-Types are judged here, without pydantic; constraints and validators by pydantic, which must be installed for them alone.
+Types are judged here, without pydantic. Constraints and validators are judged by pydantic, which must be installed only for these.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ _QUALIFIERS: Final = {Required, NotRequired, typing.Final, typing.ClassVar, geta
 
 
 class Rules:
-    """The rules that annotations stand for. A class has one, so that classes may refer to themselves and each other."""
+    """The rules for annotations. Each class has one rule, so that classes may refer to themselves and to each other."""
 
     def __init__(self) -> None:
         self._of_classes: dict[type, Rule] = {}
 
     def of(self, annotation: Any) -> Rule:
-        """The rule that an annotation stands for.
+        """The rule for an annotation.
 
         Raises:
             InvalidArgumentError: it is not an annotation, or a name in it is not known.
-            MissingDependencyError: only pydantic knows what it means.
+            MissingDependencyError: only pydantic can judge it.
         """
         origin = get_origin(annotation)
         if annotation is Any or annotation is object:
@@ -101,7 +101,7 @@ class Rules:
         if origin is type:
             return Instance(name, (type,))
         if isinstance(origin, type):
-            return self._of_class(origin)  # a generic class of the caller's: its parameters are not followed
+            return self._of_class(origin)  # a generic class of the caller: its parameters are ignored
         return self._by_pydantic(ANYTHING, annotation)
 
     def _of_class(self, cls: type) -> Rule:
@@ -152,7 +152,7 @@ class Rules:
         }
 
     def _keys(self, cls: Any) -> dict[str, FieldRule]:
-        # A qualifier in an annotation that is a string is not known to ``__required_keys__``.
+        # ``__required_keys__`` ignores a qualifier in an annotation that is a string.
         hints = annotations_of(cls)
         return {
             name: FieldRule(self.of(hint), get_origin(hint) is not NotRequired and name in cls.__required_keys__)
@@ -173,7 +173,7 @@ class Rules:
         return self._by_pydantic(rule, annotation)
 
     def _by_pydantic(self, rule: Rule, annotation: Any) -> Rule:
-        """A rule, and what pydantic says about the whole of a value. A type that has no other rule is judged without conversions."""
+        """A rule, and the judgement of pydantic on the whole value. A type that has no other rule is judged without conversions."""
         try:
             from pydantic import TypeAdapter
             from pydantic.errors import PydanticUserError
@@ -214,19 +214,19 @@ def annotations_of(cls: Any) -> dict[str, Any]:
 
 
 def _is_constraint(metadata: Any) -> bool:
-    """Whether metadata of ``Annotated`` are for pydantic. Others, such as documentation, are nobody's rule."""
+    """Whether metadata of ``Annotated`` is a constraint for pydantic. Other metadata, such as documentation, is ignored."""
     return type(metadata).__module__.partition(".")[0] in ("annotated_types", "pydantic", "pydantic_core") or hasattr(
         metadata, "__get_pydantic_core_schema__"
     )
 
 
 def _parts(metadata: Any) -> list[Any]:
-    """The constraints in metadata: those of a ``Field``, or the one that it is."""
+    """The constraints in metadata: those of a ``Field``, or the metadata itself."""
     return list(metadata.metadata) if type(metadata).__name__ == "FieldInfo" else [metadata]
 
 
 def _lengths_of(metadata: Any) -> tuple[int, int | None] | None:
-    """The least and greatest length that a constraint of annotated_types allows; None if it says anything else."""
+    """The least and greatest length that a constraint of annotated_types allows; None for any other constraint."""
     if type(metadata).__module__ != "annotated_types":
         return None
     if type(metadata).__name__ not in ("MinLen", "MaxLen", "Len"):
@@ -256,7 +256,7 @@ def _alias(info: Any, name: str) -> str:
 
 
 def _asked(validate: Callable[[], object], path: StatePath, names: dict[str, str] | None = None) -> None:
-    """Ask pydantic. Its first error is ours."""
+    """Run a validator of pydantic, and raise its first error as a ``SchemaError``."""
     from pydantic import ValidationError
 
     try:

@@ -69,8 +69,8 @@ def _characters(value: Any) -> int:
 class Bounded:
     """A bound for a list, by path: ``Versioned(store, schema={"messages": Bounded(max_items=50)})``.
 
-    A commit that changes the list trims it from the front, and the live list with it, in place. Elements that leave stay in history: if
-    some of them are in no commit yet, the list is committed in full first, under the same message. In a merge, the merged list is trimmed.
+    A commit that changes the list trims it from the front, and the live list with it, in place. Removed elements stay in history: if
+    some of them are in no commit yet, the list is first committed in full, with the same message. In a merge, the merged list is trimmed.
 
     Args:
         max_items: the greatest length.
@@ -153,7 +153,7 @@ def not_a_list(path: StatePath, bounded: Bounded, value: Any) -> SchemaError:
 
 
 def advanced(steps: Steps, step: Step) -> list[Steps]:
-    """What is left of a pattern after a step: nothing, if the pattern does not lead there."""
+    """The rest of a pattern after a step; an empty list if the pattern does not match the step."""
     if not steps:
         return []
     if steps[0] == "**":
@@ -162,7 +162,7 @@ def advanced(steps: Steps, step: Step) -> list[Steps]:
 
 
 class Bounds(Hook):
-    """Trims the bounded lists that the commits of a handle change. Cost: what changed, and what is removed."""
+    """Trims the bounded lists that the commits of a handle change. Cost: the changed and the removed elements."""
 
     def __init__(self, bounds: list[Bound], policy: PicklePolicy, worktree: Worktree) -> None:
         self._bounds = bounds
@@ -221,10 +221,10 @@ class Bounds(Hook):
         return found
 
     def _asked(self, trim: _Trim, function: Callable[[list[Any]], list[Any]], removed: list[Any]) -> Any:
-        """What a function returns. It must leave the state alone: the commit takes the live values for those that were staged."""
+        """Call ``on_overflow``. Raises if it changes the state, because the commit assumes that the live values are as they were staged."""
         if self._is_asking:
             raise SchemaError(str(trim.path), "on_overflow", "it commits the state")
-        # Beside a background call, the event loop may change values, and the commit heeds that.
+        # During a background call, the event loop may change values, and the commit allows for that.
         staged = self._worktree.stage(lenient=True) if current_caller() is None else None
         self._is_asking = True
         try:
@@ -258,7 +258,7 @@ class Bounds(Hook):
 
 
 class _Trim:
-    """One list that a commit changed: its cells before and after, how many elements leave, and what is put in their place."""
+    """One list that a commit changed: its cells before and after, how many elements are removed, and the elements that replace them."""
 
     def __init__(self, nodes: Nodes, policy: PicklePolicy, path: StatePath, bounded: Bounded, old: bytes | None, new: bytes) -> None:
         self.nodes = nodes
@@ -310,7 +310,7 @@ class _Trim:
         return left
 
     def is_lost(self) -> bool:
-        """Whether elements leave that the old list does not begin with."""
+        """Whether some removed elements are not at the beginning of the old list, so that no commit has them there."""
         found = None if self.old is None else container_of(self.nodes, self.old)
         if found is None or found.tree.shape is not Shape.SEQUENCE or found.tree.count < self.removed:
             return True
@@ -327,7 +327,7 @@ class _Trim:
 
 
 def _changed(nodes: Nodes, steps: Steps, before: Tree, after: Tree) -> Iterator[tuple[StatePath, bytes | None, bytes]]:
-    """The values that a pattern means and that changed: path, cell before, cell after. Cost: what changed."""
+    """The changed values that match a pattern: path, cell before, cell after. Cost: the changes."""
     for root_key, old, new in diff_maps(nodes, before, after):
         if is_internal(root_key):
             continue

@@ -62,7 +62,7 @@ class Judge:
             self._check_whole(path, rule, with_parts=with_parts)
 
     def run_key(self, key: bytes, old: bytes | None, new: bytes, *, with_root: bool) -> None:
-        """Raise ``SchemaError`` if what changed from one cell of a root key to another is not valid.
+        """Raise ``SchemaError`` if the change from one cell of a root key to another is not valid.
 
         Args:
             with_root: whether rules that judge the whole state are asked too.
@@ -76,7 +76,7 @@ class Judge:
         return tree.count > 0 and rank(self._nodes, tree, _AFTER_USER) > rank(self._nodes, tree, USER)
 
     def _check_first(self) -> None:
-        """The keys that a state must have from its first commit on. Cost: a path for each."""
+        """Check the keys that a state must have from its first commit on. Cost: a path for each."""
         for rule in self._rules:
             if isinstance(rule, Fields):
                 held = {name: None for name in rule.fields if find(self._nodes, self._after, user_key(name)) is not None}
@@ -98,7 +98,7 @@ class Judge:
                 self._judge(change, parent, rules)
 
     def _descend(self, rules: Iterable[Rule], path: StatePath, step: Step) -> list[Rule]:
-        """The rules of a part. The rules around it that must see the whole are asked later, once."""
+        """The rules of a part. Rules around it that judge the whole are checked once, at the end."""
         found = []
         for rule in rules:
             if rule is ANYTHING:

@@ -2,11 +2,11 @@
 
 ::
 
-    commit at version 1 ── 2 ── 3 ── the root that the handle works with: what is read, compared and merged
+    commit at version 1 ── 2 ── 3 ── the root that the handle reads, compares and merges
                                      │
                                      └── the first commit writes it, as a commit of its own before its own changes
 
-The version lies in the state, under a key of the engine; a state without it is at version 1. A state without any key is at the newest.
+The state has its version under a key of the engine. A state without it is at version 1; a state without any key is at the newest version.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Migrated:
     """A root at the newest version, with its objects that are not in the store.
 
     Attributes:
-        is_written: whether a commit of this root before the next one says what the migrations changed.
+        is_written: whether the changes of the migrations are committed before the next commit, as a commit of this root.
     """
 
     __slots__ = ("is_written", "objects", "root")
@@ -147,8 +147,8 @@ class Migrator:
     """The migrations of one handle. Not for two threads at once.
 
     Args:
-        objects: what the handle reads; it is given the objects of migrated roots.
-        handle: its head is the commit whose migrated root stays known.
+        objects: the reader of the handle; it gets the objects of migrated roots.
+        handle: the handle; the migrated root of its head is always kept.
     """
 
     def __init__(self, migrations: Migrations, database: Database, objects: HeldObjects, handle: ReferenceType[BranchHandle]) -> None:
@@ -159,7 +159,7 @@ class Migrator:
         self._migrated: OrderedDict[str, Migrated] = OrderedDict()
 
     def migrated(self, commit: Commit) -> Migrated:
-        """The state of a commit at the newest version. Cost: what the functions read, the first time.
+        """The state of a commit at the newest version. Cost: the reads of the functions, the first time.
 
         Raises:
             NewerVersionError: the state is at a newer version. Nothing was changed.
@@ -189,7 +189,7 @@ class Migrator:
         return self._database.write_commit(found.root, (commit,), staging=staging, message=message, author=author, meta=meta)
 
     def _forget(self) -> None:
-        """Forget the root that was used longest ago, but not that of the head, which live values are relative to."""
+        """Forget the least recently used root, but not that of the head, which live values are relative to."""
         handle = self._handle()
         oldest = next(id for id in self._migrated if handle is None or id != handle.head.id)
         if self._migrated.pop(oldest).objects:

@@ -1,4 +1,4 @@
-"""Rules of values whose parts have rules of their own: lists, tuples, dicts, instances, and what a pattern of paths means. Layer: state."""
+"""Rules of values whose parts have rules of their own: lists, tuples, dicts, instances, and values that match a pattern. Layer: state."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Fields(Rule):
     """A dict with these keys, or an instance of the class that declares them as fields.
 
     Args:
-        fields_of_class: gives the fields; asked once, when they are first needed, since a class may refer to itself.
+        fields_of_class: returns the fields. It is called once, when they are first needed, since a class may refer to itself.
         cls: None for a ``TypedDict``, which has no instances.
         forbids_others: whether there may be no other key.
         validate: raises ``SchemaError`` for fields, by name, that break a validator of the class; None if the class has none.
@@ -178,7 +178,7 @@ class Fields(Rule):
 
 @dataclass
 class Below(Rule):
-    """A rule of the values that the rest of a pattern means from here."""
+    """A rule for the values that the rest of a pattern matches from here."""
 
     name: str
     steps: tuple[Step | Literal["*", "**"], ...]
@@ -197,7 +197,7 @@ class Below(Rule):
 
 
 def below(name: str, steps: tuple[Step | Literal["*", "**"], ...], rule: Rule) -> list[Rule]:
-    """The rules, at one place, of the values that the steps of a pattern mean from there."""
+    """The rules, at one place, for the values that the steps of a pattern match from there."""
     if not steps:
         return [rule]
     here: list[Rule] = [Below(name, steps, rule)]

@@ -1,16 +1,16 @@
-"""Rules: what values may be at one place of a state. Layer: state.
+"""Rules: the values that are allowed at one place of a state. Layer: state.
 
 ::
 
     Rule ──┬── Anything  Instance  OneOf      a value that is judged as one
            ├── Items  Row  Entries  Fields    a value whose parts have rules of their own
-           ├── Either                         a union: the part of the only alternative that has such parts
-           ├── Constrained                    a rule, and constraints on the whole of the value
-           ├── Below                          the rule of what a pattern of paths means
-           └── Function                       a function of the caller's
+           ├── Either                         a union: a part has the rule of the only alternative with such parts
+           ├── Constrained                    a rule, and constraints on the whole value
+           ├── Below                          a rule for the values that match a pattern of paths
+           └── Function                       a function of the caller
 
-A change of a part is judged by the rule of that part. The rules around it are asked only about the whole: its length, its validators.
-Values are judged as they are: nothing is converted, filled in or changed.
+A change of a part is judged by the rule of that part. The rules around it judge only the whole: its length, its validators. Values are
+judged as they are: nothing is converted, filled in or changed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _SHOWN: Final = 60
 
 
 class Rule:
-    """What values may be at one place.
+    """The values that are allowed at one place.
 
     Attributes:
         name: the rule as its author wrote it, for errors.
-        judges_whole: whether a change of a part is a matter of ``check_whole`` too.
+        judges_whole: whether a change of a part needs ``check_whole`` too.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Rule:
         return None if part is None else [part]
 
     def check_whole(self, value: Any, path: StatePath) -> None:
-        """Raise ``SchemaError`` if a value is invalid as a whole; its parts are not looked at by themselves."""
+        """Raise ``SchemaError`` if a value is invalid as a whole; does not check its parts by themselves."""
 
     def check_length(self, length: int, path: StatePath) -> bool:
         """Judge a whole by its length. Returns whether that was enough, so that its parts need not be read."""
@@ -92,7 +92,7 @@ ANYTHING: Final = Anything()
 
 
 class Opaque(Anything):
-    """Any value, as far as the rules here go: something else judges the whole of it."""
+    """Any value, as far as these rules can judge: another validator judges the whole."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -116,7 +116,7 @@ class Instance(Rule):
 
 @dataclass
 class OneOf(Rule):
-    """One of some values, of the very same type."""
+    """One of some values, of exactly the same type."""
 
     name: str
     values: tuple[Any, ...]
@@ -232,7 +232,7 @@ class Constrained(Rule):
 
 @dataclass
 class Function(Rule):
-    """A function of the caller's: it raises ``ValueError``, ``TypeError`` or ``AssertionError`` for an invalid value, or returns False."""
+    """A function of the caller. It raises ``ValueError``, ``TypeError`` or ``AssertionError`` for an invalid value, or returns False."""
 
     name: str
     function: Callable[[Any], Any]

@@ -1,4 +1,4 @@
-"""``Schema``: what a state, or parts of it, may be; and the hook that holds a handle's commits to it. Layer: state."""
+"""``Schema``: the rules for a state or parts of it; and the hook that checks the commits of a handle. Layer: state."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType, types.Method
 
 
 class Schema:
-    """What a state may be: ``Schema(Model)``, of the whole state, or ``Schema({"messages.*": Message, "age": int})``, by path.
+    """The rules for a state: ``Schema(Model)`` for the whole state, or ``Schema({"messages.*": Message, "age": int})`` by path.
 
-    ``Versioned(schema=…)`` takes one, or what one is made of.
+    ``Versioned(schema=…)`` takes a ``Schema``, or its argument.
 
     Args:
         shape: a pydantic model, a dataclass or a ``TypedDict``, whose fields are the keys of the state; a function of the whole state; or
@@ -75,7 +75,7 @@ class Schema:
         self.bounds += [Bound(pattern, each) for each in metadata if isinstance(each, Bounded)]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._shape,)  # to another process, where it is made again
+        return type(self), (self._shape,)  # pickled by its argument, and made again when it is unpickled
 
     def __repr__(self) -> str:
         return f"Schema({self._shape!r})"
@@ -107,7 +107,7 @@ class Schema:
 
 
 def as_schema(shape: Any) -> Schema:
-    """The schema that a caller gives, in whatever form."""
+    """The schema for an argument that is a ``Schema``, or the argument of one."""
     return shape if isinstance(shape, Schema) else Schema(shape)
 
 
@@ -133,7 +133,7 @@ def _pattern(text: Any) -> Pattern:
 
 
 class SchemaCheck(Hook):
-    """Holds the commits of a handle to a schema; what is read of the head too, if that is asked for."""
+    """Checks the commits of a handle against a schema."""
 
     def __init__(self, schema: Schema, policy: PicklePolicy) -> None:
         self._schema = schema
@@ -141,7 +141,7 @@ class SchemaCheck(Hook):
         self._judged: tuple[Tree, Tree] | None = None
 
     def settle(self, nodes: Nodes, before: Tree, after: Tree) -> tuple[Tree, ...]:
-        # Before lists are trimmed: paths are then those of the live values, and a commit of a list in full is valid too.
+        # Before lists are trimmed: then paths are those of the live values, and the commit of a list in full is checked too.
         self._judge(nodes, before, after)
         self._judged = before, after
         return (after,)
@@ -161,13 +161,13 @@ class SchemaCheck(Hook):
 
 
 class ReadCheck:
-    """Checks the committed values that a handle reads. Cost: what changed since a value was last found valid."""
+    """Checks the committed values that a handle reads. Cost: the changes since a value was last found valid."""
 
     def __init__(self, schema: Schema, policy: PicklePolicy) -> None:
         self._schema = schema
         self._policy = policy
-        self._valid: dict[bytes, bytes] = {}  # by root key, the cell that was found valid
-        self._whole: Tree | None = None  # the root whose whole was found valid
+        self._valid: dict[bytes, bytes] = {}  # by root key, the last valid cell
+        self._whole: Tree | None = None  # the last root that was valid as a whole
 
     def check(self, nodes: Nodes, head: Tree, key: bytes, cell: bytes | None) -> None:
         """Raise ``SchemaError`` if the value of a root key is not valid; ``cell`` is that of the head."""

@@ -1,4 +1,4 @@
-"""``Shape``: what one handle was told about the shape of its state: a schema, bounds and migrations. Layer: state."""
+"""``Shape``: the shape of the state of one handle: a schema, bounds and migrations. Layer: state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Shape:
     """The shape of the state of one handle.
 
     Args:
-        schema: a ``Schema``, or what one is made of; None for any state.
+        schema: a ``Schema``, or the argument of one; None for any state.
         check_reads: whether values are checked when they are read, too.
         migrations: None to read every state as it is.
 
@@ -45,7 +45,7 @@ class Shape:
         return {"schema": self._schema, "check_reads": self._check_reads, "migrations": self._migrations}
 
     def attach(self, handle: BranchHandle) -> None:
-        """Hold a new handle to the shape. Raises ``NewerVersionError`` or ``MigrationError``."""
+        """Apply the shape to a new handle. Raises ``NewerVersionError`` or ``MigrationError``."""
         policy = handle.repository.database.policy
         if self._migrations is not None:
             database = handle.repository.database

@@ -45,9 +45,9 @@ class Entry:
 
 
 class Pack:
-    """Small values that share a fingerprint. A key whose value was replaced or released has left the pack: no entry points to it.
+    """Small values that share a fingerprint. A key whose value was replaced or released no longer belongs to the pack.
 
-    ``members`` is how many keys are left, or more if a call was interrupted.
+    ``members`` is the number of keys that still belong to it, or more if a call was interrupted.
     """
 
     __slots__ = ("fingerprint", "keys", "members", "values")
@@ -60,7 +60,7 @@ class Pack:
 
 
 class Repacking(NamedTuple):
-    """New packs, formed when their values were encoded, and the ids of the packs that they take the place of."""
+    """New packs, formed when their values were encoded, and the ids of the packs that they replace."""
 
     gone: Collection[int]
     packs: list[Pack]
@@ -70,7 +70,7 @@ class Repacking(NamedTuple):
 class Update:
     """The new cell of a key (None if removed), the baseline, and whether the value is known to consist of JSON types.
 
-    ``staged_list`` is set for a list that is not loaded, ``old`` to the cell that the head has, for a staged change.
+    ``staged_list`` is set for a list that is not loaded; ``old`` is the cell in the head, for a staged change.
     """
 
     cell: bytes | None
@@ -87,11 +87,11 @@ class Staged:
     Attributes:
         tree: the root with all changes.
         changes: by root key, the values that differ from the head.
-        unchanged: by root key, the values that were assigned or suspected, and proved equal.
+        unchanged: by root key, the values that were assigned or suspected and turned out equal.
         broken: the packs whose fingerprint differs.
         series: by engine key, the series in ``tree`` that have new entries.
-        failed: by root key, the changes that are not in ``tree``: the error of a value that cannot be stored, or None for a key that was
-            not to be staged.
+        failed: by root key, the changes that are not in ``tree``: the error of a value that cannot be stored, or None for a key that the
+            caller left out.
         replaced: the keys of ``failed`` whose values a merge replaced.
         repacking: the packs that follow from these changes; None if they are not to be adopted.
     """

@@ -1,7 +1,7 @@
-"""Gives a live value the content of another in place, so that callers' references to it stay valid. Layer: state.
+"""Gives a live value the content of another value in place, so that references to it stay valid. Layer: state.
 
-A container whose type stays the same keeps its identity. Dicts are matched by key and lists by aligned elements; sets, bytearrays,
-arrays and plain objects are filled anew; an instance gets each of its fields. Equal parts are not changed.
+A container whose type does not change keeps its identity. Dicts are matched by key and lists by aligned elements; sets, bytearrays, arrays
+and plain objects are refilled; of an instance each field is set. Equal parts are not changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from versioned_state.values.typed.tagged import Tagged
 
 
 class Claims(dict[int, Any]):
-    """The live objects, by id, that have a path in the new content. If one object sat at two paths, the second gets a copy.
+    """The live objects, by id, that have a path in the new content. If one object was at two paths, the second path gets a copy.
 
     Attributes:
         lenient: replace an object whose own code refuses its new content, instead of raising.
@@ -38,8 +38,8 @@ class Claims(dict[int, Any]):
 def replace_content(live: Any, decode: Callable[[], Any], fingerprinter: Fingerprinter, claimed: Claims) -> Any:
     """Give ``live`` the content of ``decode()``, in place if possible. Returns the value; see ``assign_in_place``.
 
-    An exception comes either from an object that refuses its content or from an interrupt such as a timeout. Only the former recurs in
-    the second attempt.
+    An exception comes either from an object that refuses its content, or from an interrupt such as a timeout. Only the first kind recurs
+    in the second attempt.
     """
     known = len(claimed)
     try:
@@ -64,7 +64,7 @@ def assign_in_place(live: Any, target: Any, fingerprinter: Fingerprinter, claime
     """Give ``live`` the content of ``target``. Returns ``live`` if its type allows that, otherwise ``target``. Cost: the size of both.
 
     Args:
-        target: a value that nobody else refers to: its parts become parts of ``live``.
+        target: a value without other references: its parts become parts of ``live``.
         claimed: the live objects that must not be changed again.
     """
     if type(target) is Tagged and type(live) is not Tagged:
@@ -82,7 +82,7 @@ def assign_in_place(live: Any, target: Any, fingerprinter: Fingerprinter, claime
 
 
 def _as_live(live: Any, target: Tagged) -> Any:
-    """An instance of the class of ``live``, if that is the class whose name the store has: the store need not be trusted to name it."""
+    """The target as an instance of the class of ``live``, if the stored name is that of this class: then the store need not be trusted."""
     layout = layout_of(type(live))
     if layout is None or layout.name != target.name:
         return target
@@ -93,7 +93,7 @@ def _as_live(live: Any, target: Tagged) -> Any:
 
 
 def _is_one_type(a: type, b: type) -> bool:
-    """Whether values of two classes are stored under one name: a notebook's cell makes a class anew."""
+    """Whether values of two classes are stored under one name: running a notebook's cell again creates its class again."""
     if a is b:
         return True
     layout, other = layout_of(a), layout_of(b)
@@ -107,7 +107,7 @@ def _assign(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claim
     elif cls is dict:
         _update_dict(live, target, fingerprinter, claimed)
     elif cls is set:
-        # Elements in both keep their identity. Compare types too: 1 and True are equal but not the same.
+        # Elements in both sets keep their identity. Compare types too: 1 and True are equal but different values.
         wanted = {element: element for element in target}
         live -= {element for element in live if element not in wanted or not _is_same(element, wanted[element], fingerprinter)}
         live |= target
@@ -129,7 +129,7 @@ def _assign(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claim
 
 
 def _assign_tagged(live: Tagged, target: Tagged, fingerprinter: Fingerprinter, claimed: Claims) -> Tagged:
-    """Its fields can be changed in place, if they are a dict or a list; nothing else of it can."""
+    """Only the fields of a ``Tagged`` can be changed in place, if they are a dict or a list."""
     fields = assign_in_place(live.fields, target.fields, fingerprinter, claimed)
     if fields is live.fields and live.name == target.name and live.notes == target.notes:
         return live
@@ -149,7 +149,7 @@ def _is_plain_object(cls: type) -> bool:
 
 
 def _update_dict(live: dict[Any, Any], target: dict[Any, Any], fingerprinter: Fingerprinter, claimed: Claims) -> None:
-    # Equal keys may differ in type (1, True), so take the keys from the target and reuse the live values.
+    # Equal keys may differ in type (1, True), so take the keys of the target, and reuse the live values.
     old = dict(live)
     new = {}
     for key, value in target.items():
@@ -163,7 +163,7 @@ def _update_dict(live: dict[Any, Any], target: dict[Any, Any], fingerprinter: Fi
     try:
         live.clear()
         live.update(new)
-    except BaseException:  # an interrupt: complete the change, or entries are lost
+    except BaseException:  # an interrupt: complete the change, because otherwise entries would be lost
         live.clear()
         live.update(new)
         raise
@@ -187,7 +187,7 @@ def _update_list(live: list[Any], target: list[Any], fingerprinter: Fingerprinte
     parts = [tuple(shift(astuple(part))) for part in diff_lists(old[prefix : len(old) - suffix], new[prefix : len(new) - suffix])]
     stays = list(zip([0, *(end for _, end, _, _ in parts)], [*(start for start, _, _, _ in parts), len(live)], strict=True))
     for start, end in stays:
-        # An element that stays must not be changed at another path.
+        # An element that stays must not be changed as part of another path.
         claimed.update((id(part), part) for part in live[start:end])
     result = live[: stays[0][1]]
     for (start, end, new_start, new_end), (stay_start, stay_end) in zip(parts, stays[1:], strict=True):
@@ -199,12 +199,12 @@ def _update_list(live: list[Any], target: list[Any], fingerprinter: Fingerprinte
 
 
 def _is_same(a: Any, b: Any, fingerprinter: Fingerprinter) -> bool:
-    """Whether two equal elements are stored alike."""
+    """Whether two equal elements have the same stored form."""
     return type(a) is type(b) and (type(a) is str or _fingerprint(a, fingerprinter, 0) == _fingerprint(b, fingerprinter, 1))
 
 
 def _fingerprint(value: Any, fingerprinter: Fingerprinter, otherwise: int) -> Any:
-    """The fingerprint by which an element is aligned. One without a fingerprint equals no other element."""
+    """The fingerprint for aligning an element. An element without a fingerprint matches no other element."""
     try:
         plain = is_plain(value)
     except (TooDeepError, RecursionError):

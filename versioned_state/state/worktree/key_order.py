@@ -1,6 +1,6 @@
 """Sets and dicts that keep their keys sorted, because states iterate over keys in order. Layer: state.
 
-Adding or removing a key takes O(1). The next reading updates the order: a few changed keys are inserted one by one, many are sorted.
+Adding or removing a key takes O(1). The next read updates the order: a few changed keys are inserted one by one, many are sorted.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class OrderedKeySet(set[bytes]):
 
     @property
     def order(self) -> KeyOrder[bytes]:
-        """Made for the first key: it refers to the set, and most handles never add a key."""
+        """The order, made at the first use: it refers to the set, and most handles never add a key."""
         order = self._order
         if order is None:
             order = self._order = KeyOrder(self)
@@ -103,7 +103,7 @@ class OrderedKeyDict(dict[bytes, V]):
 
     @property
     def order(self) -> KeyOrder[bytes]:
-        """Made for the first key, as that of ``OrderedKeySet``."""
+        """The order, made at the first use, as in ``OrderedKeySet``."""
         order = self._order
         if order is None:
             order = self._order = KeyOrder(self)

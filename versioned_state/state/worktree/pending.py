@@ -1,4 +1,4 @@
-"""Entries for the engine's series that the next commit of a handle takes along. Layer: state."""
+"""Entries for the engine's series that the next commit of a handle includes. Layer: state."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from versioned_state.state.worktree.entries import NewEntries
 
 
 class PendingEntries:
-    """The entries of one handle that no commit has yet. Nothing but a commit removes them: not discard, rollback or a failed commit.
+    """The entries of one handle that no commit has yet. Only a commit removes them: a discard, a rollback or a failed commit does not.
 
-    Names are unique, so an entry that an interrupt left here after its commit is committed again without a change. An entry may tell of a
-    change of one key of the state: it is committed with that key, and whoever added it removes it if the change is taken back.
+    Names are unique, so if an interrupt leaves an entry here after its commit, committing it again changes nothing. An entry may describe a
+    change of one key of the state. It is committed with that key, and the code that added it removes it if the change is undone.
 
     Attributes:
         entries: by the engine key of a series, the cells of its entries by name.
@@ -20,10 +20,10 @@ class PendingEntries:
     def __init__(self) -> None:
         self.entries: dict[bytes, dict[str, bytes]] = {}
         self._last_time = 0
-        self._keys: dict[str, bytes] = {}  # the root keys that entries tell of, by the name of the entry
+        self._keys: dict[str, bytes] = {}  # by the name of an entry, the root key whose change it describes
 
     def add(self, series: bytes, name: str, cell: bytes, *, of: bytes | None = None) -> None:
-        """Add an entry to the series under an engine key. It tells ``of`` a change of this root key, if of any."""
+        """Add an entry to the series under an engine key. ``of`` is the root key whose change the entry describes, if any."""
         if of is not None:
             self._keys[name] = of
         self.entries.setdefault(series, {})[name] = cell
@@ -33,11 +33,11 @@ class PendingEntries:
         return name in self.entries.get(series, ())
 
     def told_keys(self) -> set[bytes]:
-        """The root keys of whose changes entries tell."""
+        """The root keys whose changes are described by entries."""
         return set(self._keys.values())
 
     def telling_of(self, key: bytes) -> list[str]:
-        """The names of the entries that tell of a change of a root key."""
+        """The names of the entries that describe a change of a root key."""
         return [name for name, told in self._keys.items() if told == key]
 
     def of(self, series: bytes) -> dict[str, bytes]:
@@ -45,7 +45,7 @@ class PendingEntries:
         return dict(self.entries.get(series, {}))
 
     def taken(self, keys: Collection[bytes] | None = None) -> NewEntries:
-        """All entries, as they are now, for a commit: of these root keys, without those that tell of a change of another one."""
+        """All present entries, for a commit. With ``keys``, leaves out entries that describe changes of other root keys."""
         if keys is None or not self._keys:
             return {series: dict(entries) for series, entries in self.entries.items() if entries}
         left = {name for name, key in self._keys.items() if key not in keys}
@@ -53,7 +53,7 @@ class PendingEntries:
         return {series: entries for series, entries in taken.items() if entries}
 
     def discard(self, series: bytes, name: str) -> None:
-        """Remove an entry that turned out not to be true, if it is still here."""
+        """Remove an entry whose change was undone, if the entry is still here."""
         self.entries.get(series, {}).pop(name, None)
         self._keys.pop(name, None)
 
@@ -67,6 +67,6 @@ class PendingEntries:
                     self._keys.pop(name, None)
 
     def next_time(self, now: int) -> int:
-        """A time for an entry: now, or later than that of the last entry of this handle, so that entries keep their order."""
+        """The time for a new entry: now, or just after the last entry of this handle, so that entries keep their order."""
         self._last_time = max(now, self._last_time + 1)
         return self._last_time

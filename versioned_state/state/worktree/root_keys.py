@@ -17,7 +17,8 @@ class RootKeys:
     def __init__(self, nodes: Nodes, tracked: TrackedKeys) -> None:
         self._nodes = nodes
         self._tracked = tracked
-        self._last_found: tuple[Tree, bytes, int] = (tracked.tree, b"", 0)  # a root, its last key as found last, and the key's rank
+        # A root, the last key that was found in it, and the rank of that key.
+        self._last_found: tuple[Tree, bytes, int] = (tracked.tree, b"", 0)
 
     def count(self, start: bytes, end: bytes) -> int:
         """The number of keys in [start, end). Cost: two paths, and sorting the keys that were added or removed since the last call."""

@@ -30,7 +30,7 @@ _NIL: Final = b"\xc0"
 
 
 def _joined(outside: Mapping[bytes, V], inside: Mapping[bytes, V], within: bytes) -> dict[bytes, V]:
-    """The entries of one mapping whose keys begin with ``within``, and the others of another."""
+    """The entries of ``inside`` whose keys begin with ``within``, and the other entries of ``outside``."""
     found = {key: value for key, value in outside.items() if not key.startswith(within)}
     return found | {key: value for key, value in inside.items() if key.startswith(within)}
 
@@ -45,7 +45,7 @@ class Stager:
         self._nodes = encoder.nodes
         self._encoder = encoder
         self._decoder = decoder
-        self._series: dict[bytes, tuple[bytes, Parts]] = {}  # by engine key, the series that was staged last: its cell, and its parts
+        self._series: dict[bytes, tuple[bytes, Parts]] = {}  # by engine key, the cell and the parts of the series that was staged last
 
     def stage(
         self,
@@ -70,7 +70,7 @@ class Stager:
         return run_still(partial(self._stage, lenient=lenient, flush_at=None, adopting=adopting, keys=keys, pending=pending))
 
     def is_clean(self) -> bool:
-        """Whether nothing differs from the head. If a value only seems to, or cannot be stored, it is False. Encodes and reads nothing."""
+        """Whether no value differs from the head. False if a value may differ, or cannot be stored. Encodes and reads nothing."""
         tracked, fingerprinter = self._tracked, self._encoder.fingerprinter
         if tracked.assigned or tracked.stale:
             return False
@@ -84,7 +84,7 @@ class Stager:
             return False
 
     def nothing(self, tree: Tree) -> Staged:
-        """The staged state without changes since a head of this root."""
+        """The staged state without changes, for a head with this root."""
         return Staged(tree, Staging(self._objects), {}, {}, [], {})
 
     def _stage(
@@ -144,7 +144,7 @@ class Stager:
         return self._encoder.encode_at(self._decoder.decode(cell), ELEMENT_INLINE)
 
     def stage_within(self, within: bytes, before: Staged | None) -> Staged:
-        """Stage the live values, but under root keys that begin with ``within`` those of ``before``, or of the head."""
+        """Stage the live values, except under root keys that begin with ``within``: there, those of ``before``, or else of the head."""
         now = self.stage(lenient=True)
         tree, failed = (self._tracked.tree, {}) if before is None else (before.tree, before.failed)
         if before is not None:
@@ -203,7 +203,7 @@ class Stager:
     def changed_keys(self) -> list[bytes]:
         """The keys whose values differ from the head by their fingerprints, in order. Encodes and reads nothing.
 
-        A value that was assigned, or that equals the head's in another form, may be among them without a change.
+        The result may include unchanged values: values that were assigned, and values in another form than in the head.
         """
         tracked, fingerprinter = self._tracked, self._encoder.fingerprinter
         found = set()
@@ -215,7 +215,7 @@ class Stager:
                 if entry is None and edits is not None and self._lists.is_unchanged(edits):
                     continue
             except UNSTORABLE:
-                pass  # it became something that cannot be stored
+                pass  # the value can no longer be stored
             found.add(key)
         return sorted(found)
 
@@ -243,7 +243,7 @@ class Stager:
         return Update(None if key in tracked.removed else old), old
 
     def _list_over(self, key: bytes, edits: ListEdits, theirs: bytes | None) -> bytes | None:
-        """The cell of a list that is not loaded, over another head. If gc has collected ours, the edits are made in that one."""
+        """The cell of a list that is not loaded, over another head. If gc has collected our list, applies the edits to the other one."""
         if self._is_whole(edits.cell):
             return self._lists.encode(key, edits).cell
         tree = elements_of(self._nodes, theirs)

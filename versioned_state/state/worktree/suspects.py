@@ -19,7 +19,7 @@ _SHORT_PACKS: Final = 8
 
 
 class Suspects:
-    """Detects changes in place of values that were equal to the head's. Assigned values are encoded anyway, so it does not compare them.
+    """Detects changes in place of values that were equal to the head's. It does not compare assigned values, which are always encoded.
 
     Args:
         fingerprinter: makes and compares the fingerprints.
@@ -62,7 +62,7 @@ class Suspects:
             if pack is not None:
                 pack.members -= 1
                 if not pack.members:
-                    pack.values = []  # the pack itself goes with the next commit
+                    pack.values = []  # the next commit removes the pack itself
 
     def has(self, key: bytes, entry: Entry) -> bool:
         """Whether a change in place would be detected."""
@@ -71,7 +71,7 @@ class Suspects:
     def find(self, broken: list[Pack]) -> Iterator[bytes]:
         """Iterate over the keys whose values may have changed. Packs whose fingerprint differs go to ``broken``."""
         entries, fingerprinter = self._entries, self._fingerprinter
-        # The encoder compares a value with its own baseline.
+        # The encoder compares a large value with its baseline.
         yield from list(self._large)
         for key, fingerprint in self._single.items():
             if not fingerprinter.same(fingerprint, [entries[key].value]):
@@ -88,10 +88,10 @@ class Suspects:
                     yield key
 
     def repack(self, broken: list[Pack], fresh: Mapping[bytes, bool], encoded: Collection[bytes]) -> Repacking:
-        """Form new packs from newly loaded values, broken packs, and ``fresh``, as the values are now. ``install`` puts them in use.
+        """Form new packs from newly loaded values, broken packs and ``fresh``, with their present content. ``install`` activates them.
 
         Args:
-            fresh: encoded keys, each with whether its value is known plain.
+            fresh: encoded keys, each with whether its value is known to be plain.
             encoded: all keys that were encoded; the others have not changed.
         """
         keys = {key: False for key in self._single if key not in encoded} if self._single else {}
@@ -101,7 +101,7 @@ class Suspects:
         gone = {id(pack) for pack in broken}
         short = self._packs[-_SHORT_PACKS:]
         if keys and len(short) == _SHORT_PACKS and all(len(pack.keys) < GROUP_SIZE // 2 for pack in short):
-            # Merge many short packs into one. Adding each round's few keys to the last pack would pack that one again every round.
+            # Merge short packs only when there are many. Adding a round's few keys to the last pack would repack that one every round.
             broken = [*broken, *(pack for pack in short if id(pack) not in gone)]
             gone.update(map(id, short))
         for pack in broken:
@@ -117,7 +117,7 @@ class Suspects:
         return Repacking(gone, packs)
 
     def install(self, repacking: Repacking) -> None:
-        """Compare the values of new packs by these from now on. No value is looked at."""
+        """Use new packs for comparison from now on. Reads no value."""
         if repacking.gone:
             self._packs = [pack for pack in self._packs if id(pack) not in repacking.gone]
         for pack in repacking.packs:

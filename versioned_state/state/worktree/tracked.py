@@ -2,7 +2,7 @@
 
 ::
 
-    as in the head   not loaded: nothing is kept; loaded: an entry, whose value is compared by fingerprint
+    as in the head   not loaded: no record; loaded: an entry, whose value is compared by fingerprint
     assigned         an entry, and in ``assigned``; in ``added`` if the head does not have the key
     removed          no entry, and in ``removed``
     edited           a list that is not loaded: in ``lists``, and no entry; in ``added`` if the head does not have the list
@@ -35,15 +35,15 @@ ABSENT: Final = object()
 class TrackedKeys:
     """The tracked keys over the root of the head. Only the methods here change the status of a key.
 
-    The tree, ``entries`` (live values with the cells that they are relative to), ``lists`` and ``removed`` are facts. All else follows from
-    them, and ``rebuild`` derives it anew.
+    The tree, ``entries`` (live values with the cells that they are relative to), ``lists`` and ``removed`` are the facts. Everything else
+    is derived from them, and ``rebuild`` derives it again.
 
     Attributes:
         tree: the root of the head.
         entries: values that were loaded or assigned.
         lists: lists that are not loaded, with elements in memory or other edits.
         removed: keys of the head that were deleted, with their cells there.
-        assigned: keys that the next staging encodes in any case, in the caller's order, which summaries follow.
+        assigned: keys that the next staging always encodes, in the order of the assignments, which summaries use.
         added: keys that the head does not have.
         stale: keys whose new value in the head could not be read when the head moved.
         suspects: finds the values that were equal to the head's and may have changed in place.
@@ -69,7 +69,7 @@ class TrackedKeys:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that baselines take, and tables, which stay as large as they have been, about. Cost: the tracked keys."""
+        """Approximate bytes of memory of baselines and tables; a table never shrinks. Cost: the tracked keys."""
         tables = sum(map(sys.getsizeof, (self.entries, self.lists, self.assigned, self.removed, self.added)))
         return tables + sum(entry.base.held_bytes for entry in self.entries.values() if entry.base is not None)
 
@@ -85,7 +85,7 @@ class TrackedKeys:
         return find(self._nodes, self.tree, key)
 
     def list_cell(self, key: bytes) -> bytes | None:
-        """The cell of the head to which the edits of a list are relative: none if the key was removed and the list begun anew."""
+        """The cell of the head to which the edits of a list are relative: None if the key was removed and a new list begun."""
         return None if key in self.removed else self.cell(key)
 
     def track_list(self, key: bytes, edits: ListEdits) -> None:
@@ -95,7 +95,7 @@ class TrackedKeys:
             self.added.add(key)
 
     def replace_list(self, key: bytes, edits: ListEdits) -> None:
-        """Track a list that is not loaded, relative to the head, whatever the status of the key was."""
+        """Track a list that is not loaded, relative to the head, for a key with any status."""
         if edits.is_idle:
             self.untrack(key)
             return
@@ -111,7 +111,7 @@ class TrackedKeys:
 
     def track_unchanged(self, key: bytes, entry: Entry, fingerprint: Fingerprint) -> None:
         """Track a value that is equal to the head's and has this fingerprint."""
-        self.entries[key] = entry  # first: a value that a caller refers to always has its key
+        self.entries[key] = entry  # first, so that a value that a caller refers to always has an entry
         self.lists.pop(key, None)
         self.removed.pop(key, None)
         self.assigned.pop(key, None)
@@ -154,7 +154,7 @@ class TrackedKeys:
         self.suspects.forget(key)
 
     def rebuild(self, *, rebase: bool = False, keep: Collection[bytes] = ()) -> None:
-        """Derive everything anew except the values and the cells they are relative to. The next staging encodes all values.
+        """Derive everything again from the values and the cells that they are relative to. The next staging encodes all values.
 
         Args:
             rebase: make every key relative to the head, except those in ``keep``.
@@ -196,7 +196,7 @@ class TrackedKeys:
         _put(self.removed, key, cell)
 
     def distrust(self) -> None:
-        """Have the next staging encode every value with a baseline anew, because gc may have collected objects of the baseline."""
+        """Make the next staging encode every value with a baseline again, because gc may have collected objects of the baseline."""
         for key, entry in self.entries.items():
             if entry.base is not None:
                 entry.base = None
@@ -207,7 +207,7 @@ class TrackedKeys:
                 element.base = None
 
     def repack(self, staged: Staged) -> None:
-        """Form the packs for the head that has the staged changes, from the values as they are now."""
+        """Form the packs for the head with the staged changes, from the present values."""
         fresh = {
             key: update.plain
             for updates in (staged.changes, staged.unchanged)
@@ -222,7 +222,7 @@ class TrackedKeys:
         assert staged.repacking is not None, "the changes were staged to be adopted"
         entries = self.entries
         for key in staged.failed:
-            # The value still differs from the head, and its pack is formed anew.
+            # The value still differs from the head, and its pack is formed again.
             self.assigned[key] = None
             self.suspects.forget(key)
         for updates in (staged.changes, staged.unchanged):
@@ -252,13 +252,13 @@ class TrackedKeys:
         for updates in (staged.changes, staged.unchanged):
             for key, update in updates.items():
                 if update.staged_list is not None and key not in self.entries and (edits := self.lists.get(key)) is not None:
-                    if edits.cell != update.cell:  # else this was done before an interrupt
+                    if edits.cell != update.cell:  # otherwise this step was done before an interrupt
                         self.lists[key] = update.staged_list.rebase(edits, partial(recall, edits.cell))
                     self.added.discard(key)
                     self.removed.pop(key)
                     self.assigned.pop(key, None)
                 elif update.staged_list is None or updates is staged.changes or key in self.entries or key in self.removed:
-                    self._adopt_late(key, update)  # else it was read, and let go of
+                    self._adopt_late(key, update)  # otherwise the list was read and released
 
     def _adopt_late(self, key: bytes, update: Update) -> None:
         entry = self.entries.get(key)

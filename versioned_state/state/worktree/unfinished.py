@@ -3,7 +3,7 @@
 ::
 
     Question   the store was asked to move the branch, and the answer is not known yet
-    Move       the live values take on another content: done again, which is idempotent
+    Move       the live values get another content: repeated, which is idempotent
     Edit       one key changes, or everything that is derived from the tracked keys: undone
 
 Each is recorded by one assignment before the first step that it covers, and cleared by one after the last. An exception in between, such as
@@ -21,18 +21,18 @@ from versioned_state.values.trees.tree import Tree
 
 
 class Move:
-    """The content that the live values take on.
+    """The content that the live values are getting.
 
     Attributes:
         expected: the root with that content.
         staging: has the objects of ``expected`` that are not stored; None if there are none.
         head: the root of the head after the move.
         keep: keys that keep a value that cannot be stored.
-        journal: the length to which the journal is undone: later replaced values come back. None: the journal stays.
-        within: the values under root keys that begin with this are those that come back; only with ``journal``.
+        journal: the length to which the journal is undone: values that were replaced later come back. None: the journal stays.
+        within: only values under root keys that begin with this come back; only with ``journal``.
         commits: whether the move ends a commit, so that the journal is cleared.
-        position: the position of the handle after the move, if that changes.
-        key: the one key that moves; None: all of them.
+        position: the position of the handle after the move, if it changes.
+        key: the one key that moves; None for all keys.
     """
 
     __slots__ = ("commits", "expected", "head", "journal", "keep", "key", "position", "staging", "within")
@@ -69,7 +69,7 @@ DERIVED: Final = ()
 
 
 class Adoption:
-    """An edit that is done again instead of undone: the staged changes of an earlier call are in the head now."""
+    """An edit that is repeated instead of undone: the staged changes of an earlier call are in the head now."""
 
     __slots__ = ("staged",)
 

@@ -82,7 +82,7 @@ class Updater:
         except StorageError:
             if base is not None:
                 raise
-            # The head has moved all the same: as below.
+            # The head has moved nevertheless: go on as below.
             tracked.tree = head
             tracked.stale.update(tracked.entries, tracked.stale_lists())
             return
@@ -97,14 +97,14 @@ class Updater:
                 del pending[key]
             self._mend(expected, staging, claimed)
         except BaseException as error:
-            # A value that could not be read is patched at its next use; so is one that an interrupt left, which would pass for the head's.
+            # A value that could not be read is patched at its next use. So is one that an interrupt left; it must not pass for the head's.
             tracked.stale.update(key for key in tracked.entries if key in pending or key not in own)
             tracked.stale |= tracked.stale_lists()
             if not isinstance(error, StorageError):
                 raise
 
     def read_ahead(self, now: Tree, *expected: Tree, staging: Staging | None = None) -> None:
-        """Read, for a background call, what live values with the content of one root take on with that of others.
+        """Read, for a background call, the objects for giving live values with the content of one root that of others.
 
         Args:
             staging: has the objects of the others that are not stored.
@@ -123,7 +123,7 @@ class Updater:
                         deque(diff_sequences(nodes, sides[0], sides[1]), maxlen=0)
 
     def _plan(self, cells: dict[bytes, bytes | None], heads: dict[bytes, bytes | None]) -> dict[bytes, Following]:
-        """What becomes of the lists that are not loaded, as far as it can be read. Called before anything is changed."""
+        """The plans for the lists that are not loaded, as far as they can be read. Called before anything is changed."""
         plans = {}
         for key, cell in cells.items():
             if cell is not None and key not in self._tracked.entries and (key in self._tracked.lists or cell != heads[key]):
@@ -132,7 +132,7 @@ class Updater:
                 except StorageError:
                     raise
                 except StateError:
-                    continue  # it cannot be decoded in this process
+                    continue  # the value cannot be decoded in this process
                 if plan is not None:
                     plans[key] = plan
         return plans
@@ -149,14 +149,14 @@ class Updater:
                 except StorageError:
                     raise
                 except StateError:
-                    continue  # it cannot be decoded in this process
+                    continue  # the value cannot be decoded in this process
         return decoded
 
     def restore(self, target: Staged | None, within: bytes) -> None:
         """Give live values their staged content, or that of the head. A value that cannot be stored is replaced."""
         tracked = self._tracked
         for key in [key for key in tracked.stale if key.startswith(within)]:
-            # A transaction has no moves of the head, so the value's changes since are dropped.
+            # The head does not move within a transaction, so later changes of the value are dropped.
             self._patch(key, tracked.cell(key), tracked.cell(key), Claims())
         if target is None:
             self.conform(tracked.tree, None, ())
@@ -196,21 +196,21 @@ class Updater:
         """Patch a stale value. Changes made in it since the head moved are merged, and stay uncommitted.
 
         Raises:
-            StorageError: it cannot be read now either.
-            MergeConflictError: the head has something else in the same place. Nothing was changed; an assignment to the key resolves it.
+            StorageError: the value still cannot be read.
+            MergeConflictError: the head changed the same part. Nothing was changed; an assignment to the key resolves the conflict.
         """
         tracked = self._tracked
         self._nodes.bind(Staging(self._objects))
         entry, cell = tracked.entries.get(key), tracked.cell(key)
         edits = tracked.lists.get(key) if entry is None else None
         old = entry.cell if entry is not None else edits.cell if edits is not None else cell
-        if old == (cell if edits is None else tracked.list_cell(key)):  # it was released, or patched before the store failed
+        if old == (cell if edits is None else tracked.list_cell(key)):  # the value was released, or patched before the store failed
             tracked.stale.discard(key)
             return
         try:
             mine = self._stager.encode(key)[0].cell
         except UNSTORABLE:
-            return  # the next commit raises for it; until then there is nothing to merge
+            return  # the value cannot be stored, so it cannot be merged; the next commit raises
         if mine == old:
             expected = edit_map(self._nodes, empty(Shape.MAP), {key: cell})
         else:
@@ -232,8 +232,8 @@ class Updater:
     def _mend(self, expected: Tree, staging: Staging, claimed: Claims, keep: Collection[bytes] = ()) -> None:
         """Correct values that came out wrong because patching another value changed them.
 
-        If one object sits at two paths with different contents, the second gets a new object. The value around the second path is
-        patched in place first, and replaced only if it still differs.
+        If one object is at two paths with different contents, the second path gets a new object. The value around the second path is first
+        patched in place, and is replaced only if it still differs.
 
         Args:
             staging: holds the objects of ``expected``.
@@ -255,9 +255,9 @@ class Updater:
                 return
 
     def _splice(self, key: bytes, old: bytes, cell: bytes | None, head_cell: bytes | None) -> bool:
-        """Patch a large list that is loaded, and has the content of ``old``, if elements only leave it or come into it.
+        """Patch a large loaded list that has the content of ``old``, if elements are only inserted and removed.
 
-        Returns whether it has the content of ``cell`` now. Cost: these elements, and a detection.
+        Returns whether the list has the content of ``cell`` now. Cost: these elements, and a detection.
         """
         entry = self._tracked.entries.get(key)
         if entry is None or entry.base is None or cell is None or cell != head_cell or type(entry.value) is not list:
@@ -310,10 +310,10 @@ class Updater:
             if cell != head_cell or isinstance(error, StorageError):
                 raise
             self._decode_again(cell, error)
-            # It cannot be decoded here, and raises when it is asked for. The other values must be updated all the same.
+            # The value cannot be decoded here, and reading it will raise. The other values must still be updated.
             tracked.untrack(key)
             return
-        # Taken of the expected value, before its parts become parts of the live value: if that comes out different, it shows.
+        # Take the fingerprint of the expected value before its parts become parts of the live value, so that a difference is noticed.
         fingerprint = None if base is not None else tracked.suspects.fingerprint(fresh)
         if entry is None:
             entry = Entry(fresh, head_cell, None)

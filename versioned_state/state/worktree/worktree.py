@@ -5,9 +5,9 @@
     Worktree ──┬── Stager ───┬── UnloadedLists ── TrackedKeys ──┬── Suspects
                └── Updater ──┘                                  └── Unfinished
 
-``Stager`` finds and encodes the changes, ``Updater`` gives live values another content. ``UnloadedLists`` reads and edits lists that are
-not loaded. ``TrackedKeys`` has the status of each key; ``Suspects`` the fingerprints of values that may change in place; ``Unfinished`` the
-records of interrupted steps.
+``Stager`` finds and encodes the changes; ``Updater`` gives live values another content. ``UnloadedLists`` reads and edits lists that are
+not loaded. ``TrackedKeys`` has the status of each key, ``Suspects`` the fingerprints of values that may change in place, and ``Unfinished``
+the records of interrupted steps.
 Keys are root keys throughout (see ``values.keys``). Not for two threads at once.
 """
 
@@ -87,11 +87,11 @@ class Worktree:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that decoded nodes and baselines take, about; live values are their holders'. Cost: the tracked keys."""
+        """Approximate bytes of memory of decoded nodes and baselines, without the live values. Cost: the tracked keys."""
         return self._nodes.held_bytes + self._tracked.held_bytes
 
     def trim(self, max_bytes: int) -> None:
-        """Keep decoded nodes of at most so many bytes, and nothing that a large commit has left. Only for a handle without changes."""
+        """Keep at most ``max_bytes`` of decoded nodes, and release the buffers of large commits. Only for a handle without changes."""
         staged = self._nodes.staging
         if staged.held_bytes > max_bytes:
             self._nodes.bind(Staging(staged.store))
@@ -122,7 +122,7 @@ class Worktree:
         return [found for key in keys for found in iter_objects(self._entries[key].value, path_of(key))]
 
     def loaded(self, key: bytes, default: Any) -> Any:
-        """The live value if it is loaded and that of the head, else the default. Another thread may be in a call on the worktree."""
+        """The live value if it is loaded and not stale, else the default. Another thread may be in a call on the worktree."""
         entry = self._entries.get(key)
         return default if entry is None or key in self._tracked.stale or self.unfinished.move is not None else entry.value
 
@@ -201,14 +201,14 @@ class Worktree:
             elif type(entry.value) not in IMMUTABLE and self._encoder.encode(entry.value, None, key)[0] != entry.cell:
                 return False
         except UNSTORABLE:
-            return False  # it changed to something that cannot be stored
+            return False  # the value can no longer be stored
         self._tracked.begin(key)
         tracked.untrack(key)
         self.unfinished.edit = None
         return True
 
     def _release_list(self, key: bytes) -> bool:
-        """The same for a list that is not loaded, of which elements may be in memory."""
+        """``release`` for a list that is not loaded, of which elements may be in memory."""
         edits = self._tracked.lists.get(key)
         if edits is None:
             return True
@@ -234,13 +234,13 @@ class Worktree:
         return Preview(self._nodes, Decoder(self._nodes)).one_line(cell)
 
     def are_same(self, a: Any, b: Any) -> bool:
-        """Whether two values would be stored alike. Cost: packing both."""
+        """Whether two values have the same stored form. Cost: packing both."""
         return self._encoder.encode_inline(a, "a value") == self._encoder.encode_inline(b, "a value")
 
     # Lists that are not loaded
 
     def loaded_list(self, key: bytes) -> Any:
-        """The value under a key if it is loaded, or is not a list that can be read in part; else None."""
+        """The value under a key if it is loaded, or if it is not a list that can be read in part; else None."""
         if key in self._tracked.stale:
             with hold_still():
                 self._updater.update_stale(key)
@@ -260,7 +260,7 @@ class Worktree:
         return sorted({*self._tracked.assigned, *(key for key, edits in self._tracked.lists.items() if not edits.is_as_stored)})
 
     def changed_keys(self) -> list[bytes]:
-        """The keys with uncommitted changes, in order; if the store fails, those that seem changed without reading it."""
+        """The keys with uncommitted changes, in order. If the store fails, the keys that may have changed, without reading it."""
         if run_still(self._stager.is_clean):
             return []
         try:
@@ -297,24 +297,24 @@ class Worktree:
         return self._stager.stage(lenient=lenient, flush_at=flush_at, adopting=adopting, keys=keys, pending=pending)
 
     def stage_ahead(self, *, lenient: bool, pending: NewEntries) -> None:
-        """Stage for the next ``stage(adopting=True)``, unless the handle changes until then. Raises ``StoreNeeded`` within ``sealed()``."""
+        """Stage for the next ``stage(adopting=True)``, unless the handle changes before. Raises ``StoreNeeded`` within ``sealed()``."""
         if not self._tracked.stale:
             with suppress(*UNSTORABLE):
                 staged = self.stage(lenient=lenient, adopting=True, pending=pending)
                 self._ahead = self._tracked.changes, lenient, pending, staged
 
     def holds(self, staged: Staged) -> bool:
-        """Whether the live values are still as they were staged."""
+        """Whether the live values are unchanged since they were staged."""
         now = self.stage(lenient=True)
         self._nodes.bind(staged.staging)
         return same(now.tree, staged.tree) and now.failed.keys() == staged.failed.keys()
 
     def read_ahead(self, now: Tree, *expected: Tree, staging: Staging | None = None) -> None:
-        """Read, for a background call, all that an update from one root to others takes. See ``Updater.read_ahead``."""
+        """Read, for a background call, the objects for an update from one root to others. See ``Updater.read_ahead``."""
         self._updater.read_ahead(now, *expected, staging=staging)
 
     def encode_inline(self, value: Any, path: str) -> bytes:
-        """The cell of a value with everything in it; ``path`` names the value in an error. Raises as ``Encoder.encode``."""
+        """The self-contained cell of a value; ``path`` names the value in an error. Raises as ``Encoder.encode``."""
         return self._encoder.encode_inline(value, path)
 
     def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
@@ -322,7 +322,7 @@ class Worktree:
         return self._stager.stage_over(head)
 
     def distrust(self) -> None:
-        """Have the next staging encode every loaded value anew, because gc may have collected objects of the head."""
+        """Make the next staging encode every loaded value again, because gc may have collected objects of the head."""
         self._tracked.changes += 1
         self.unfinished.edit = DERIVED
         self._tracked.distrust()
@@ -331,7 +331,7 @@ class Worktree:
     # Adopting and updating
 
     def adopt(self, staged: Staged, tree: Tree) -> None:
-        """Make the staged changes part of the head, after a commit whose root is ``tree``, or after they proved to be none."""
+        """Make the staged changes part of the head, after a commit whose root is ``tree``, or if there turned out to be no changes."""
         self._tracked.changes += 1
         self.unfinished.edit = DERIVED
         is_stored = tree is not self.tree
@@ -345,9 +345,9 @@ class Worktree:
             self._nodes.share(staged.staging)
 
     def adopt_late(self, staged: Staged) -> None:
-        """Make changes staged in an earlier call part of the head: only now is their commit known to be in the store.
+        """Make the changes that an earlier call staged part of the head: only now is their commit known to be in the store.
 
-        Values may have changed since, so all these keys are encoded again; no fingerprint is taken of the present values.
+        Values may have changed since, so all these keys are encoded again; no fingerprint of the present values is taken.
         """
         if staged is self._adopted_late:
             return  # done before an interrupt
@@ -365,7 +365,7 @@ class Worktree:
     def update(
         self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None, also: Collection[bytes] = ()
     ) -> None:
-        """Patch live values in place: they have the content of ``now``, and get that of ``expected``.
+        """Patch live values in place: they have the content of ``now``, and get the content of ``expected``.
 
         A value that cannot be decoded is released, and its next access raises. If the store fails, the next access patches the value.
         Only uncommitted changes must be read at once.
@@ -391,7 +391,7 @@ class Worktree:
     # Rollback
 
     def save(self) -> Savepoint:
-        """Make a savepoint of the current state, for ``restore``. Cost: a detection, and encoding the changes that there are."""
+        """Make a savepoint of the current state, for ``restore``. Cost: a detection, and encoding the changes."""
         staged = None if current_caller() is None and self._stager.is_clean() else self.stage(lenient=True)
         return Savepoint(staged, len(self._tracked.journal), self.tree)
 
@@ -454,7 +454,7 @@ class Worktree:
             tracked.undo(key, entry, edits, cell)
             del self._tracked.journal[journal:]
         if move is None or move.key is not None:
-            unfinished.edit = DERIVED  # an interrupt may come into this too
+            unfinished.edit = DERIVED  # this step may be interrupted too
             tracked.rebuild()
             unfinished.edit = None
             if move is not None:
@@ -473,7 +473,7 @@ class Worktree:
     def _put_back_from(self, journal: int, within: bytes) -> None:
         """Put back the values that were replaced since the journal had length ``journal``, under root keys that begin with ``within``."""
         replaced = self._tracked.journal
-        if within:  # the journal stays: savepoints count its entries, and each of these is put back before an earlier one of its key
+        if within:  # the journal stays, since savepoints count its entries; for each key, later entries are put back before earlier ones
             for key, value in reversed(replaced[journal:]):
                 if key.startswith(within):
                     self._put_back(key, value)

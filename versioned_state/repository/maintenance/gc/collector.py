@@ -132,7 +132,7 @@ def collect(
         tally = _Tally(database.store)
         finished = True
         if dry_run:
-            # An earlier gc may have deleted what it took for expired, whatever ``expire`` is now.
+            # An earlier gc may have deleted commits that had expired by its own ``expire``.
             record = database.fence.refresh()
             marking.expired = max(cutoff, record.expired)
             _count_garbage(database, marking, tally, record.sweeps)
@@ -150,7 +150,7 @@ def collect(
 
 
 def _count_garbage(database: Database, marking: Marking, tally: _Tally, sweeps: int) -> None:
-    """Mark, and count the objects that are not marked. ``sweeps`` is the number of batches that gc had deleted before."""
+    """Mark, and count the unmarked objects. ``sweeps`` is the number of batches that gc had deleted before."""
     try:
         marking.mark_refs()
         for garbage in _garbage(marking, tally):
@@ -187,7 +187,7 @@ class _Tally:
         self.kept_bytes += sum(sizes.values()) - freed
 
     def spare(self, keys: Iterable[str]) -> None:
-        """Count garbage of the last page as kept: a writer has put it to use."""
+        """Count garbage of the last page as kept, because a writer uses it now."""
         size = sum(self._sizes.get(key, 0) for key in keys)
         if self.kept_bytes is not None and self.freed_bytes is not None:
             self.kept_bytes += size
@@ -195,10 +195,10 @@ class _Tally:
 
 
 class Collector:
-    """Whoever deletes objects: it owns the fence's record from beginning to end.
+    """A process that deletes objects. It owns the fence's record from beginning to end.
 
     Attributes:
-        record: the fence's record as it last read or wrote it.
+        record: the fence's record as the collector last read or wrote it.
     """
 
     def __init__(self, database: Database, cutoff: int = 0, *, force: bool = False) -> None:
@@ -212,7 +212,7 @@ class Collector:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """A block after which the record does not name this one, however it ends."""
+        """A block after which the record does not name this collector, however the block ends."""
         if not self._database.fence.enabled:
             raise UnsafeStoreError(
                 f"gc cannot run beside writers on {backends(self._store)[0]!r}, which takes one condition a batch",
@@ -222,19 +222,19 @@ class Collector:
         try:
             yield
         except BaseException:
-            # No other gc must wait for one that has failed, and no commit publish its head to it.
+            # No other gc must wait for one that failed, and no commit must publish its head to it.
             with suppress(StorageError):
                 self.give_up()
             raise
         finally:
-            # Should the record still name this owner (the disk is full, say), then the next gc sees that it is dead.
+            # If the record still names this owner (because the disk is full, for example), the next gc sees that it is dead.
             self._owner.end()
 
     def begin(self, *, marks: bool) -> None:
-        """Become the owner. Raises ``StoreBusyError`` if another one is at work.
+        """Become the owner. Raises ``StoreBusyError`` if another collector is at work.
 
         Args:
-            marks: whether this one begins to mark: see ``GcRecord.marking``.
+            marks: whether this collector begins to mark: see ``GcRecord.marking``.
         """
         while True:
             stored = self._store.get(GC)
@@ -256,7 +256,7 @@ class Collector:
                 published=(),
                 marking=record.generation + 1 if marks else record.marking,
             )
-            # Refs have moved in silence if the record was lost, so no table of keepers outlives it.
+            # If the record was lost, refs have moved without a trace, so the table of keepers is not valid any more.
             if self.put(stored, mine, () if record.marking else (KEEPERS,)):
                 return
 
@@ -266,12 +266,12 @@ class Collector:
         except CorruptObjectError:
             if not self._force:
                 raise
-            # No earlier record can have had these numbers, so nobody takes this record for one that was seen before.
+            # No earlier record can have had these numbers, so this record cannot be mistaken for an earlier one.
             now = self._database.now()
             return GcRecord(generation=now, sweeps=now)
 
     def put(self, before: bytes | None, after: GcRecord, deletes: Collection[str] = ()) -> bool:
-        """Replace the record, and delete some keys in the same batch, if it is as given; whether that was done."""
+        """Replace the record if it has not changed, and delete some keys in the same batch. Returns whether it did."""
         assert after.stored is not None
         if not self._store.apply({GC: before}, {GC: after.stored}, deletes):
             return False
@@ -280,7 +280,7 @@ class Collector:
         return True
 
     def look(self) -> GcRecord:
-        """The record as it is now. Raises ``StoreBusyError`` if this gc no longer owns it."""
+        """Read the record. Raises ``StoreBusyError`` if this gc no longer owns it."""
         record = read_gc_record(self._store.get(GC))
         if record.owner != self._owner.id:
             raise StoreBusyError(
@@ -295,7 +295,7 @@ class Collector:
             self.look()
 
     def give_up(self) -> None:
-        """Take this gc's name out of the record, if it is there: a write whose reply was lost may have put it there."""
+        """Remove this gc from the record, if the record names it: a write whose reply was lost may have put it there."""
         while (record := read_gc_record(self._store.get(GC))).owner == self._owner.id:
             self.put(record.stored, record.ended())
 
@@ -313,7 +313,7 @@ class _Sweep(Collector):
         self.deadline: float | None = None
 
     def run(self) -> bool:
-        """Mark and delete; whether this was finished before the deadline."""
+        """Mark and delete. Returns whether this was finished before the deadline."""
         with self.at_work():
             try:
                 self._mark_and_delete()
@@ -330,7 +330,7 @@ class _Sweep(Collector):
         self._marking.beat = self._beat
         self._marking.drop = self._drop
         if self.deadline is None:
-            # First, lest this gc die: it may delete objects that have marks, and they may come back with references that have none.
+            # Do this first: if this gc dies after deleting marked objects, they may come back with references that are not marked.
             clear_marks(self._store)
         else:
             marks = load_marks(self._store, self._marking.seen, self.record.sweeps)
@@ -339,7 +339,7 @@ class _Sweep(Collector):
             self._marking.check_time = self._check_time
         if self._since != self.record.marking and self._is_overtaken():
             self._since = None
-        self._cuts = self._database.commits.refresh_shallow()  # a later entry is of a commit that was reachable since
+        self._cuts = self._database.commits.refresh_shallow()  # later entries are of commits that were reachable since
         try:
             self._marking.mark_refs()
             for garbage in _garbage(self._marking, self._tally):
@@ -353,8 +353,8 @@ class _Sweep(Collector):
             clear_marks(self._store)
             self.end()
         except MissingObjectError:
-            # Only the gc that owns the record deletes. If that is another one by now, it may have deleted what a ref led to when this gc
-            # read the ref, and the store is whole.
+            # Only the gc that owns the record deletes. If another gc owns it by now, that one may have deleted objects that a ref led to
+            # when this gc read the ref, and the store is sound.
             self.look()
             raise
 
@@ -363,14 +363,14 @@ class _Sweep(Collector):
             raise _TimeOverError
 
     def _is_overtaken(self) -> bool:
-        """Whether another gc left its table after the first slice of this one: the refs that moved before that are not known any more."""
+        """Whether another gc left its table after the first slice of this one: then it is not known which refs moved before that."""
         with suppress(CorruptObjectError):
             table = read_table(self._store)
             return table is not None and self._since is not None and self._since <= table.marking
         return True
 
     def _keep_keepers(self, marking: int) -> None:
-        """Keep the keeper of each object, for reclaiming single branches later; not if the store has no room for that."""
+        """Keep the keeper of each object, for reclaiming single branches later, unless the store has no space for that."""
         salt = new_salt()
         try:
             top = write_pages(self._store, self._marking.seen, marking, salt, self._beat)
@@ -381,12 +381,12 @@ class _Sweep(Collector):
             drop_older(self._store, marking, salt)
 
     def _put_as_owner(self, puts: Mapping[str, bytes]) -> None:
-        """Put some keys, on the condition that this is still the owner: one that was delayed must not write over those of another."""
+        """Put some keys, on the condition that this gc is still the owner: a delayed gc must not overwrite the keys of another one."""
         while not self._store.apply({GC: self.record.stored}, puts):
             self.look()
 
     def _drop_cuts(self) -> None:
-        """Drop the deleted commits from the record of shallow history, on the condition that no writer has put one of them to use."""
+        """Drop the deleted commits from the record of shallow history, on the condition that no writer uses one of them."""
         commits, seen, before = self._database.commits, self._marking.seen, self._cuts
         while True:
             self._marking.mark_published(self.record.published)
@@ -402,9 +402,9 @@ class _Sweep(Collector):
             self.look()
 
     def _drop(self, gone: list[Ref]) -> list[Ref]:
-        """Remove the records of deleted refs. Returns those that stay, perhaps because somebody has brought the ref back meanwhile.
+        """Remove the records of deleted refs. Returns the refs that stay, perhaps because another writer has brought them back.
 
-        The new head of such a ref is in the fence's record, but not the log entry that its record had already.
+        The fence's record has the new head of such a ref, but not the log entry that its record had already.
         """
         kept = []
         for start in range(0, len(gone), _REFS):
@@ -420,7 +420,7 @@ class _Sweep(Collector):
         return self._store.apply({GC: self.record.stored, **expected}, {}, keys)
 
     def _beat(self) -> None:
-        """Every few seconds, mark what writers have published, so that their list stays short, and show that this gc lives."""
+        """Every few seconds, mark the commits that writers have published, so that their list stays short, and show that this gc lives."""
         if self._beating or time.monotonic() - self._last_beat < _BEAT_S:
             return
         self._beating = True  # marking reads, and each read beats
@@ -428,7 +428,7 @@ class _Sweep(Collector):
             self._last_beat = time.monotonic()
             record = self.look()
             self._marking.mark_published(record.published)
-            # If a writer comes in between, the next beat does it.
+            # If a writer comes first, the next beat does it.
             self.put(record.stored, record.but(beat=self._database.now(), published=()))
         finally:
             self._beating = False
@@ -436,7 +436,7 @@ class _Sweep(Collector):
     # Deleting
 
     def _delete(self, batch: list[str], address_of: Callable[[str], Address]) -> int:
-        """Delete keys of objects or notes, unless a writer has put them to use meanwhile. Returns how many were deleted."""
+        """Delete keys of objects or notes, unless a writer uses them now. Returns how many were deleted."""
         attempt = 0
         while True:
             record = self.record
@@ -449,14 +449,14 @@ class _Sweep(Collector):
             after = record.but(sweeps=record.sweeps + 1, beat=self._database.now(), hold=False, published=())
             if not batch:
                 return 0
-            # An object may come back and refer to others than it did, in segments or with more of its history, so what an earlier gc
-            # knew of its keepers must not outlive it. Should this gc die before it leaves a table of its own, there is none.
+            # An object may come back with other references, in segments or with more of its history, so the keepers that an earlier gc
+            # found must be dropped with it. If this gc dies before it leaves its own table, there is none.
             if self.put(record.stored, after, [*batch, KEEPERS]):
                 return len(batch)
             attempt += 1
             record = self.look()
             if attempt >= _PATIENCE and not record.hold:
-                # Writers come in between each time. This write alone has a better chance than one after marking.
+                # Writers come first each time. This write alone has a better chance than one after marking.
                 self.put(record.stored, record.but(hold=True))
 
 

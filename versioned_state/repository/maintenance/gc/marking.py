@@ -33,7 +33,7 @@ class Marking:
         seen: the marked objects, each with its keeper.
         expired: log entries before this time are not followed, and the records of refs that were deleted before it can go.
         refs: the number of refs.
-        pending: what a walk that was stopped has yet to follow.
+        pending: the references that a stopped walk has yet to follow.
         beat: called before each read.
         check_time: raises if the time of the gc is over.
         drop: removes the records of deleted refs; returns those that stay.
@@ -42,7 +42,7 @@ class Marking:
     def __init__(self, database: Database, seen: KeeperSet, progress: Progress | None) -> None:
         self._database = database
         self.store = database.store
-        # A cache may have a node whole, as an older release stored it, that was deleted since, and stored again in segments.
+        # A cache may have a node that was stored whole by an older release, then deleted, and stored again in segments.
         self._read_from = uncached(database.store)
         self.seen = seen
         self.progress = progress
@@ -89,7 +89,7 @@ class Marking:
                         pending.append((found, whose))
 
     def mark_refs(self) -> None:
-        """Mark from all refs as they are now; deleted refs too, because of their reflogs. ``pending`` has what is left at any time."""
+        """Mark from all present refs, and from deleted refs because of their reflogs. ``pending`` always has the remaining references."""
         self._database.commits.refresh_shallow()
         self._mark(list(self._roots()), self.pending)
 

@@ -1,8 +1,8 @@
-"""The marks of a gc whose time was over, kept in the store for the next one. Layer: repository.
+"""The marks of a gc that ran out of time, kept in the store for the next one. Layer: repository.
 
-A mark says that an object is reachable, or was, and that what it refers to is marked too, or waits to be. Objects never change, so that
-stays true whatever writers do between two gcs; an object that became garbage meanwhile is only kept until the next whole gc. That
-one removes the marks before it deletes anything, since a commit may come back with parents that were cut off when it was marked.
+A mark says that an object is or was reachable, and that its references are marked too, or are pending. Objects never change, so this stays
+true whatever writers do between two gcs; an object that became garbage meanwhile is kept only until the next complete gc. That gc removes
+the marks before it deletes anything, since a commit may come back with parents that were cut off when it was marked.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Pending = list[tuple[Reference, int]]
 def save_marks(
     store: KVStore, seen: KeeperSet, pending: Pending, sweeps: int, since: int | None, *, put: Callable[[Mapping[str, bytes]], None]
 ) -> None:
-    """Keep the marks of a gc. A store that fails, or has no room, keeps none: the next gc begins anew.
+    """Keep the marks of a gc. If the store fails or has no space, no marks are kept, and the next gc starts from the beginning.
 
     Args:
-        since: the number of the marking, as in ``GcRecord.marking``; None if it knows the keepers no more.
-        put: puts keys as long as this gc is the owner, and raises otherwise.
+        since: the number of the marking, as in ``GcRecord.marking``; None if its keepers are not valid any more.
+        put: puts keys while this gc is the owner, and raises otherwise.
     """
     with suppress(StorageError):
         clear_marks(store)
@@ -54,7 +54,7 @@ def save_marks(
         while words := list(islice(names, _AT_ONCE)):
             put(_part(number, words))
             number += 1
-        put(_part(0, [pages, number, sweeps, since, waiting]))  # last: without it the others are not read
+        put(_part(0, [pages, number, sweeps, since, waiting]))  # last, because without it the other parts are not read
 
 
 def _part(number: int, fields: Sequence[object]) -> dict[str, bytes]:
@@ -63,11 +63,11 @@ def _part(number: int, fields: Sequence[object]) -> dict[str, bytes]:
 
 
 def load_marks(store: KVStore, seen: KeeperSet, sweeps: int) -> tuple[Pending, int | None] | None:
-    """Take in the saved marks: the references that are still to be followed, and the number of the marking. None: there are no marks.
+    """Load the saved marks. Returns the pending references and the number of the marking; None if there are no marks.
 
     Args:
-        sweeps: the number of batches that gc has deleted by now. If it was another one, a reference may lead to nothing by now; and an
-            object may have come back, so that the marks do not tell its keeper any more.
+        sweeps: the number of batches that gc has deleted. If it has changed since, a reference may lead to a deleted object, and an object
+            may have come back, so that the keepers in the marks are not valid any more.
     """
     try:
         middle, end, before, since, waiting = _get(store, 0)

@@ -1,4 +1,4 @@
-"""Lists that are not loaded follow the head: their elements in memory move with it, and take on its content in place. Layer: state."""
+"""Makes lists that are not loaded follow the head: their elements in memory move, and get the new content in place. Layer: state."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from versioned_state.values.trees.tree import Tree, iter_cells
 
 
 class Following(NamedTuple):
-    """A list with the content that it is to have; nothing is changed yet.
+    """The plan for one list; nothing is changed yet.
 
     Attributes:
-        edits: the list, relative to that of the head.
-        patches: the elements in it whose present values get the content that their cell has.
+        edits: the list as it will be, relative to the list in the head.
+        patches: the elements whose values will get the content of their cells.
     """
 
     edits: ListEdits
@@ -33,7 +33,7 @@ class Following(NamedTuple):
 
 
 class ListFollower:
-    """Moves the elements in memory to their places in another list. Cost: them, and what differs between the lists."""
+    """Moves the elements in memory to their places in another list. Cost: these elements, and the differences between the lists."""
 
     def __init__(
         self, tracked: TrackedKeys, lists: UnloadedLists, nodes: Nodes, decoder: LiveDecoder, fingerprinter: Fingerprinter
@@ -45,7 +45,7 @@ class ListFollower:
         self._fingerprinter = fingerprinter
 
     def plan(self, key: bytes, cell: bytes, head_cell: bytes | None) -> Following | None:
-        """Read what a key needs to have the list of ``cell`` over a head that has ``head_cell``; None if one of them is not a list.
+        """Plan the list of ``cell`` over a head that has ``head_cell``, and read its elements; None if one of them is not a list.
 
         Raises:
             StateError: an uncommitted element cannot be read.
@@ -76,7 +76,7 @@ class ListFollower:
         return Following(ListEdits(head_cell, head.count, pieces), patches)
 
     def _placed(self, key: bytes, target: Tree) -> dict[int, tuple[Element, bool]]:
-        """By their places in another list, the elements in memory that it has too, or that become one of its elements."""
+        """By their places in another list, the elements in memory that are in that list too, or become one of its elements."""
         edits = self._tracked.lists.get(key)
         if edits is None:
             return {}
@@ -98,7 +98,7 @@ class ListFollower:
         changed = []
         for element in edits.elements():
             if (new := moved.get(id(element))) is None:
-                continue  # it cannot be stored
+                continue  # the element cannot be stored
             assert new.at is not None
             before, present = None if element.at is None else _place(since, element.at), _place(parts, new.at)
             if before is not None and before[1]:
@@ -107,7 +107,7 @@ class ListFollower:
                 placed.setdefault(present[0], (new, True))
             else:
                 changed.append((new, before or present))
-        for new, place in changed:  # what stands where it was
+        for new, place in changed:  # the elements that replace it
             if place is not None:
                 placed.setdefault(place[0], (new, False))
         return placed
@@ -115,7 +115,7 @@ class ListFollower:
     def _moved(
         self, held: tuple[Element, bool], place: int, target: Tree, at: int | None, patches: list[tuple[Element, Any]]
     ) -> Element | None:
-        """An element at its new place; ``at`` is its index in the head. None if its content there cannot be read, though the head's can."""
+        """An element at its new place; ``at`` is its index in the head. None if only its content at the new place cannot be read."""
         element, is_same = held
         if is_same:
             return Element(element.value, at, element.cell, element.base, element.fingerprint)
@@ -127,12 +127,12 @@ class ListFollower:
         except StateError:
             if at is None:
                 raise
-            return None  # it raises when it is asked for
+            return None  # reading it raises the error
         patches.append((new, element.value))
         return new
 
     def apply(self, key: bytes, following: Following, claimed: Claims) -> None:
-        """Give a list its content. Done again after an interrupt, from a new plan, it ends the same."""
+        """Carry out a plan. After an interrupt, repeating it with a new plan gives the same result."""
         edits, patches = following
         patched = {id(element) for element, _ in patches}
         claimed.update((id(element.value), element.value) for element in edits.elements() if id(element) not in patched)
@@ -147,7 +147,7 @@ class ListFollower:
 
 
 def _place(parts: list[Replaced], at: int) -> tuple[int, bool] | None:
-    """The place of an element in another sequence, and whether it is the same there; None if nothing took its place."""
+    """The place of an element in another sequence, and whether it is unchanged there; None if the element was removed."""
     index = bisect_right(parts, at, key=attrgetter("old_end"))
     if index < len(parts) and parts[index].old_start <= at:
         part = parts[index]

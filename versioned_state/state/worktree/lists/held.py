@@ -1,7 +1,7 @@
-"""Whether anybody but a worktree can reach a value, by the count of references to it and to its parts. Layer: state.
+"""Tells whether a value is referred to from outside of the worktree, by its reference counts and those of its parts. Layer: state.
 
-A value that nobody else can reach cannot change unseen, so it need not be kept for comparison. Python counts references exactly, or not
-at all: then every value counts as held.
+A value that only the worktree refers to cannot change unseen, so it need not be kept for comparison. On a Python without exact reference
+counts, every value counts as held.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _count: Final[Callable[[Any], int] | None] = (
 
 
 def is_held(element: Element) -> bool:
-    """Whether anybody may refer to the value of an element, or to a part of it. Cost: a look at each part that is not immutable."""
+    """Whether other code may refer to the value of an element, or to a part of it. Cost: each part that is not immutable."""
     if type(element.value) in IMMUTABLE:
         return False
     return _count is None or _is_held(element, _count)
 
 
 def are_held(elements: Iterable[Element]) -> list[bool]:
-    """``is_held`` of each. Cost: less than one call for each whose value itself is held, as those that were read just now are."""
+    """``is_held`` for each element. Faster than single calls if the values themselves are held, as values that were just read are."""
     count = _count
     if count is None:
         return list(map(is_held, elements))
@@ -51,7 +51,7 @@ def _is_held(element: Element, count: Callable[[Any], int]) -> bool:
         if seen > _MOST_PARTS:
             return True
         while row:
-            # The list holds the part, and so do its container and this call.
+            # The list refers to the part, and so do its container and this call.
             cls = type(row[-1])
             if cls in IMMUTABLE or issubclass(cls, _SHARED) or (cls is tuple and IMMUTABLE.issuperset(map(type, row[-1]))):
                 row.pop()
@@ -65,7 +65,7 @@ def _is_held(element: Element, count: Callable[[Any], int]) -> bool:
 
 
 def _can_tell(cls: type) -> bool:
-    """Whether all references of an instance are seen by ``gc``, and everybody who can reach it has one."""
+    """Whether ``gc`` sees all references from instances of a class, and an instance can be reached only by a reference to it."""
     return cls in _CONTAINERS or type(layout_of(cls)) not in _CANNOT_TELL
 
 

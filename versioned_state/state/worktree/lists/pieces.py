@@ -23,11 +23,11 @@ class Element:
     """An element in memory.
 
     Attributes:
-        value: the very object that callers have.
-        at: its index in the stored list; None if it is not stored there.
-        cell: the cell that it has there.
+        value: the object that callers refer to.
+        at: the index of the element in the stored list; None if it is not stored there.
+        cell: its cell in the stored list.
         base: its baseline, if it is large.
-        fingerprint: that of a small one which is not of JSON types; its cell may differ from one encoding to the next.
+        fingerprint: its fingerprint, if it is small and not of JSON types; its cell may differ from one encoding to the next.
     """
 
     __slots__ = ("at", "base", "cell", "fingerprint", "value")
@@ -55,11 +55,11 @@ class ListEdits:
     """The pieces of a list. Stored elements keep their order.
 
     Attributes:
-        cell: that of the stored list; None if there is none.
+        cell: the cell of the stored list; None if there is none.
         stored: the number of its elements.
-        pieces: replaced by one assignment or changed by one, so an interrupt leaves the list before an edit, or after it.
-        trim_at: the number of elements in memory from which those that nobody holds are let go.
-        version: the number of edits that put elements in or removed some.
+        pieces: changed or replaced by a single assignment, so an interrupt comes either before or after an edit.
+        trim_at: the number of elements in memory at which elements that only the worktree refers to are released.
+        version: the number of edits that inserted or removed elements.
     """
 
     __slots__ = ("_ends", "cell", "pieces", "stored", "trim_at", "version")
@@ -84,12 +84,12 @@ class ListEdits:
 
     @property
     def is_as_stored(self) -> bool:
-        """Whether no element was added, replaced or removed; one that was read may have changed in place."""
+        """Whether no element was added, replaced or removed; elements that were read may have changed in place."""
         return len(self) == self.stored and all(element.at is not None for element in self.elements())
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in memory but what the store has."""
+        """Whether no element is in memory, and the list is as stored."""
         return self.cell is not None and self.pieces == ([range(self.stored)] if self.stored else [])
 
     @property
@@ -121,7 +121,7 @@ class ListEdits:
             index += 1
 
     def replace(self, start: int, end: int, elements: list[Element]) -> None:
-        """Put elements in the place of those at [start, end)."""
+        """Replace the elements at [start, end) by others."""
         ends = self._end_of_pieces()
         index = bisect_left(ends, start)
         if index < len(ends) and ends[index] == start and isinstance(self.pieces[index], range) and index + 1 < len(ends):
@@ -136,7 +136,7 @@ class ListEdits:
         self._replace_between(start, end, elements)
 
     def _replace_between(self, start: int, end: int, elements: list[Element]) -> None:
-        """The same for any place. Cost: the pieces that are touched and their neighbours; the others are copied as they are."""
+        """``replace`` at any place. Cost: the touched pieces and their neighbours; the references to the other pieces are copied."""
         ends, pieces = self._end_of_pieces(), self.pieces
         low = bisect_right(ends, start)
         high = max(bisect_left(ends, end), low)
@@ -154,7 +154,7 @@ class ListEdits:
         self.pieces = [*pieces[: max(low - 1, 0)], *around, *pieces[high + 2 :]]
 
     def replace_all(self, replacements: Iterable[tuple[int, int, list[Element]]]) -> None:
-        """The same for several places, which are in order and do not overlap."""
+        """``replace`` at several places, which are in order and do not overlap."""
         pieces: list[Piece] = []
         position = 0
         for start, end, elements in replacements:
@@ -169,7 +169,7 @@ class ListEdits:
 
 
 def add_piece(pieces: list[Piece], piece: Piece) -> None:
-    """Put a piece behind others. A list among ``pieces`` grows by it."""
+    """Append a piece. If it continues a list at the end of ``pieces``, extend that list."""
     if not piece:
         return
     last = pieces[-1] if pieces else None
@@ -185,12 +185,12 @@ def add_piece(pieces: list[Piece], piece: Piece) -> None:
 
 
 class StagedList(NamedTuple):
-    """A list as it was staged.
+    """A staged list.
 
     Attributes:
-        edits: the list relative to its new cell. What nobody held is in the store only.
-        pieces: those that were staged, relative to the old cell.
-        moved: by the id of each element in ``pieces``, the same relative to the new cell.
+        edits: the list relative to its new cell. Elements that only the worktree referred to are no longer in memory.
+        pieces: the staged pieces, relative to the old cell.
+        moved: by the id of each element in ``pieces``, the element relative to the new cell.
     """
 
     edits: ListEdits
@@ -198,7 +198,7 @@ class StagedList(NamedTuple):
     moved: dict[int, Element]
 
     def rebase(self, now: ListEdits, recall: Callable[[int], Element]) -> ListEdits:
-        """A list that was edited further, relative to the new cell.
+        """Make a list that was edited after staging relative to the new cell.
 
         Args:
             now: the list, relative to the old cell.

@@ -1,7 +1,7 @@
-"""``UnloadedLists``: lists that are read and edited without being loaded. Layer: state.
+"""``UnloadedLists``: reads and edits lists without loading them. Layer: state.
 
-An element that a caller has been given is in memory as long as anybody refers to it, and is compared like a loaded value: a change in
-place is a change of the state. One that nobody else can reach is read again when it is next asked for.
+An element that a caller has read stays in memory while any caller refers to it, and is compared like a loaded value: changing it in place
+changes the state. An element that only the worktree refers to is released, and read again when it is next needed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class UnloadedLists:
         self._trees: dict[bytes | None, Tree | None] = {}
 
     def tree(self, cell: bytes | None) -> Tree | None:
-        """The elements of a cell, if it is of a list."""
+        """The elements of a cell, if it is that of a list."""
         if cell not in self._trees:
             self._keep(cell, elements_of(self._nodes, cell))
         return self._trees[cell]
@@ -59,7 +59,7 @@ class UnloadedLists:
         self._trees[cell] = tree
 
     def _edits(self, key: bytes) -> ListEdits:
-        """The list under a key; one that is only read need not be tracked."""
+        """The list under a key. A list that is only read need not be tracked."""
         edits = self._tracked.lists.get(key)
         if edits is None:
             cell = self._tracked.list_cell(key)
@@ -69,7 +69,7 @@ class UnloadedLists:
         return edits
 
     def has(self, key: bytes) -> bool:
-        """Whether a key has a list that can be read in part, or nothing. A list may also be stored as one object."""
+        """Whether a key has a list that can be read in part, or no value. A list that is stored as one object cannot be read in part."""
         return key in self._tracked.lists or self.tree(self._tracked.list_cell(key)) is not None
 
     def length(self, key: bytes) -> int:
@@ -82,7 +82,7 @@ class UnloadedLists:
         return tree.count
 
     def version(self, key: bytes) -> object:
-        """Differs from an earlier one if elements were put in or removed since."""
+        """A value that changes if elements are inserted or removed."""
         edits = self._tracked.lists.get(key)
         return (self._tracked.list_cell(key), 0) if edits is None else (edits.cell, edits.version)
 
@@ -92,7 +92,7 @@ class UnloadedLists:
         return cells_at(self._nodes, tree, picked)
 
     def peek(self, key: bytes, start: int, end: int) -> list[Any]:
-        """The elements [start, end), for a comparison: those that are not in memory are copies."""
+        """The elements [start, end), for a comparison: elements that are not in memory are copies."""
         edits = self._edits(key)
         values: list[Any] = []
         for piece in edits.between(start, end):
@@ -103,14 +103,14 @@ class UnloadedLists:
         return values
 
     def read(self, key: bytes, picked: range) -> list[Any]:
-        """The elements of a rising range. From now on they are tracked if they can change in place. Cost: a path, and the elements."""
+        """The elements of a rising range. Tracks those that can change in place. Cost: a path, and the elements."""
         edits = self._edits(key)
         values: list[Any] = []
         read: list[tuple[int, int, list[Element]]] = []
         position, step = picked.start, picked.step
         end = picked[-1] + 1 if picked else position
         while position < end:
-            for piece in edits.between(position, end):  # the first one, and what the step leaves of it
+            for piece in edits.between(position, end):  # the first element of the piece, then every ``step``-th one
                 count = len(range(0, len(piece), step))
                 if isinstance(piece, list):
                     values += [element.value for element in piece[::step]]
@@ -137,11 +137,11 @@ class UnloadedLists:
         return values
 
     def element(self, at: int | None, cell: bytes) -> Element:
-        """An element as it is stored. Raises as a read of a state does."""
+        """A stored element. Raises as a read of a state does."""
         return self._made(at, cell, *self._decoder.decode_live(cell))
 
     def _elements(self, places: range, cells: list[bytes]) -> list[Element]:
-        """Elements as they are stored, by their places and cells, read together."""
+        """Stored elements, by their places and cells, read together."""
         plain = self._decoder.plain_values(cells)
         if plain is not None:
             return list(map(Element, plain, places, cells))
@@ -164,17 +164,17 @@ class UnloadedLists:
         return UNKNOWN if fingerprint is None else fingerprint
 
     def recall(self, cell: bytes | None, at: int) -> Element:
-        """An element of the list that a cell stands for, as one that is not stored there any more."""
+        """An element of the list of a cell, as an element that is not stored in the present list."""
         tree = self.tree(cell)
         assert tree is not None, "the cell is of a list"
         return Element(self._decoder.decode(next(iter_cells(self._nodes, tree, at, at + 1))))
 
     def replace(self, key: bytes, replacements: list[Values]) -> None:
-        """Put values in the place of others. A key that is not there becomes a list. Cost: O(log n), what is put in, and the pieces."""
+        """Replace elements by values. A missing key becomes a list. Cost: O(log n), the new values, and the pieces."""
         self._put(key, self._edits(key), replacements)
 
     def extend(self, key: bytes, values: list[Any]) -> None:
-        """Put values behind all others. A key that is not there becomes a list. Cost: what is put in."""
+        """Append values. A missing key becomes a list. Cost: the new values."""
         edits = self._edits(key)
         self._put(key, edits, [(len(edits), len(edits), values)])
 
@@ -190,7 +190,7 @@ class UnloadedLists:
         self._tracked.unfinished.edit = None
 
     def trim(self, key: bytes) -> None:
-        """Let go of the elements that nobody holds and that are as stored. Cost: a look at all in memory."""
+        """Release the unchanged elements that only the worktree refers to. Cost: all elements in memory."""
         edits = self._tracked.lists.get(key)
         if edits is None:
             return
@@ -210,14 +210,14 @@ class UnloadedLists:
         self._tracked.lists[key] = trimmed
 
     def _is_same(self, element: Element) -> bool:
-        """Whether an element is as it is stored."""
+        """Whether an element equals its stored form."""
         try:
             return self._encode(element, "")[0] == element.cell
         except UNSTORABLE:
             return False
 
     def storable(self, edits: ListEdits) -> ListEdits:
-        """A list without the elements that cannot be stored."""
+        """The list without the elements that cannot be stored."""
         pieces: list[Piece] = []
         for piece in edits.pieces:
             add_piece(pieces, piece if isinstance(piece, range) else [element for element in piece if self._is_storable(element)])
@@ -231,7 +231,7 @@ class UnloadedLists:
         return True
 
     def is_unchanged(self, edits: ListEdits) -> bool:
-        """Whether the elements in memory are as stored, and all others are there. Reads nothing."""
+        """Whether the elements in memory equal their stored form, and no element is missing. Reads nothing."""
         if len(edits) != edits.stored:
             return False
         for piece in edits.pieces:
@@ -242,7 +242,7 @@ class UnloadedLists:
         return True
 
     def materialize(self, key: bytes, stored: list[Any]) -> list[Any]:
-        """The list under a key as one, with the elements that are in memory; ``stored`` has all stored elements."""
+        """The list under a key as a Python list, given all stored elements. Elements in memory keep their identity."""
         values: list[Any] = []
         for piece in self._tracked.lists[key].pieces:
             values += stored[piece.start : piece.stop] if isinstance(piece, range) else [element.value for element in piece]
@@ -260,7 +260,7 @@ class UnloadedLists:
             cell = plain_cell(element.value)
             if cell is not None and len(cell) <= ELEMENT_INLINE:
                 return cell, None, None
-        # A value that a rollback has put there may be known by a baseline whose objects were staged for the rollback alone.
+        # After a rollback a value may have a baseline whose objects were staged only for the rollback.
         cell, base = self._encoder.encode(element.value, element.base if is_stored else None, path, limit=ELEMENT_INLINE)
         return cell, base, self._fingerprint(element.value) if base is None else None
 
@@ -275,7 +275,7 @@ class UnloadedLists:
         return new
 
     def _count_as_stored(self, elements: list[Element]) -> int:
-        """How many of the first elements are as they are stored, by packing them all in one call. They may be more."""
+        """A number of leading elements that equal their stored form, found by packing all in one call. There may be more."""
         count = _follow_each_other(elements)
         if count:
             picked = elements[:count]
@@ -284,7 +284,7 @@ class UnloadedLists:
         return 0
 
     def encode(self, key: bytes, edits: ListEdits) -> Update:
-        """The cell of a list, and the list relative to that. Cost: the elements in memory, and a path to each that changed.
+        """The cell of a list, and the list relative to this cell. Cost: the elements in memory, and a path to each changed one.
 
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: an element cannot be stored; the error names its path.
@@ -310,7 +310,7 @@ class UnloadedLists:
                 continue
             for first in range(0, len(piece), GROUP_SIZE):
                 group = piece[first : first + GROUP_SIZE]
-                held = are_held(group)  # before other elements are made of these values
+                held = are_held(group)  # before new elements refer to these values
                 same = self._count_as_stored(group)
                 encoded = group[:same]
                 if same:
@@ -337,7 +337,7 @@ class UnloadedLists:
 
 
 def _follow_each_other(elements: list[Element]) -> int:
-    """How many of the first elements are stored one behind the other, as small values of JSON types or as ones that cannot change."""
+    """How many of the first elements are stored in succession, as small values of JSON types or values that cannot change."""
     at = elements[0].at
     if at is None:
         return 0
@@ -350,7 +350,7 @@ def _follow_each_other(elements: list[Element]) -> int:
 
 
 def _add_held(pieces: list[Piece], elements: list[Element], held: list[bool], position: int) -> None:
-    """Put the pieces of stored elements from a position on behind others: an element that nobody holds is in the store only."""
+    """Append pieces for stored elements from a position on. An element that only the worktree refers to stays only in the store."""
     if all(held):
         add_piece(pieces, elements)
         return
@@ -363,7 +363,7 @@ def _path(key: bytes, index: int) -> str:
 
 
 def _add_run(runs: list[tuple[int, int, list[Element]]], start: int, elements: list[Element]) -> None:
-    """Put elements behind runs; the last one grows by them if they follow it."""
+    """Add elements to runs: extend the last run if they follow it, else begin a new one."""
     end = start + len(elements)
     if runs and runs[-1][1] == start:
         first, _, before = runs[-1]
