@@ -18,6 +18,7 @@ from tests.support.services.served import ALICE
 from tests.support.services.zygote import Forked, Zygote
 from versioned_state.errors import (
     InvalidArgumentError,
+    LimitExceededError,
     PickleRefusedError,
     ServiceNotStartedError,
     UnknownOutcomeError,
@@ -79,6 +80,17 @@ def test_a_service_is_of_any_event_loop(server: Forked):
     assert asyncio.run(service.health())
     asyncio.run(service.stop())
     assert not asyncio.run(service.health())
+
+
+@in_event_loop
+async def test_ids_are_as_long_as_a_server_takes_them(server: Forked) -> None:
+    async with RemoteStateService(server.url, ALICE) as service:
+        long = "x" * 59_000
+        await service.save_state("alice", {"n": 1}, long)
+        assert await service.export_state("alice", long) == {"n": 1}
+        for id in (long + "x" * 1_000, "é" * 11_000):
+            with pytest.raises(LimitExceededError, match="length of the ids"):
+                await service.export_state("alice", id)
 
 
 @in_event_loop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -192,6 +193,38 @@ def exchange(port: int, *pieces: bytes) -> bytes:
                 break
             said += more
         return said
+
+
+@pytest.mark.parametrize("token", [ALICE, "nobody"])
+def test_a_request_that_two_servers_may_read_as_two_is_refused_and_its_connection_ends(server: Forked, token: str):
+    head = f"POST /v1/state?session_id=two HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+    said = exchange(server.port, f"{head}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n".encode())
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert b"connection: close" in said
+    with server.client() as client:
+        assert client.get("/v1/state?session_id=two").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/state/rounds?session_id=mine", "/health"])
+def test_the_head_of_a_request_has_a_limit(server: Forked, path: str):
+    with server.client() as client:
+        assert client.get(path, headers={"X-Long": "x" * 60_000}).status_code == 200
+        answer = client.get(path, headers={"X-Long": "x" * 66_000})
+        assert (answer.status_code, answer.json()["error"]["type"]) == (431, "LimitExceededError")
+        assert client.get(path, headers={f"X-{number}": "x" * 100 for number in range(700)}).status_code == 431
+    head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\nX: ".encode() + b"x" * 40_000
+    with closing(socket.create_connection(("127.0.0.1", server.port), timeout=5)) as connection:  # in pieces it is no different
+        for start in range(0, len(head), 10_000):
+            connection.sendall(head[start : start + 10_000])
+            time.sleep(0.01)
+        connection.sendall(b"\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_compressed_body_is_refused(client: httpx.Client):
+    for encoding, status in (("gzip", 415), ("br, gzip", 415), ("Identity", 200)):
+        headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
+        assert client.post("/v1/state?session_id=compressed", content=b"{}", headers=headers).status_code == status
 
 
 def test_a_chunked_body_is_refused_before_it_ends(server: Forked):

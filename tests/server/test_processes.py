@@ -131,7 +131,30 @@ def test_sighup_reads_the_tokens_again_and_keeps_them_if_the_file_is_wrong(zygot
         until(lambda: any(record.get("event") == "reload" and record["level"] == "error" for record in server.records()))
         assert client.get("/v1/state/sessions").status_code == 200
         assert "new-token" not in "".join(server.log)
-        assert "line 1" in next(each["message"] for each in server.records() if each["level"] == "error")
+        message = next(each["message"] for each in server.records() if each["level"] == "error")
+        assert message.startswith("the tokens stay as they were: ")
+        assert "line 1" in message
+        assert "nothing was started" not in message
+
+
+def test_connections_beyond_the_limit_are_closed_and_later_ones_are_not(zygote: Zygote, store: str):
+    with zygote.serve(store, "--max-connections", "3") as server, ExitStack() as stack:
+        first, *_ = connections = [stack.enter_context(connect(server)) for _ in range(6)]
+        for connection in connections[:3]:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+        for connection in connections[3:]:
+            with suppress(ConnectionError):
+                assert connection.recv(100) == b""
+        first.close()
+
+        def is_served() -> bool:
+            with suppress(ConnectionError), connect(server) as connection:
+                connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                return connection.recv(100).startswith(b"HTTP/1.1 200 ")
+            return False
+
+        until(is_served)
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", b"GET /health HTTP/1.1\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\nX: "])

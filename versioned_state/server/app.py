@@ -2,7 +2,8 @@
 
 ::
 
-    id ── 401 ── 413 ── 503 ── 408 ── which operation: 404, 405 ── 404: the one answer ── 403, 406, 415, 400, 422 ── the service ── log
+    id ── the head: 400, 431 ── 401 ── 413 ── 503 ── 408 ── which operation: 404, 405
+       ── 404: the one answer ── 403, 406, 415, 400, 422 ── the service ── log
 
 The one answer, for a session of another user and for one that is not there, comes before all refusals that would tell the two apart.
 """
@@ -41,7 +42,18 @@ from versioned_state.server.answers import (
     refuse,
     unauthorized,
 )
-from versioned_state.server.limits import Bodies, Body, DisconnectedError, Limits, Room, Share, declared_length, no_room, room_for_answers
+from versioned_state.server.limits import (
+    Bodies,
+    Body,
+    DisconnectedError,
+    Limits,
+    Room,
+    Share,
+    check_head,
+    declared_length,
+    no_room,
+    room_for_answers,
+)
 from versioned_state.server.log import RequestLog, request_id
 from versioned_state.server.openapi import document
 from versioned_state.server.operations import OPERATIONS, Call, Operation, Services
@@ -249,6 +261,8 @@ def _body_of(operation: Operation, headers: Headers, body: Body) -> Any:
         if content:
             raise malformed("the request has a body, and takes none", 400)
         return None
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise malformed("the body has a Content-Encoding, and is to be as it is", 415)
     kind = bodies.media_type(headers.get("content-type", ""))
     try:
         if kind == bodies.NATIVE:
@@ -301,6 +315,7 @@ class _Guard:
 
     async def _answer(self, scope: Scope, headers: Headers, receive: Receive, log: RequestLog) -> None:
         server = self._server
+        check_head(scope)
         if scope["path"] in _OPEN:
             await self._app(scope, receive, log.send)
             return

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope
 
-from versioned_state.errors import InvalidArgumentError, StoreBusyError
+from versioned_state.errors import InvalidArgumentError, LimitExceededError, StateError, StoreBusyError
 from versioned_state.server.answers import RETRY_S, RefusalError, too_large, too_large_an_answer, too_many_parts
 from versioned_state.services.store_service import HANDLE_BYTES
+
+MAX_HEAD: Final = 1 << 16
+"""Bytes of the head of a request: its path, its query and its headers."""
 
 _BODIES: Final = 4
 """The largest bodies that have room at once, as requests and as answers, unless ``max_bodies`` or ``max_answers`` says otherwise."""
@@ -30,6 +33,7 @@ class Limits:
         max_answers: bytes of all answers that are under way, about as stored, from the time at which they are read until their clients have
             them. An answer for which there is no room left is refused with 503, and one that is larger with 422. It takes three to ten
             times its size in memory while it is read. At least ``max_body``; 0: four times that.
+        max_connections: that are open at once; others are closed. 0: about as many as the process may have open files.
         handle_bytes: of memory for the open sessions of each service, about; see ``StoreService``.
         head_timeout: seconds in which the head of a request has to arrive.
         body_timeout: seconds in which its body has to arrive.
@@ -42,6 +46,7 @@ class Limits:
     max_requests: int = 256
     max_bodies: int = 0
     max_answers: int = 0
+    max_connections: int = 0
     handle_bytes: int = HANDLE_BYTES
     head_timeout: float = 10.0
     body_timeout: float = 30.0
@@ -53,7 +58,7 @@ class Limits:
         for name in ("max_body", "max_requests"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise InvalidArgumentError(f"{name} is an int from 1 up", remains="nothing was started")
-        for name in ("max_bodies", "max_answers", "handle_bytes"):
+        for name in ("max_bodies", "max_answers", "max_connections", "handle_bytes"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 0:
                 raise InvalidArgumentError(f"{name} is an int from 0 up", remains="nothing was started")
         for name in ("max_bodies", "max_answers"):
@@ -63,6 +68,19 @@ class Limits:
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 < value < float("inf"):
                 raise InvalidArgumentError(f"{name} is a number of seconds above 0", remains="nothing was started")
+
+
+def check_head(scope: Scope) -> None:
+    """Raise ``RefusalError`` for a head that is too large, or that two servers may read as two different requests."""
+    names = [name for name, _ in scope["headers"]]
+    if b"transfer-encoding" in names and b"content-length" in names:
+        error: StateError = InvalidArgumentError("the request has a Content-Length and a Transfer-Encoding", remains="nothing was changed")
+        raise RefusalError(400, error, connection="close")
+    size = len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > MAX_HEAD:
+        error = LimitExceededError("the size of a request's head", limit=MAX_HEAD)
+        error.remains = "nothing was changed"
+        raise RefusalError(431, error, connection="close")
 
 
 def room_for_answers(limits: Limits) -> Room:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import Any
+import sys
+from functools import cache, partial
+from typing import Any, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from versioned_state.server.limits import Limits
+
+if sys.platform != "win32":
+    import resource
+
+_MOST_CONNECTIONS: Final = 65_536
+_FILES_KEPT: Final = 256
+"""Files that are not for connections: those of the store, and connections that are accepted to be closed."""
 
 _LINGER_S = 2.0
 """How long the rest of a body is read, and dropped, after its request was refused: a client that is cut off may not see the answer."""
@@ -24,11 +32,15 @@ class GuardedProtocol(H11Protocol):
     def __init__(self, limits: Limits, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._limits = limits
+        self._most = limits.max_connections or most_connections()
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if len(self.connections) > self._most:
+            transport.abort()  # without an answer, which would take a thousand times what it takes to ask
+            return
         transport.set_write_buffer_limits(high=0)  # writing is paused until the client has read all that was sent
         self._watch()
 
@@ -82,6 +94,17 @@ class GuardedProtocol(H11Protocol):
                 self._reading = None
         elif self._reading is None:
             self._reading = self.loop.call_later(seconds, self.transport.abort)
+
+
+@cache
+def most_connections() -> int:
+    """The connections for which the process has files: without files for its store, no request could be answered."""
+    if sys.platform == "win32":
+        return _MOST_CONNECTIONS
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files == resource.RLIM_INFINITY:
+        return _MOST_CONNECTIONS
+    return min(_MOST_CONNECTIONS, files - min(_FILES_KEPT, files // 2))
 
 
 def guarded(limits: Limits) -> Any:

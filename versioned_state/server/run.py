@@ -18,7 +18,7 @@ from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.repository.repository import Repository
 from versioned_state.server.app import Server
 from versioned_state.server.exactly_once import OnceDatabase
-from versioned_state.server.limits import Limits
+from versioned_state.server.limits import MAX_HEAD, Limits
 from versioned_state.server.log import logger
 from versioned_state.server.operations import Services
 from versioned_state.server.protocol import guarded
@@ -30,6 +30,8 @@ from versioned_state.services.store_service import HANDLE_BYTES
 from versioned_state.storage import KVStore
 
 _BACKLOG: Final = 2048
+_ACCEPTED_AT_ONCE: Final = 32
+"""Connections that asyncio accepts before it looks at one of them: those beyond the limit take files until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> 
             server.application(),
             http=guarded(options.limits),
             ws="none",
+            backlog=_ACCEPTED_AT_ONCE,
+            h11_max_incomplete_event_size=2 * MAX_HEAD,  # so that one just above the limit gets an answer that says so
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -90,7 +94,7 @@ def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> 
             server_header=False,
             proxy_headers=False,
         )
-        _Process(config, server, options, lambda: ready(_url(listener))).run(sockets=[listener])
+        _Process(config, server, options, listener, ready).run(sockets=[listener])
     finally:
         listener.close()
 
@@ -120,8 +124,11 @@ def _url(listener: socket.socket) -> str:
 class _Process(uvicorn.Server):
     """uvicorn with the signals of a service."""
 
-    def __init__(self, config: uvicorn.Config, server: Server, options: Options, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, server: Server, options: Options, listener: socket.socket, ready: Callable[[str], None]
+    ) -> None:
         super().__init__(config)
+        self._listener = listener
         self._server = server
         self._options = options
         self._ready = ready
@@ -129,7 +136,8 @@ class _Process(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            self._ready()
+            self._listener.listen(_BACKLOG)  # which asyncio has set to what it accepts at once
+            self._ready(_url(self._listener))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logger.info("stopping", extra={"event": "stopping"})
@@ -158,7 +166,8 @@ class _Process(uvicorn.Server):
         try:
             self._server.tokens = Tokens.read(self._options.tokens)
         except (StateError, OSError) as error:
-            logger.error("the tokens stay as they were: %s", error, extra={"event": "reload"})
+            reason = error.what if isinstance(error, StateError) else error
+            logger.error("the tokens stay as they were: %s", reason, extra={"event": "reload"})
         else:
             logger.info("read %d tokens", len(self._server.tokens), extra={"event": "reload"})
 

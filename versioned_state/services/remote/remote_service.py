@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from versioned_state.errors import (
     InvalidArgumentError,
+    LimitExceededError,
     MissingDependencyError,
     ServiceNotStartedError,
     SessionNotFoundError,
@@ -49,6 +50,8 @@ Method = Literal["GET", "POST", "DELETE"]
 
 _HEALTH_S: Final = 2.0
 _HEALTH: Final = "%health"
+_LONGEST_QUERY: Final = 60_000
+"""What a server takes in the head of a request, with something left for a proxy's headers."""
 _REFUSED: Final = frozenset({429, 503})
 """Refused before anything was done."""
 _LATE: Final = frozenset({502, 504})
@@ -185,6 +188,8 @@ class RemoteService(ServiceWithLifecycleManager):
         as_id("session_id", session_id or "")
         lane = f"{self.lane_of}/{branch_name(user_id, session_id or '')}"
         query = _query({"user_id": user_id, "session_id": session_id, **parameters})
+        if len(query) > _LONGEST_QUERY:
+            raise LimitExceededError("the length of the ids of a call, percent-encoded", limit=_LONGEST_QUERY)
         content = bodies.encode(body) if has_body else None
         write = method != "GET" and not reads
         return await self._run(lane, lambda: self._send(method, path + query, content, write=write, absent=absent))

@@ -60,6 +60,12 @@ def _seconds(flag: str, default: float, text: str) -> Callable[[Callable[..., An
     help="The most bytes of all answers at once, until they are read.  [default: four times --max-body]",
 )
 @click.option(
+    "--max-connections",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    help="The most connections at once.  [default: 256 fewer than the files that the process may open]",
+)
+@click.option(
     "--handle-bytes",
     type=click.IntRange(min=0),
     default=64 << 20,
@@ -107,6 +113,7 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
         max_requests=options["max_requests"],
         max_bodies=options["max_bodies"] or 0,
         max_answers=options["max_answers"] or 0,
+        max_connections=options["max_connections"] or 0,
         handle_bytes=options["handle_bytes"],
         head_timeout=options["head_timeout"],
         body_timeout=timeout,
@@ -116,7 +123,7 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    for name, level in (("versioned_state", log_level.upper()), ("uvicorn.error", "WARNING")):
+    for name, level in (("versioned_state", log_level.upper()), ("uvicorn.error", "WARNING"), ("asyncio", "WARNING")):
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.setLevel(level)
