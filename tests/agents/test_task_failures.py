@@ -205,6 +205,7 @@ state = Versioned(Disk(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(10):
+    state.refresh()  # a result that the other one has recorded leaves this handle where it is
     print(book("Rome", state=state, key=str(number)), flush=True)
 """
 

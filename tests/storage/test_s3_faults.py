@@ -38,11 +38,16 @@ def place(tmp_path: Path) -> str:
     return f"{tmp_path.parent.name}/{tmp_path.name}"
 
 
+def opened(s3_server: S3Server, place: str) -> S3:
+    # A fifteenth of its timeout is what it waits for the batch of another.
+    store = s3_server.open(place, timeout=6, **PATIENT_ONCE)
+    store.set_many(BEFORE)
+    return store
+
+
 @pytest.fixture
 def store(s3_server: S3Server, place: str) -> Iterator[S3]:
-    # A fifteenth of its timeout is what it waits for the batch of another.
-    with s3_server.open(place, timeout=6, **PATIENT_ONCE) as store:
-        store.set_many(BEFORE)
+    with opened(s3_server, place) as store:
         yield store
 
 
@@ -311,16 +316,20 @@ def test_a_decision_that_comes_late_counts_where_nobody_decided_before(s3_server
     assert store.get("new") == b"m"
 
 
-def test_a_decision_that_comes_late_does_not_count_where_somebody_decided(s3_server: S3Server, place: str, store: S3):
-    with s3_server.open(place, **HASTY) as dying:
-        dying.set("other", b"o")
-        late = Fault(method="PUT", path=DECISION, times=FOREVER, apply="later", delay=2)
-        with s3_server.faults(late), pytest.raises(UnknownOutcomeError):
-            several_keys(dying)
-    store.set("gone", b"y")  # waits, and decides against it
-    assert store.get("ref") == b"1"
-    time.sleep(2)
-    assert dict(store.items()) == {**BEFORE, **OBJECTS, "gone": b"y"}
+def test_a_decision_that_comes_late_does_not_count_where_somebody_decided(s3_server: S3Server, place: str):
+    for delay in (2, 15):  # a busy machine may take longer than 2 s for its own decision
+        with opened(s3_server, f"{place}/{delay}") as store:
+            with s3_server.open(f"{place}/{delay}", **HASTY) as dying:
+                dying.set("other", b"o")
+                late = Fault(method="PUT", path=DECISION, times=FOREVER, apply="later", delay=delay)
+                with s3_server.faults(late), pytest.raises(UnknownOutcomeError):
+                    several_keys(dying)
+            store.set("gone", b"y")  # waits, and decides against it
+            if store.get("ref") == b"1":
+                time.sleep(delay)
+                assert dict(store.items()) == {**BEFORE, **OBJECTS, "gone": b"y"}
+                return
+    raise AssertionError("the late decision counts")
 
 
 def test_what_a_dead_writer_planted_late_is_cleared_away(s3_server: S3Server, place: str, store: S3):
