@@ -274,11 +274,13 @@ def test_a_sequence_over_what_is_no_list(state):
         *({"branch": name} for name in ("a b", "", None)),
         *({"pickle": mode} for mode in ("always", True)),
         *({"pickle_key": key} for key in (b"short", "x" * 32)),
+        *({"clock": clock} for clock in (5, "now")),
+        *({"signer": signer} for signer in ("key", b"k" * 32)),
     ],
     ids=repr,
 )
 def test_bad_options(arguments):
-    with pytest.raises((InvalidArgumentError, TypeError), match=r"branch|pickle"):
+    with pytest.raises((InvalidArgumentError, TypeError), match=r"branch|pickle|clock|signer"):
         Versioned(Memory(), **arguments)
 
 

@@ -51,6 +51,8 @@ def test_it_is_a_dict(name):
     assert state == model
     assert state | {"y": 1} == {**model, "y": 1}
     assert type(state | {}) is dict
+    assert {"a": 0, "y": 1} | state == {**model, "y": 1}
+    assert type({} | state) is dict
     assert state.copy() == model
     assert state.copy()["b"] is state["b"], "the values are not copied"
     assert list(state.iter_keys("a")) == ["a"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.keys import RefKind
-from versioned_state.repository.arguments import DEFAULT_EXPIRE, check_text, count, integer
+from versioned_state.repository.arguments import DEFAULT_EXPIRE, check_function, check_text, count, integer
 from versioned_state.repository.database import Database
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
@@ -83,6 +83,10 @@ class Repository:
         clock: Callable[[], int] | None = None,
     ) -> None:
         check_text("author", author)
+        if clock is not None:
+            check_function("clock", clock)
+        if signer is not None and not callable(getattr(signer, "sign", None)):
+            raise InvalidArgumentError(f"signer is a Signer, not {type(signer).__name__}", remains="nothing was changed")
         given: Any = store
         if isinstance(given, str | os.PathLike):
             from versioned_state.storage.url import redact

@@ -163,6 +163,13 @@ class State(MutableMapping[str, Any]):
     def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
         return {**self, **other}
 
+    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**other, **self}
+
+    def __reversed__(self) -> Iterator[str]:
+        """The keys, from the last one back."""
+        return self.iter_keys(reverse=True)
+
     def __ior__(self, other: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Self:
         self.update(other)
         return self

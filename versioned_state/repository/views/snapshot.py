@@ -88,6 +88,10 @@ class Snapshot(Mapping[str, Any]):
         """The keys, in order. No value is read."""
         return self.iter_keys()
 
+    def __reversed__(self) -> Iterator[str]:
+        """The keys, from the last one back. No value is read."""
+        return self.iter_keys(reverse=True)
+
     def _ipython_key_completions_(self) -> list[str]:
         """The keys that a notebook offers behind ``snapshot["``, at most a thousand."""
         return list(self.iter_keys(limit=1000))
