@@ -347,3 +347,23 @@ def test_a_large_value_that_becomes_small_in_place_is_stored_as_a_small_one(kind
             if rng.random() < 0.05:
                 check()
         check()
+
+
+@pytest.mark.parametrize("names", [("grows", "shrinks"), ("shrinks", "grows")])
+@pytest.mark.parametrize("within", [list, dict])
+def test_a_dict_that_becomes_small_beside_a_list_that_grows(names, within):
+    messages = [{"role": "user", "content": "x" * 300} for _ in range(100)]
+    shrinking: dict[str, Any] = {"messages": clone(messages)} if within is list else {f"{number:03}": "x" * 100 for number in range(100)}
+    parts = {"grows": clone(messages), "shrinks": shrinking}
+    state = Versioned(pickle="refuse")
+    state["value"] = value = {name: parts[name] for name in names}
+    state.commit()
+    value["grows"].append(clone(messages[0]))
+    if within is list:
+        del shrinking["messages"][3:]
+    else:
+        for key in list(shrinking)[3:]:
+            del shrinking[key]
+    assert state.commit().root == root_of(value=value)
+    del value["grows"][3:]
+    assert state.commit().root == root_of(value=value)

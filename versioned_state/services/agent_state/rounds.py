@@ -64,6 +64,9 @@ class Rounds:
     def __len__(self) -> int:
         return sum(run.length for run in self.runs) + len(self.older)
 
+    def __bool__(self) -> bool:
+        return bool(self.runs or self.older)
+
     def __contains__(self, number: object) -> bool:
         return type(number) is int and self.height(number) is not None
 
@@ -96,10 +99,12 @@ class Rounds:
             *others, last = runs
             follows = last.height + last.length == height
             if follows and last.length == 1:
-                return replace(rest, current=number, runs=(*others, Run(last.first, number - last.first, last.height, 2)))
+                runs = *others, Run(last.first, number - last.first, last.height, 2)
+                return Rounds(number, self.session_id, runs, rest.older)
             if follows and last.last + last.step == number:
-                return replace(rest, current=number, runs=(*others, last._replace(length=last.length + 1)))
-        return replace(rest, current=number, runs=(*runs, Run(number, 1, height, 1)))
+                runs = *others, Run(last.first, last.step, last.height, last.length + 1)
+                return Rounds(number, self.session_id, runs, rest.older)
+        return Rounds(number, self.session_id, (*runs, Run(number, 1, height, 1)), rest.older)
 
     def stored(self, nodes: Nodes) -> tuple[Rounds, dict[bytes, bytes | None]]:
         """The rounds as a commit has them, and the cells of its root for them. New nodes are staged in ``nodes``."""
