@@ -330,3 +330,32 @@ def test_another_repository_that_knows_of_the_purge_answers_nothing_from_memory(
     for key in ("small", "large"):
         with pytest.raises(StateError):
             repository.snapshot(first)[key]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda state: state.reset("HEAD~27"),
+        lambda state: state.squash("HEAD~27"),
+        lambda state: state.fork("idea", at="HEAD~27"),
+        lambda state: state.repository.tags.create("v1", "main~27"),
+    ],
+)
+def test_a_process_that_remembers_a_head_from_before_the_purge_moves_refs(call):
+    store = Memory()
+    purging, other = Repository(store), Repository(store)
+    state = Versioned(purging)
+    for n in range(60):
+        state.update(n=n, secret=SECRET)
+        state.commit()
+    with state.fork("garbage") as garbage:
+        garbage["n"] = "x" * 3000
+        garbage.commit()
+    purging.branches.delete("garbage", force=True)
+    purging.gc(expire=timedelta(0))
+    last = Versioned(other)
+    last["n"] = "last"
+    assert last.commit() == other.commit("main")  # which reads it, and keeps it in memory
+    purging.purge("secret")
+    call(Versioned(other))
+    assert Repository(store).fsck().ok

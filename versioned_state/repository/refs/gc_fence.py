@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import msgpack
 
-from versioned_state.errors import CorruptObjectError, StateError, StoreBusyError
+from versioned_state.errors import CorruptObjectError, MissingObjectError, StateError, StoreBusyError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
 from versioned_state.objects.keys import GC, REFS, moved_key
 from versioned_state.objects.record import read_record, write_record
@@ -228,7 +228,12 @@ class GcFence:
                 # Objects found earlier may have been deleted since. The number is read before the search, so an object that is found
                 # or uploaded from here on cannot be gone when the batch goes through.
                 staging.resend()
-                secure()
+                try:
+                    secure()
+                except MissingObjectError:
+                    if self.refresh().sweeps == record.sweeps:
+                        raise
+                    continue  # a head that the old record vouches for is gone
                 since = record.sweeps
             after = record if record.owner is None else _published(record, keep, instead_of)
             told = {} if after is record else {GC: _bytes(after)}
